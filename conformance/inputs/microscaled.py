@@ -19,7 +19,7 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
 from conformance.problems import DTYPES, mm
-from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems.microscaled import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.references import microscaled
 from conformance.references.microscaled import E2M1
 
@@ -134,11 +134,24 @@ def stored(problem: MicroscaledGemm, name: str, values: Floats) -> Tensor:
 
 def scale_tensor(problem: MicroscaledGemm, name: str, values: Floats) -> Tensor:
     """Scales (lines, blocks of k), powers of two for E8M0, as the tensor of ``scale_<name>``."""
-    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    tensor = torch.from_numpy(np.ascontiguousarray(swizzled(values) if problem.swizzled else values))
     if problem.format_of(name).scale == "uint8":
         exponents = torch.frexp(tensor)[1] - 1 + 127
         return torch.where(tensor.isnan(), 255, exponents).to(torch.uint8)
     return tensor.to(DTYPES["e4m3"])
+
+
+def swizzled(values: Floats) -> Floats:
+    """Scales (lines, blocks of k) in tiles, (lines / 128, blocks / 4, 32, 4, 4). The padding of lines is NaN, that of
+    blocks the largest scale that every format holds, so that whatever takes it for another's scale is wrong."""
+    *lead, lines, blocks = values.shape
+    tiles = -(-lines // SWIZZLED_LINES), -(-blocks // SWIZZLED_BLOCKS)
+    padded = np.full((*lead, tiles[0] * SWIZZLED_LINES, tiles[1] * SWIZZLED_BLOCKS), 256.0)
+    padded[..., lines:, :] = math.nan
+    padded[..., :lines, :blocks] = values
+    split = padded.reshape(*lead, tiles[0], 4, 32, tiles[1], 4)
+    first = len(lead)
+    return np.transpose(split, (*range(first), *(first + axis for axis in (0, 3, 2, 1, 4))))
 
 
 def _inputs(problem: MicroscaledGemm, values: dict[str, Floats], scales: dict[str, Floats]) -> dict[str, Tensor]:

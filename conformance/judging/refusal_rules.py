@@ -61,6 +61,28 @@ def _broken_by(operand: Operand) -> Iterator[Broken]:
         yield ReasonCode.EXTENT, operand.name, f"sizes {operand.shape} and a pitch of {pitch} bytes"
 
 
+def broken_by_gaps(plan: Plan) -> list[Broken]:
+    """The rules of a descriptor with gaps (cuTensorMapEncodeTiled, CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B) that the plan
+    of a block-scaled product breaks: by it tcgen05 gets four-bit codes beside eight-bit ones. None where the unit
+    multiplies without scales, and Triton converts the codes."""
+    problem = plan.problem
+    scaled = all(form.scale for form in problem.formats) and plan.config.block_m >= 128
+    mixed = len({form.codes == "e2m1" for form in problem.formats}) == 2
+    if not (scaled and mixed and problem.has_product and plan.target.capability("tcgen05").available):
+        return []
+    operand = problem.operand("a" if problem.formats[0].codes == "e2m1" else "b")
+    rows = -2 if operand.strides[-1] == 1 else -1
+    codes, pitch = 2 * operand.shape[-3 - rows], operand.strides[rows]
+    broken = []
+    if operand.offset % 32:
+        broken.append((ReasonCode.ALIGNMENT_BASE, operand.name, f"a base {operand.offset % 32} bytes past 32"))
+    if operand.shape[rows] > 1 and pitch % 32:
+        broken.append((ReasonCode.ALIGNMENT_PITCH, operand.name, f"a pitch of {pitch} bytes, no multiple of 32"))
+    if codes % 128:
+        broken.append((ReasonCode.ALIGNMENT_EXTENT, operand.name, f"rows of {codes} codes, no multiple of 128"))
+    return broken
+
+
 def accepted(kernel: Kernel, broken: Broken) -> str:
     """What is said of a kernel that takes what it must refuse."""
     _, operand, what = broken
@@ -168,6 +190,8 @@ def _alignment(code: ReasonCode) -> Rule:
         if not kernel.descriptors:
             return False
         broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
+        if isinstance(plan.problem, MicroscaledGemm):
+            broken += broken_by_gaps(plan)
         return any((known, name) == (code, subject) for known, name, _ in broken)
 
     return rule
@@ -189,6 +213,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must |= {"descriptors", "tma_store", "static"}
         must |= set() if "legacy" in kernel.name else {"epilogue_subtile", "flatten"}
         must -= {"descriptors"} if "legacy_descriptor" in kernel.name else set()
+        must -= {"static", "epilogue_subtile"} if kernel.family == "microscaled" else set()
     elif kernel.family in ("gemm", "conv", "split-k"):
         must |= {"static"}
     if "int_mm" in kernel.operations:
@@ -280,8 +305,8 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
             return bool(-(-problem.out_channels // plan.config.block_n) > GRID_LIMIT)
         columns = -(-problem.out_channels // problem.groups // plan.config.block_n)
         return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)
-    if isinstance(problem, MicroscaledGemm):
-        return (problem.batch or 0) > GRID_LIMIT
+    if isinstance(problem, MicroscaledGemm) and subject == "batch":
+        return problem.batch is not None if kernel.descriptors else (problem.batch or 0) > GRID_LIMIT
     if kernel.descriptors:
         broken = broken_by_descriptors(problem, tma_store=plan.variant.tma_store)
         return any((code, name) == (ReasonCode.EXTENT, subject) for code, name, _ in broken)

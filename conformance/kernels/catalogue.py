@@ -49,6 +49,7 @@ ORDER = (
     "attention",
     "legacy_tma",
     "microscaled_mm",
+    "microscaled_persistent_tma",
     "chained_mm",
     "fp16_acc_mm",
     "dual_mm",

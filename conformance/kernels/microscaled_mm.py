@@ -17,11 +17,10 @@ from conformance.kernels.arguments import GRID_LIMIT, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
 from conformance.kernels.families.microscaled import MicroscaledFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.problems import mm
-from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Tiles for units of every size: tcgen05's scaled product takes 128 rows, mma.sync's and AMD's fewer.
@@ -47,12 +46,11 @@ class MicroscaledMm(MicroscaledFamily):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, dtypes and blocks are checked in this order."""
-        problem, config, variant, target = plan.problem, plan.config, plan.variant, plan.target
+        problem, config, target = plan.problem, plan.config, plan.target
         if problem.op not in self.operations:
             return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes microscaled_mm, not {problem.op}")
-        if variant.id:
-            detail = f"{self.name} has one way to work, '{variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
+        if reason := self._variant(plan):
+            return reason
         names = {form.codes for form in problem.formats} | {form.scale for form in problem.formats}
         for name in sorted(names & {"e4m3", "e5m2", "bf16", "fp16"}):
             capability = target.capability(name)
@@ -70,6 +68,13 @@ class MicroscaledMm(MicroscaledFamily):
             return Reason(ReasonCode.EXTENT, "batch", detail)
         return None
 
+    def _variant(self, plan: Plan) -> Reason | None:
+        """Why the kernel does not work as the plan's variant says; None if it does."""
+        if not plan.variant.id:
+            return None
+        detail = f"{self.name} has one way to work, '{plan.variant.id}' was asked for"
+        return Reason(ReasonCode.CONFIG, "variant", detail)
+
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per tile, and per matrix of a batch."""
         problem, config = plan.problem, plan.config
@@ -78,35 +83,17 @@ class MicroscaledMm(MicroscaledFamily):
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
-        problem, config = plan.problem, plan.config
+        problem = plan.problem
         check_tensors(self.name, problem, tensors)
-        form_a, form_b = problem.formats
         arguments = {
-            **_strided("a", tensors["a"], problem.operand("a").strides, "mk"),
-            **_strided("b", tensors["b"], problem.operand("b").strides, "kn"),
-            **_strided("c", tensors["out"], problem.output.strides, "mn"),
-            **_scale_arguments(problem, "a", "mk", tensors),
-            **_scale_arguments(problem, "b", "nk", tensors),
-            "M": problem.M,
-            "N": problem.N,
-            "K": problem.K,
-            "A_CODES": form_a.codes,
-            "B_CODES": form_b.codes,
-            "A_ALONG_M": form_a.per_byte if problem.packed_a == "m" else 1,
-            "A_ALONG_K": form_a.per_byte if problem.packed_a == "k" else 1,
-            "B_ALONG_K": form_b.per_byte if problem.packed_b == "k" else 1,
-            "B_ALONG_N": form_b.per_byte if problem.packed_b == "n" else 1,
-            "SCALED_A": form_a.scale is not None,
-            "SCALED_B": form_b.scale is not None,
-            "SCALE_BLOCK_A": form_a.block,
-            "SCALE_BLOCK_B": form_b.block,
-            "BLOCK_M": config.block_m,
-            "BLOCK_N": config.block_n,
-            "BLOCK_K": config.block_k,
-            "GROUP_M": config.group_m,
-            "WIDE_INDEX": spans_wide(problem),
+            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
+            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
+            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
+            **scale_arguments(problem, "a", tensors),
+            **scale_arguments(problem, "b", tensors),
+            **tile_arguments(problem, plan.config),
         }
-        return Launch(gemm_microscaled, plan.grid, arguments, config.options)
+        return Launch(gemm_microscaled, plan.grid, arguments, plan.config.options)
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`. A unit that takes scales holds codes times scales exactly, and so does bf16, to which
@@ -144,24 +131,54 @@ class MicroscaledMm(MicroscaledFamily):
         product = mm(problem.M, problem.N, problem.K, "bf16", out_dtype=problem.out_dtype)
         if problem.formats[0].scale is None:  # Triton multiplies the transposed operands, so that A has the scales
             config = dataclasses.replace(config, block_m=config.block_n, block_n=config.block_m)
-        features = self._converted.features(dataclasses.replace(plan, problem=product, config=config))
+        single = dataclasses.replace(plan, problem=product, config=config, variant=Variant())
+        features = self._converted.features(single)
         if not problem.has_product or not self.multiplies_scaled(plan):
             return features
         own = {codegen.POINTER_LOAD, codegen.POINTER_STORE, codegen.SCALED_MMA}
         return dataclasses.replace(features, required=frozenset(own))
 
 
-def _strided(name: str, tensor: Tensor, strides: tuple[int, ...], axes: str) -> dict[str, Any]:
+def code_arguments(name: str, tensor: Tensor, strides: tuple[int, ...], axes: str) -> dict[str, Any]:
     """A tensor, and its strides with that of the batch, 0 without one, as ``stride_az``, ``stride_am``, ..."""
     batch = strides[0] if len(strides) == 3 else 0
     steps = zip(("z", *axes), (batch, *strides[-2:]), strict=True)
     return {f"{name}_ptr": tensor, **{f"stride_{name}{axis}": stride for axis, stride in steps}}
 
 
-def _scale_arguments(problem: MicroscaledGemm, name: str, axes: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    scale = tensors.get(f"scale_{name}")
-    strides = problem.operand(f"scale_{name}").strides if scale is not None else (0, 0)
-    return _strided(f"scale_{name}", scale, strides, axes)  # type: ignore[arg-type]
+def scale_arguments(problem: Any, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The scales of operand ``name`` and their strides, of swizzled ones those of tiles; None where it has none."""
+    scale, axes = tensors.get(f"scale_{name}"), {"a": "mk", "b": "nk"}[name]
+    if scale is None:
+        return code_arguments(f"scale_{name}", scale, (0, 0), axes)  # type: ignore[arg-type]
+    strides = problem.operand(f"scale_{name}").strides
+    return code_arguments(f"scale_{name}", scale, strides[:-3] if problem.swizzled else strides, axes)
+
+
+def tile_arguments(problem: Any, config: Config) -> dict[str, Any]:
+    """Sizes, formats, packing and blocks: the arguments that every kernel of block-scaled products has."""
+    form_a, form_b = problem.formats
+    return {
+        "M": problem.M,
+        "N": problem.N,
+        "K": problem.K,
+        "A_CODES": form_a.codes,
+        "B_CODES": form_b.codes,
+        "A_ALONG_M": form_a.per_byte if problem.packed_a == "m" else 1,
+        "A_ALONG_K": form_a.per_byte if problem.packed_a == "k" else 1,
+        "B_ALONG_K": form_b.per_byte if problem.packed_b == "k" else 1,
+        "B_ALONG_N": form_b.per_byte if problem.packed_b == "n" else 1,
+        "SCALED_A": form_a.scale is not None,
+        "SCALED_B": form_b.scale is not None,
+        "SCALE_BLOCK_A": form_a.block,
+        "SCALE_BLOCK_B": form_b.block,
+        "SWIZZLED": problem.swizzled,
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "GROUP_M": config.group_m,
+        "WIDE_INDEX": spans_wide(problem),
+    }
 
 
 KERNELS: tuple[MicroscaledMm, ...] = (MicroscaledMm("microscaled_mm"),)

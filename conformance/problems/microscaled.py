@@ -39,6 +39,9 @@ FORMATS: dict[str, ScaledFormat] = {
     "fp16": ScaledFormat("fp16", "fp16"),
 }
 
+#: Lines and blocks of k of one tile of swizzled scales.
+SWIZZLED_LINES, SWIZZLED_BLOCKS = 128, 4
+
 
 @dataclass(frozen=True)
 class MicroscaledGemm(Problem):
@@ -49,6 +52,12 @@ class MicroscaledGemm(Problem):
     than k. Operands: a (M, K) and b (K, N), half as long in the dimension in which they are packed; scale_a
     (M, blocks of k) and scale_b (N, blocks of k), both laid out as ``layout_scale`` says; each with the ``batch`` in
     front, if there is one. Sums are fp32.
+
+    ``swizzled`` scales lie as tcgen05 reads them (cuBLAS: layouts of 1D block scaling factors): in tiles of 128 lines
+    by 4 blocks of k, (lines / 128, blocks / 4, 32, 4, 4) with both quotients rounded up. The last three dimensions are
+    contiguous: line l and block b of a tile are at [l % 32, l // 32, b]. ``layout_scale`` then lays out whole tiles,
+    and its ``pad`` and ``step`` count tiles. In the padding scales of lines past the last are NaN, and scales of blocks
+    past the last are any finite ones.
     """
 
     a_format: str
@@ -64,6 +73,7 @@ class MicroscaledGemm(Problem):
     layout_out: Layout = Layout()
     layout_scale: Layout = Layout()
     batch: int | None = None
+    swizzled: bool = False
     op: str = field(default="microscaled_mm", init=False)
 
     def __post_init__(self) -> None:
@@ -132,10 +142,18 @@ class MicroscaledGemm(Problem):
         for name, lines in (("a", self.M), ("b", self.N)):
             scale = self.format_of(name).scale
             if scale is not None:
-                shape = (*lead, lines, self.blocks(name))
-                layout = self.layout_scale
-                operands.append(Operand(f"scale_{name}", shape, layout.strides(shape), scale, layout.offset))
+                shape, strides = self._of_scales((*lead, lines, self.blocks(name)))
+                operands.append(Operand(f"scale_{name}", shape, strides, scale, self.layout_scale.offset))
         return tuple(operands)
+
+    def _of_scales(self, plain: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and strides of scales that would have the shape ``plain`` if they were not swizzled."""
+        if not self.swizzled:
+            return plain, self.layout_scale.strides(plain)
+        tiles = (*plain[:-2], -(-plain[-2] // SWIZZLED_LINES), -(-plain[-1] // SWIZZLED_BLOCKS))
+        size = SWIZZLED_LINES * SWIZZLED_BLOCKS
+        steps = tuple(size * stride for stride in self.layout_scale.strides(tiles))
+        return (*tiles, 32, 4, 4), (*steps, 16, 4, 1)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
@@ -147,7 +165,7 @@ class MicroscaledGemm(Problem):
         """Stable text such as ``microscaled_mm-40x56x96-mxfp8.mxfp4-kk-to.fp32-row.col.row``."""
         sizes = f"{'' if self.batch is None else f'{self.batch}x'}{self.M}x{self.N}x{self.K}"
         layouts = [layout.id for layout in (self.layout_a, self.layout_b, self.layout_out)]
-        if self.layout_scale != Layout():
-            layouts.append(f"scale.{self.layout_scale.id}")
+        if self.layout_scale != Layout() or self.swizzled:
+            layouts.append(f"scale.{'swizzled.' if self.swizzled else ''}{self.layout_scale.id}")
         formats, packed = f"{self.a_format}.{self.b_format}", self.packed_a + self.packed_b
         return "-".join((self.op, sizes, formats, packed, f"to.{self.out_dtype}", ".".join(layouts)))

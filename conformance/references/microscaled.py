@@ -26,9 +26,18 @@ def unscaled(problem: MicroscaledGemm, name: str, stored: Tensor) -> Tensor:
     return pairs.movedim(-1, -2).flatten(-3, -2)
 
 
+def in_lines(problem: MicroscaledGemm, name: str, swizzled: Tensor) -> Tensor:
+    """The swizzled scales of operand ``name`` in lines and blocks of k: (lines, blocks), with the batch in front."""
+    tiles = swizzled.movedim(-2, -4).transpose(-2, -3)  # (lines / 128, 4, 32, blocks / 4, 4)
+    lines = problem.M if name == "a" else problem.N
+    return tiles.flatten(-2).flatten(-4, -2)[..., :lines, : problem.blocks(name)]
+
+
 def scales(problem: MicroscaledGemm, name: str, stored: Tensor) -> Tensor:
     """The scale of each element of operand ``name`` as fp64, in the shape of :func:`unscaled`."""
     form = problem.format_of(name)
+    if problem.swizzled:
+        stored = in_lines(problem, name, stored)
     if form.scale == "uint8":
         exponents = stored.double() - 127.0
         values = torch.where(stored == 255, torch.nan, torch.exp2(exponents))

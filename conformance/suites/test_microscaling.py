@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from conformance.cases.scenarios import every_kernel, scenario, where
 from conformance.heuristics.configs import Config
+from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 
 #: A x B, and along which dimension the codes of each are packed: for every target, and for those with e4m3, which nvfp4
@@ -50,6 +51,33 @@ ORDERS = {
     "col.col": (Layout("col", offset=3), Layout("col", pad=16), Layout("row", pad=16)),
 }
 
+#: Of A, B and the scales, as descriptors take codes: unit strides, bases and pitches of 32 bytes.
+DESCRIBED = {
+    "row.row": (Layout("row", offset=32), Layout("row", pad=32), Layout("col", pad=1)),
+    "row.col": (Layout("row", pad=32), Layout("col", offset=64), Layout("row", pad=2, offset=3)),
+    "col.row": (Layout("col", pad=32), Layout("row", offset=32), Layout("row")),
+    "col.col": (Layout("col", offset=32), Layout("col", pad=64), Layout("col")),
+}
+
+DESCRIBED_FORMATS = (
+    "mxfp8.mxfp8.kk",
+    "mxfp4.mxfp4.kk",
+    "mxfp8.mxfp4.kk",
+    "mxfp8e5.bf16.kk",
+    "nvfp4.nvfp4.mn",
+    "mxfp4.mxfp8e5.kk",
+    "bf16.mxfp4.kk",
+)
+
+#: Lines of A and B and blocks of k beyond whole tiles of swizzled scales, and how these tiles lie.
+SWIZZLED = {
+    "whole-tiles": (0, 0, 0, Layout()),
+    "one-line-over": (1, 2, 0, Layout("col")),
+    "one-block-over": (0, 34, 1, Layout(pad=1)),
+    "blocks-missing": (-2, -32, -2, Layout("col", pad=2)),
+    "part-of-a-block": (98, 64, -1.5, Layout(offset=512)),
+}
+
 #: Four blocks that differ, in bands of two tile rows.
 UNLIKE = Config(32, 64, 128, 2, 4, group_m=2)
 #: M, N and K: three tile rows, more tile columns, and six blocks of k of which the last has one k, which begins a block
@@ -61,13 +89,20 @@ EDGES = {
 }
 
 
+#: Selects the kernel that has all rows of these tests in the quick tier.
+by_pointers = where(family="microscaled", persistent=False)
+#: Selects kernels for tests whose answer does not depend on who loads: the specialised kernel has the persistent one's
+#: code.
+unspecialised = where(family="microscaled", specialised=False)
+
+
 def problem_of(kernel, formats, *sizes, **fields):
     """The problem of ``formats``, an element of :data:`FORMATS`."""
     a, b, (packed_a, packed_b) = formats.split(".")
     return kernel.problem((a, b), *sizes, packed_a=packed_a, packed_b=packed_b, **fields)
 
 
-@scenario(where(family="microscaled"), formats=FORMATS, rotate={"out": ["fp32", "bf16"]}, every_row=every_kernel)
+@scenario(by_pointers, formats=FORMATS, rotate={"out": ["fp32", "bf16"]}, every_row=every_kernel)
 def test_formats(conform, kernel, target, config, formats, out):
     """Two by two tiles and three blocks of k, the last of each ragged."""
     sizes = kernel.sizes(config, "ragged")
@@ -79,7 +114,7 @@ def test_formats(conform, kernel, target, config, formats, out):
     dtypes=E4M3,
     formats=E4M3_FORMATS,
     rotate={"out": ["fp32", "bf16"]},
-    every_row=every_kernel,
+    every_row=by_pointers,
 )
 def test_formats_with_e4m3(conform, kernel, target, config, formats, out):
     """The same of formats that not every target has."""
@@ -88,12 +123,12 @@ def test_formats_with_e4m3(conform, kernel, target, config, formats, out):
 
 
 @scenario(
-    where(family="microscaled"),
+    unspecialised,
     dtypes=E4M3,
     depth=list(DEPTHS),
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "nvfp4.nvfp4.kk", "bf16.mxfp4.kk"]},
     configs=2,
-    every_row=every_kernel,
+    every_row=by_pointers,
 )
 def test_depths(conform, kernel, target, config, depth, formats):
     """K ends with a block of scales, within one, and right behind one."""
@@ -102,13 +137,13 @@ def test_depths(conform, kernel, target, config, depth, formats):
 
 
 @scenario(
-    where(family="microscaled"),
+    where(family="microscaled", descriptors=False),
     dtypes=E4M3,
     order=list(ORDERS),
     batch=[None, 3],
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "mxfp8.mxfp4.kk"]},
     configs=1,
-    every_row=every_kernel,
+    every_row=by_pointers,
 )
 def test_orders(conform, kernel, target, config, order, batch, formats):
     """Either order of each operand and of the scales, with gaps between rows, odd bases, and matrices of a batch."""
@@ -119,18 +154,23 @@ def test_orders(conform, kernel, target, config, order, batch, formats):
     conform(kernel, problem_of(kernel, formats, *sizes, **fields), config=config, target=target)
 
 
-@scenario(where(family="microscaled"), dtypes=E4M3, edge=list(EDGES), every_row=every_kernel)
+@scenario(unspecialised, dtypes=E4M3, edge=list(EDGES), every_row=by_pointers)
 def test_tile_edges(conform, kernel, target, edge):
     """No extent can be one more or one less, and no number of the config can stand for another."""
     config, *sizes = EDGES[edge]
     conform(kernel, problem_of(kernel, "mxfp8.mxfp8.kk", *sizes), config=config, target=target)
 
 
-@scenario(where(family="microscaled"), dtypes=E4M3, far=["row", "col", "batch"], configs=1, every_row=every_kernel)
+def far_strides(kernel):
+    """What can be far apart. Kernels with descriptors take no batch."""
+    return ["row", "col"] if kernel.descriptors else ["row", "col", "batch"]
+
+
+@scenario(unspecialised, dtypes=E4M3, far=far_strides, configs=1, every_row=by_pointers)
 def test_strides_past_2_31_elements(conform, harness, kernel, target, config, far):
     """Offsets need over 32 bits: of the last rows or columns of every operand, of the last blocks of k, and of the last
     matrix of a batch. The memory between is not used. Below the full tier one fill shows what was read and written."""
-    M, N, K = config.block_m + 8, config.block_n + 8, 2 * config.block_k
+    M, N, K = config.block_m + 16, config.block_n + 16, 2 * config.block_k
     if far == "batch":
         layouts = dict.fromkeys(("a", "b", "out", "scale"), Layout(batch_pad=2**30))
     else:
@@ -146,13 +186,57 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, config, fa
 
 
 @scenario(
-    where(family="microscaled"),
+    by_pointers,
     dtypes=E4M3,
-    rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "bf16.mxfp4.kk", "mxfp8.mxfp4.kk"]},
+    rotate={
+        "formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "bf16.mxfp4.kk", "mxfp8.mxfp4.kk"],
+        "swizzled": [False, False, True],
+    },
     configs=2,
     every_row=every_kernel,
 )
-def test_least_scale(conform, kernel, target, config, formats):
+def test_least_scale(conform, kernel, target, config, formats, swizzled):
     """The scale byte 0 stands for 2**-127, not for zero."""
-    problem = problem_of(kernel, formats, *kernel.sizes(config, "ragged"))
+    problem = problem_of(kernel, formats, *kernel.sizes(config, "ragged"), swizzled=swizzled)
     conform(kernel, problem, config=config, target=target, fills=("least-scale",))
+
+
+@scenario(
+    where(family="microscaled", descriptors=True),
+    dtypes=E4M3,
+    order=list(DESCRIBED),
+    rotate={
+        "formats": list(DESCRIBED_FORMATS),
+        "variant": ["device", "host", "device.store", "host.flat", "host.store"],
+        "out": ["fp32", "bf16"],
+    },
+    configs=2,
+)
+def test_descriptors(conform, kernel, target, config, order, formats, variant, out):
+    """Either order of codes behind descriptors of either maker, stores of both kinds, nested and flattened loops."""
+    layout_a, layout_b, layout_scale = DESCRIBED[order]
+    fields = {"layout_a": layout_a, "layout_b": layout_b, "layout_scale": layout_scale, "out_dtype": out}
+    sizes = (config.block_m + 64, 2 * config.block_n - 64, config.block_k + 128)
+    made, _, how = variant.partition(".")
+    asked = Variant(made, tma_store=how == "store", flatten=how == "flat", sms=2)
+    conform(kernel, problem_of(kernel, formats, *sizes, **fields), config=config, variant=asked, target=target)
+
+
+@scenario(
+    where(family="microscaled"),
+    dtypes=E4M3,
+    scales=list(SWIZZLED),
+    rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "nvfp4.nvfp4.kk", "bf16.mxfp4.kk"]},
+    configs=2,
+    every_row=by_pointers,
+)
+def test_swizzled_scales(conform, kernel, target, config, scales, formats):
+    """Scales in tiles of 128 lines by 4 blocks, as tcgen05 reads them: full tiles, and such with padding, which is NaN
+    past the last line."""
+    more_m, more_n, more_blocks, layout = SWIZZLED[scales]
+    block = 16 if formats.startswith("nvfp4") else 32
+    sizes = (128 + more_m, 128 + more_n, int((8 + more_blocks) * block))
+    fields = {"swizzled": True, "layout_scale": layout}
+    if not kernel.descriptors and scales == "one-block-over":
+        fields["batch"] = 2
+    conform(kernel, problem_of(kernel, formats, *sizes, **fields), config=config, target=target)

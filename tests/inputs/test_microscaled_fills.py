@@ -9,6 +9,7 @@ from conformance.inputs.fills import FillError, applicable_fills, fill_names, fi
 from conformance.inputs.microscaled import stored
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
+from conformance.problems import Layout
 from conformance.problems.microscaled import FORMATS, MicroscaledGemm
 from conformance.references.microscaled import decoded
 
@@ -22,6 +23,8 @@ PAIRS = [
     ("bf16", "mxfp4", {}),
     ("mxfp4", "fp16", {"packed_a": "m"}),
     ("mxfp8", "mxfp4", {"batch": 2}),
+    ("mxfp4", "mxfp8e5", {"swizzled": True, "batch": 2}),
+    ("nvfp4", "nvfp4", {"swizzled": True}),
 ]
 PROBLEMS = [MicroscaledGemm(a, b, 20, 18, 50, **fields) for a, b, fields in PAIRS]
 
@@ -44,7 +47,9 @@ def element(problem, name, inputs, line, k):
         number = tensor[tuple(place)].double().item()
     if form.scale is None:
         return number
-    scale = inputs[f"scale_{name}"][line, k // form.block].item()
+    block = k // form.block
+    place = (line // 128, block // 4, line % 32, line % 128 // 32, block % 4) if problem.swizzled else (line, block)
+    scale = inputs[f"scale_{name}"][place].item()
     if form.scale == "uint8":
         scale = float("nan") if scale == 255 else 2.0 ** (scale - 127)
     return number * float(scale)
@@ -61,6 +66,22 @@ def test_every_fill_and_its_value(problem):
                 element(problem, "a", inputs, m, k) * element(problem, "b", inputs, n, k) for k in range(problem.K)
             ]
             assert expected[m, n].item() == pytest.approx(sum(terms), rel=1e-12, nan_ok=True), (fill.name, m, n)
+
+
+def test_where_swizzled_scales_lie():
+    """By bytes: tiles of 512, in a tile 16 for each line up to 31, then 4 for each further group of 32 lines."""
+    problem = MicroscaledGemm("mxfp8", "mxfp8", 300, 16, 330, swizzled=True, layout_scale=Layout("col", pad=1))
+    operand = problem.operand("scale_a")
+    assert (operand.shape, operand.strides) == ((3, 3, 32, 4, 4), (512, 4 * 512, 16, 4, 1))
+    (fill,) = fills(problem, CONTRACT, names=("codes-A",))
+    plain = dataclasses.replace(problem, swizzled=False, layout_scale=Layout())
+    (other,) = fills(plain, CONTRACT, names=("codes-A",))
+    tiles, lines = fill.inputs["scale_a"].flatten(-3), other.inputs["scale_a"]
+    for line, block in ((0, 0), (31, 3), (32, 4), (217, 9), (299, 10)):
+        assert tiles[line // 128, block // 4, line % 32 * 16 + line % 128 // 32 * 4 + block % 4] == lines[line, block]
+    padding = fill.inputs["scale_a"]
+    assert padding[2, :, 31, 3].eq(255).all(), "of lines past the last"
+    assert padding[0, 2, :, :, 3].ne(255).all(), "of blocks past the last"
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].scale])

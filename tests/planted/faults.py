@@ -14,23 +14,27 @@ from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
-from tests.planted.microscaled_faults import MICROSCALED
+from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
 from tests.planted.transposed_faults import TRANSPOSED
 
 _PLANTED: tuple[Fault, ...] = (
-    *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
-    *(
-        *FAMILY,
-        *CONVOLUTION,
-        *DEPTHWISE,
-        *TRANSPOSED,
-        *ATTENTION,
-        *BLACKWELL,
-        *GROUPED,
-        *LEGACY,
-        *MICROSCALED,
-        *ACCUMULATORS,
-    ),
+    *TAIL,
+    *TILING,
+    *ADDRESSING,
+    *EPILOGUE,
+    *DATA,
+    *PRECISION,
+    *FAMILY,
+    *CONVOLUTION,
+    *DEPTHWISE,
+    *TRANSPOSED,
+    *ATTENTION,
+    *BLACKWELL,
+    *GROUPED,
+    *LEGACY,
+    *MICROSCALED,
+    *MICROSCALED_TMA,
+    *ACCUMULATORS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

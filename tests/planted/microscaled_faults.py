@@ -1,10 +1,14 @@
-"""Faults of products of block-scaled operands: codes, scales, their blocks of k, and the dimension of the packing."""
+"""Faults of products of block-scaled operands: codes, scales, their blocks of k and their layouts, the dimension of the
+packing, and descriptors."""
 
 from conformance.heuristics.configs import Config
+from conformance.kernels.kernel import Variant
+from conformance.problems import Layout
 from conformance.problems.microscaled import MicroscaledGemm
-from tests.planted.cases import Case, Edit, Fault, grouped
+from tests.planted.cases import Case, fault, grouped
 
-SOURCE, HOST = "device/microscaled_mm.py", "microscaled_mm.py"
+SHARED, POINTER, TMA = "device/scaled_tiles.py", "device/microscaled_mm.py", "device/microscaled_persistent_tma.py"
+HOST, HOST_TMA = "microscaled_mm.py", "microscaled_persistent_tma.py"
 
 SMALL = Config(32, 64, 64, 2, 4)
 
@@ -19,39 +23,205 @@ MIXED = _case("mxfp4", "mxfp8e5")
 # columns of B lie a multiple of 16 bytes apart: Triton 3.6 gives wrong results on Hopper for any others
 WEIGHTS = _case("bf16", "mxfp4", 160)
 BATCH = _case("mxfp8", "mxfp4", batch=3)
+#: Two tiles of scales in each direction, of A's lines the second with one line, of blocks of k with one block.
+SWIZZLED = Case("microscaled_mm", MicroscaledGemm("mxfp8", "mxfp4", 129, 74, 144, swizzled=True), SMALL)
+SWIZZLED_NV = Case("microscaled_mm", MicroscaledGemm("nvfp4", "nvfp4", 34, 144, 176, swizzled=True), SMALL)
 
 _A = "mask=in_a & (ka[None, :] < K // A_ALONG_K), other=0.0"
 _B = "mask=in_b & (kb[:, None] < K // B_ALONG_K), other=0.0"
-_SCALE_A = "inside = (rm < M)[:, None] & (blocks * SCALE_BLOCK_A < K)[None, :]"
+_IN_K = "in_k = blocks * SCALE_BLOCK < K"
+_LINES = "inside = (line < lines)[:, None] & in_k[None, :]"
+_PLACE = "place = scale_ptr + line[:, None] * stride_line + blocks[None, :] * stride_block"
 _DOT = "a, scale_a, A_CODES, b, scale_b, B_CODES, acc"
+_BLOCKS = "blocks = first_k // SCALE_BLOCK + tl.arange(0, BLOCK_K // SCALE_BLOCK)"
+_OF_LINES = "of_lines = inner[:, None] * 16 + (outer // 4 * stride_line + outer % 4 * 4)[None, :]"
+_OF_BLOCKS = "of_blocks = blocks // 4 * stride_block + blocks % 4"
 
 MICROSCALED = grouped(
     "microscaled",
-    Fault("scaled_codes_past_k", Edit(SOURCE, _A, _A.replace("< K //", "< (K + 2) //")), MX8),
-    Fault("scaled_b_codes_past_k", Edit(SOURCE, _B, "mask=in_b, other=0.0"), MX4),
-    Fault("scaled_last_codes_dropped", Edit(SOURCE, _A, _A.replace("K // A", "(K - 2) // A")), MX4),
-    Fault("scale_of_last_block_dropped", Edit(SOURCE, _SCALE_A, _SCALE_A.replace("blocks *", "(blocks + 1) *")), MX8),
-    Fault(
-        "scale_of_next_block",
-        Edit(SOURCE, "+ blocks[None, :] * stride_scale_ak", "+ (blocks[None, :] ^ 1) * stride_scale_ak"),
-        MX8,
+    fault("scaled_codes_past_k", MX8, SHARED, _A, _A.replace("< K //", "< (K + 2) //")),
+    fault("scaled_b_codes_past_k", MX4, SHARED, _B, "mask=in_b, other=0.0"),
+    fault("scaled_last_codes_dropped", MX4, SHARED, _A, _A.replace("K // A", "(K - 2) // A")),
+    fault("scale_of_last_block_dropped", MX8, SHARED, _IN_K, "in_k = (blocks + 1) * SCALE_BLOCK < K"),
+    fault("scale_of_next_block", MX8, SHARED, _PLACE, _PLACE.replace("blocks[None, :]", "(blocks[None, :] ^ 1)")),
+    fault("scale_of_first_block", WEIGHTS, SHARED, _BLOCKS, "blocks = tl.arange(0, BLOCK_K // SCALE_BLOCK)"),
+    fault("scale_of_next_row", MIXED, SHARED, _PLACE, _PLACE.replace("line[:, None]", "(line[:, None] ^ 1)")),
+    fault("scale_of_first_line", WEIGHTS, SHARED, _PLACE, _PLACE.replace("line[:, None]", "0 * line[:, None]")),
+    fault("scale_of_last_line_dropped", MX8, SHARED, _LINES, _LINES.replace("line <", "line + 1 <")),
+    fault("scale_a_left_out", MX8, SHARED, _DOT, _DOT.replace("a, scale_a", "a, None")),
+    fault("nibbles_exchanged", MX4, SHARED, _DOT, _DOT.replace(" b,", " (b >> 4) | (b << 4),")),
+    fault("accumulator_begins_anew", MX8, SHARED, _DOT, _DOT.replace(", acc", ", acc * 0")),
+    fault(
+        "scaled_matrix_of_batch",
+        BATCH,
+        POINTER,
+        "scale_b_ptr += matrix * stride_scale_bz",
+        "scale_b_ptr += 0 * stride_scale_bz",
     ),
-    Fault("scale_b_of_first_block", Edit(SOURCE, "blocks = k * (BLOCK_K // SCALE_BLOCK_B) +", "blocks ="), WEIGHTS),
-    Fault(
-        "scale_of_next_row",
-        Edit(SOURCE, "+ rm[:, None] * stride_scale_am", "+ (rm[:, None] ^ 1) * stride_scale_am"),
-        MIXED,
-    ),
-    Fault("scale_b_of_all_columns_one", Edit(SOURCE, "+ rn[:, None] * stride_scale_bn", "+ rn[:, None] * 0"), WEIGHTS),
-    Fault("scale_a_left_out", Edit(SOURCE, _DOT, _DOT.replace("a, scale_a", "a, None")), MX8),
-    Fault("nibbles_exchanged", Edit(SOURCE, _DOT, _DOT.replace(" b,", " (b >> 4) | (b << 4),")), MX4),
-    Fault("accumulator_begins_anew", Edit(SOURCE, _DOT, _DOT.replace(", acc", ", acc * 0")), MX8),
-    Fault("scaled_matrix_of_batch", Edit(SOURCE, "scale_b_ptr + matrix * stride_scale_bz", "scale_b_ptr"), BATCH),
-    Fault("scaled_b_of_first_matrix", Edit(SOURCE, "b_ptr + matrix * stride_bz", "b_ptr"), BATCH),
-    Fault(
+    fault("scaled_b_of_first_matrix", BATCH, POINTER, "b_ptr + matrix * stride_bz", "b_ptr"),
+    fault(
         "scaled_sum_rounded_to_bf16",
-        Edit(SOURCE, "store_pointers(acc,", "store_pointers(acc.to(tl.bfloat16).to(tl.float32),"),
         MX8,
+        POINTER,
+        "store_pointers(acc,",
+        "store_pointers(acc.to(tl.bfloat16).to(tl.float32),",
     ),
-    Fault("e8m0_read_as_number", Edit(SOURCE, "scale_b = tl.load(place", "scale_b = 1 + tl.load(place"), MX8),
+    fault(
+        "e8m0_read_as_number",
+        MX8,
+        SHARED,
+        "result = tl.load(place, mask=inside, other=0.0)",
+        "result = 1 + tl.load(place, mask=inside, other=0.0)",
+    ),
+    # the layout that tcgen05 reads
+    fault("swizzled_read_as_lines", SWIZZLED, HOST, '"SWIZZLED": problem.swizzled', '"SWIZZLED": False'),
+    fault(
+        "swizzled_not_turned",
+        SWIZZLED,
+        SHARED,
+        "mask=inside, other=0.0), 1, 0, 2)",
+        "mask=inside, other=0.0), 0, 1, 2)",
+    ),
+    fault(
+        "swizzled_lines_one_after_the_other",
+        SWIZZLED,
+        SHARED,
+        _OF_LINES,
+        _OF_LINES.replace("inner[:, None] * 16", "inner[:, None] * 4"),
+    ),
+    fault(
+        "swizzled_groups_of_the_first", SWIZZLED, SHARED, _OF_LINES, _OF_LINES.replace("outer % 4 * 4", "outer % 2 * 4")
+    ),
+    fault(
+        "swizzled_first_tile_of_lines",
+        SWIZZLED,
+        SHARED,
+        _OF_LINES,
+        _OF_LINES.replace("outer // 4 * stride_line", "0 * stride_line"),
+    ),
+    fault("swizzled_first_tile_of_blocks", SWIZZLED, SHARED, _OF_BLOCKS, _OF_BLOCKS.replace("blocks // 4", "0")),
+    fault(
+        "swizzled_block_of_a_neighbour",
+        SWIZZLED_NV,
+        SHARED,
+        _OF_BLOCKS,
+        _OF_BLOCKS.replace("blocks % 4", "(blocks ^ 1) % 4"),
+    ),
+    fault(
+        "swizzled_padding_of_lines",
+        SWIZZLED,
+        SHARED,
+        "* 32 + inner[:, None] < lines",
+        "* 32 + inner[:, None] + 1 < lines",
+    ),
+)
+
+
+def _tma(a: str, b: str, config: Config = SMALL, *, variant: Variant = Variant(sms=2), **fields: object) -> Case:
+    """Several tiles for each program, and K that ends within a block of scales; rows as descriptors can have them."""
+    fields = {"layout_a": Layout("row", pad=16), "layout_b": Layout("col", pad=16), **fields}
+    problem = MicroscaledGemm(a, b, 48, 144, 160, **fields)  # type: ignore[arg-type]
+    return Case("microscaled_mm_persistent_tma", problem, config, variant)
+
+
+TMA8 = _tma("mxfp8", "mxfp8")
+TMA4 = _tma("mxfp4", "mxfp4")
+TMA_PACKED = _tma(
+    "mxfp4", "mxfp4", packed_a="m", packed_b="n", layout_a=Layout("col", pad=8), layout_b=Layout("row", pad=8)
+)
+TURNED = _tma("mxfp8", "mxfp4", layout_a=Layout("col"), layout_b=Layout("row"))
+HOST_MADE = _tma("mxfp8", "mxfp4", variant=Variant("host", sms=2))
+STORED = _tma("mxfp8", "mxfp8", variant=Variant(tma_store=True, sms=2))
+TMA_SWIZZLED = _tma("mxfp8", "mxfp8", swizzled=True)
+TMA_EMPTY = Case("microscaled_mm_persistent_tma", MicroscaledGemm("mxfp8", "mxfp8", 48, 80, 0), SMALL, Variant(sms=2))
+SPECIALISED = Case(
+    "microscaled_mm_blackwell_ws",
+    MicroscaledGemm("mxfp8", "mxfp8", 136, 288, 160),
+    Config(128, 64, 128, 2, 4, group_m=2),
+    Variant(sms=2),
+    "sm_100",
+)
+
+_TILE = "tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN"
+_SCALE_A = "scale_a_ptr, tile_m * BLOCK_M, k * BLOCK_K, M, K, stride_scale_am, stride_scale_ak,"
+_SCALE_B = "scale_b_ptr, tile_n * BLOCK_N, k * BLOCK_K, N, K, stride_scale_bn, stride_scale_bk,"
+
+MICROSCALED_TMA = grouped(
+    "microscaled_tma",
+    fault("tma_scaled_tile_left_out", TMA8, TMA, _TILE, _TILE.replace("tiles,", "tiles - 1,")),
+    fault(
+        "tma_scaled_every_second_round", TMA8, TMA, _TILE, _TILE.replace("tl.num_programs(0)", "2 * tl.num_programs(0)")
+    ),
+    fault(
+        "tma_scaled_tiles_from_the_second",
+        SPECIALISED,
+        TMA,
+        _TILE,
+        _TILE.replace("tl.program_id(0)", "tl.program_id(0) + 1"),
+    ),
+    fault("tma_scaled_a_of_first_k", TMA8, TMA, "a_desc.load([first_a, ka])", "a_desc.load([first_a, 0])"),
+    fault(
+        "tma_scaled_a_of_next_tile", TURNED, TMA, "a_desc.load([ka, first_a])", "a_desc.load([ka, first_a + BLOCK_M])"
+    ),
+    fault("tma_scaled_b_of_first_columns", TMA4, TMA, "b_desc.load([first_b, kb])", "b_desc.load([0, kb])"),
+    fault(
+        "tma_scaled_b_packed_along_k",
+        TMA_PACKED,
+        TMA,
+        "first_b = tile_n * (BLOCK_N // B_ALONG_N)",
+        "first_b = tile_n * BLOCK_N",
+    ),
+    fault("tma_scaled_k_of_whole_bytes", TMA4, TMA, "ka = k * (BLOCK_K // A_ALONG_K)", "ka = k * BLOCK_K"),
+    fault("tma_scale_a_of_first_k", TMA8, TMA, _SCALE_A, _SCALE_A.replace("k * BLOCK_K", "0 * BLOCK_K")),
+    fault("tma_scale_a_of_columns", TMA8, TMA, _SCALE_A, _SCALE_A.replace("tile_m * BLOCK_M", "tile_n * BLOCK_N")),
+    fault("tma_scale_b_past_n", TMA8, TMA, _SCALE_B, _SCALE_B.replace("k * BLOCK_K, N", "k * BLOCK_K, N - 1")),
+    fault("tma_scale_b_left_out", TMA4, TMA, _DOT, _DOT.replace("b, scale_b", "b, None")),
+    fault("tma_scaled_sum_not_kept", TMA8, TMA, _DOT, _DOT.replace(", acc", ", acc * 0")),
+    fault("tma_scaled_sum_of_last_tile", TMA8, TMA, "k in range(tl.cdiv(K, BLOCK_K))", "k in range(K // BLOCK_K)"),
+    fault(
+        "tma_scaled_described_rows",
+        TURNED,
+        TMA,
+        "[K // A_ALONG_K, M // A_ALONG_M], [lda, 1]",
+        "[K // A_ALONG_K, M // A_ALONG_M - 1], [lda, 1]",
+    ),
+    fault(
+        "tma_scaled_described_k",
+        TMA4,
+        TMA,
+        "[N // B_ALONG_N, K // B_ALONG_K], [ldb, 1]",
+        "[N // B_ALONG_N, K // B_ALONG_K - 1], [ldb, 1]",
+    ),
+    fault("tma_scaled_pitch_of_extent", TMA8, HOST_TMA, '"lda": leading(a)', '"lda": a.shape[1]'),
+    fault(
+        "tma_scaled_host_pitch",
+        HOST_MADE,
+        HOST_TMA,
+        "[leading(operand), 1], block[order]",
+        "[operand.shape[1], 1], block[order]",
+    ),
+    fault(
+        "tma_scaled_stored_rows",
+        STORED,
+        TMA,
+        "c_desc.store([tile_m * BLOCK_M, tile_n",
+        "c_desc.store([tile_n * BLOCK_M, tile_n",
+    ),
+    fault(
+        "tma_scaled_stored_columns", TMA8, TMA, "rn = tile_n * BLOCK_N + tl.arange", "rn = tile_m * BLOCK_N + tl.arange"
+    ),
+    fault(
+        "tma_swizzled_strides",
+        TMA_SWIZZLED,
+        HOST,
+        "strides[:-3] if problem.swizzled",
+        "strides[1:-2] if problem.swizzled",
+    ),
+    fault(
+        "tma_scaled_zeros_of_no_k",
+        TMA_EMPTY,
+        TMA,
+        "        else:\n            acc = tl.zeros((BLOCK_M",
+        "        else:\n            acc = 1 + tl.zeros((BLOCK_M",
+    ),
 )

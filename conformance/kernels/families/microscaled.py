@@ -34,6 +34,7 @@ class MicroscaledFamily(Kernel):
 
     core = False
     family = "microscaled"
+    specialised = False
     operations = frozenset({"microscaled_mm"})
     dtypes = tuple(EXAMPLES)
     more_shapes = (WHOLE_TILES,)

@@ -1,0 +1,110 @@
+"""The kernels of block-scaled products: what they refuse, their grids, and the features that they promise."""
+
+import pytest
+
+from conformance import codegen_checks as codegen
+from conformance import targets
+from conformance.heuristics.configs import Config
+from conformance.judging.refusal_rules import objection
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import Variant
+from conformance.problems import Layout
+from conformance.problems.microscaled import MicroscaledGemm
+from conformance.records import ReasonCode
+
+HOPPER, BLACKWELL, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_100", "sm_80", "gfx950"))
+LARGE, SMALL = Config(128, 64, 128, 2, 4), Config(64, 64, 128, 2, 4)
+TMA, SPECIALISED = "microscaled_mm_persistent_tma", "microscaled_mm_blackwell_ws"
+COLUMN = Layout("col")
+
+
+def _problem(a="mxfp8", b="mxfp8", M=160, N=128, K=128, **fields):
+    return MicroscaledGemm(a, b, M, N, K, **fields)
+
+
+def _draft(name, problem, config=LARGE, target=HOPPER, **variant):
+    kernel = catalogue.get(name)
+    return kernel, kernel.draft(problem, config, target, Variant(**variant))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "config", "target", "variant", "code", "subject"),
+    [
+        (TMA, _problem(), LARGE, AMPERE, {}, ReasonCode.CAPABILITY, "tma"),
+        (TMA, _problem(), LARGE, AMD, {}, ReasonCode.CAPABILITY, "tma"),
+        (SPECIALISED, _problem(), LARGE, HOPPER, {}, ReasonCode.CAPABILITY, "tcgen05"),
+        (SPECIALISED, _problem(), Config(32, 64, 64, 2, 4), BLACKWELL, {}, ReasonCode.CONFIG, "tcgen05"),
+        (SPECIALISED, _problem(), Config(128, 64, 64, 2, 2), BLACKWELL, {}, ReasonCode.CONFIG, "tcgen05"),
+        (TMA, _problem(), LARGE, HOPPER, {"static": True}, ReasonCode.CONFIG, "variant"),
+        (TMA, _problem(), LARGE, HOPPER, {"epilogue_subtile": 2}, ReasonCode.CONFIG, "variant"),
+        (TMA, _problem(batch=2), LARGE, HOPPER, {}, ReasonCode.EXTENT, "batch"),
+        (TMA, _problem(layout_a=Layout(offset=8)), LARGE, HOPPER, {}, ReasonCode.ALIGNMENT_BASE, "a"),
+        (TMA, _problem(layout_b=Layout("col", pad=8)), LARGE, HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "b"),
+        (TMA, _problem(layout_out=COLUMN), LARGE, HOPPER, {"tma_store": True}, ReasonCode.LAYOUT, "out"),
+        (
+            TMA,
+            _problem(N=130, layout_out=Layout(pad=2)),
+            LARGE,
+            HOPPER,
+            {"tma_store": True},
+            ReasonCode.ALIGNMENT_EXTENT,
+            "out",
+        ),
+        # four-bit codes beside eight-bit ones, which tcgen05 reads with gaps
+        (TMA, _problem("mxfp4", K=192), LARGE, BLACKWELL, {}, ReasonCode.ALIGNMENT_EXTENT, "a"),
+        (TMA, _problem(b="mxfp4", K=192), LARGE, BLACKWELL, {}, ReasonCode.ALIGNMENT_EXTENT, "b"),
+        (TMA, _problem("mxfp4", layout_a=Layout(offset=16)), LARGE, BLACKWELL, {}, ReasonCode.ALIGNMENT_BASE, "a"),
+        (TMA, _problem("mxfp4", layout_a=Layout(pad=16)), LARGE, BLACKWELL, {}, ReasonCode.ALIGNMENT_PITCH, "a"),
+    ],
+)
+def test_refusals_that_a_rule_justifies(name, problem, config, target, variant, code, subject):
+    kernel, draft = _draft(name, problem, config, target, **variant)
+    reason = kernel.refusal(draft)
+    assert (reason.code, reason.subject) == (code, subject)
+    assert objection(kernel, draft, reason) is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "target"),
+    [
+        (_problem("mxfp4", K=192), LARGE, HOPPER),  # converted
+        (_problem("mxfp4", K=192), SMALL, BLACKWELL),  # likewise, for the tile has too few rows
+        (_problem("mxfp4", "mxfp4", K=192), LARGE, BLACKWELL),
+        (_problem("mxfp4"), LARGE, BLACKWELL),
+        (_problem(M=1, layout_a=Layout(pad=3)), LARGE, HOPPER),  # one row needs no pitch
+        (_problem(K=0), LARGE, HOPPER),
+    ],
+)
+def test_what_descriptors_take(problem, config, target):
+    kernel, draft = _draft(TMA, problem, config, target)
+    assert kernel.refusal(draft) is None
+
+
+def test_a_refusal_that_no_rule_justifies():
+    kernel, draft = _draft(TMA, _problem("mxfp4", K=192), LARGE, BLACKWELL)
+    reason = kernel.refusal(draft)
+    _, converted = _draft(TMA, _problem("mxfp4", K=192), LARGE, HOPPER)
+    assert "By the suite's rule it must take it" in objection(kernel, converted, reason)
+
+
+def test_grids_and_features():
+    kernel, draft = _draft(TMA, _problem(), sms=3)
+    plan = kernel.plan(draft.problem, draft.config, HOPPER, draft.variant)
+    assert plan.grid == (3,)
+    features = kernel.features(plan)
+    assert {codegen.TMA_LOAD, codegen.WGMMA, codegen.POINTER_STORE} <= features.required
+    assert codegen.TMA_STORE in features.forbidden
+    special = catalogue.get(SPECIALISED)
+    scaled = special.features(special.plan(_problem(), LARGE, BLACKWELL, Variant("host", tma_store=True)))
+    assert {codegen.SCALED_MMA, codegen.WARP_SPECIALIZED, codegen.TMA_STORE} <= scaled.required
+    one_stage = special.plan(_problem(), Config(128, 64, 128, 1, 4), BLACKWELL)
+    assert codegen.WARP_SPECIALIZED not in special.features(one_stage).required
+    empty = kernel.features(kernel.plan(_problem(K=0), LARGE, HOPPER))
+    assert {codegen.TMA_LOAD, codegen.POINTER_LOAD} <= empty.forbidden
+
+
+def test_rows_that_nothing_is_said_about_have_a_pitch_for_descriptors():
+    kernel = catalogue.get(TMA)
+    assert kernel.problem(("mxfp4", "mxfp8"), 40, 50, 98).operand("a").strides == (64, 1)
+    said = kernel.problem(("mxfp4", "mxfp8"), 40, 50, 98, layout_a=Layout())
+    assert said.operand("a").strides == (49, 1)
