@@ -11,6 +11,7 @@ from tests.planted.causes import CAUSES
 from tests.planted.conv_faults import CONVOLUTION
 from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
+from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED
@@ -18,6 +19,7 @@ from tests.planted.microscaled_faults import MICROSCALED
 _PLANTED: tuple[Fault, ...] = (
     *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
     *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY, *MICROSCALED, *ACCUMULATORS),
+    *FOUR_BITS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))
