@@ -12,6 +12,7 @@ from typing import Any
 from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
+from conformance.problems.int4 import Int4Gemm
 from conformance.problems.microscaled import MicroscaledGemm
 
 
@@ -27,6 +28,8 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
     free = max((variant.sms or plan.target.limits.multiprocessors or 1) - reserve, 1)
     if kernel.persistent:
         return (min(free, math.prod(tiles)),)
+    if isinstance(problem, Int4Gemm):
+        return (math.prod(tiles),)
     if isinstance(problem, Gemm):
         one = math.prod(tiles)
         if kernel.family == "split-k":
@@ -54,7 +57,7 @@ def _tiles(problem: Any, config: AnyConfig) -> tuple[int, int] | None:
     block_m, block_n = (getattr(config, name, None) for name in ("block_m", "block_n"))
     if not block_m or not block_n:
         return None
-    if isinstance(problem, (Gemm, MicroscaledGemm)):
+    if isinstance(problem, (Gemm, Int4Gemm, MicroscaledGemm)):
         rows, columns = problem.M, problem.N
         if problem.op == "mm_with_sums":  # the rows are summed though there is no column
             columns = max(columns, 1)

@@ -15,6 +15,7 @@ from typing import Any
 from conformance.kernels.kernel import Kernel, Plan, Variant
 from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.problems.gemm import SCALE_BLOCK
+from conformance.problems.int4 import Int4Gemm
 from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Reason, ReasonCode
 
@@ -141,6 +142,8 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
         return subject in {name for form in plan.problem.formats for name in (form.codes, form.scale)} and _lacks(
             plan, subject
         )
+    if isinstance(plan.problem, Int4Gemm):
+        return subject in (plan.problem.dtype, plan.problem.out_dtype) and _lacks(plan, subject)
     names = _dtypes_of(plan)
     taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ())}
     if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):

@@ -54,6 +54,7 @@ ORDER = (
     "fp16_acc_mm",
     "dual_mm",
     "mm_with_sums",
+    "int4_mm",
 )
 
 

@@ -12,6 +12,7 @@ from tests.planted.conv_faults import CONVOLUTION
 from tests.planted.depthwise_faults import DEPTHWISE
 from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
+from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
@@ -34,6 +35,7 @@ _PLANTED: tuple[Fault, ...] = (
     *LEGACY,
     *MICROSCALED,
     *MICROSCALED_TMA,
+    *FOUR_BITS,
     *ACCUMULATORS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)

@@ -1,0 +1,85 @@
+"""Faults of products with four-bit weights: codes, signs, packing, groups, zero points, and where K ends."""
+
+from conformance.heuristics.configs import Config
+from conformance.problems.int4 import Int4Gemm
+from tests.planted.cases import Case, fault, grouped
+
+INT4 = "device/int4_mm.py"
+SMALL = Config(32, 32, 32, 2, 4)
+
+
+def _case(signed: bool, **fields: object) -> Case:
+    fields = {"group": 32, "zero": "packed", **fields}
+    return Case("int4_mm", Int4Gemm("fp16", 42, 74, 90, signed, **fields), SMALL)  # type: ignore[arg-type]
+
+
+SIGNED_K, UNSIGNED_K = _case(True), _case(False)
+SIGNED_N, UNSIGNED_N = _case(True, packed="n"), _case(False, packed="n", zero="float")
+#: Each k loads its own scale; each block has one.
+SHORT_GROUPS, LONG_GROUPS = _case(False, group=16), _case(True, group=64, zero="float")
+ONE_GROUP = _case(False, group=0)
+BF16 = Case("int4_mm", Int4Gemm("bf16", 42, 74, 90, True, "k", 32), SMALL)
+
+_SIGNED = "codes = (byte << (28 - shift)) >> 28"
+_PAIR = "tl.interleave((byte << 28) >> 28, byte >> 4)"
+
+FOUR_BITS = grouped(
+    "int4",
+    fault("int4_sign_lost", SIGNED_K, INT4, _SIGNED, "codes = (byte >> shift) & 15"),
+    fault("int4_halves_exchanged", UNSIGNED_K, INT4, "codes = (byte >> shift)", "codes = (byte >> (4 - shift))"),
+    fault("int4_columns_exchanged", SIGNED_N, INT4, _PAIR, "tl.interleave(byte >> 4, (byte << 28) >> 28)"),
+    fault("int4_low_sign_lost", SIGNED_N, INT4, _PAIR, "tl.interleave(byte & 15, byte >> 4)"),
+    fault("int4_three_bits", UNSIGNED_N, INT4, "tl.interleave(byte & 15,", "tl.interleave(byte & 7,"),
+    fault("int4_byte_of_next_pair", UNSIGNED_K, INT4, "(rk // 2)[:, None]", "((rk + 1) // 2)[:, None]"),
+    fault("int4_zero_left_out", UNSIGNED_N, INT4, "weights -= tl.load(", "weights -= 0 * tl.load("),
+    fault("int4_zero_plus_one", UNSIGNED_K, INT4, "((pair >> shift_n) & 15)", "(((pair >> shift_n) & 15) + 1)"),
+    fault("int4_zero_sign_lost", SIGNED_K, INT4, "((pair << (28 - shift_n)) >> 28)", "((pair >> shift_n) & 15)"),
+    fault("int4_zero_of_neighbour", UNSIGNED_K, INT4, "((rn % 2) * 4)", "((1 - rn % 2) * 4)"),
+    fault(
+        "int4_zero_after_scale",
+        UNSIGNED_N,
+        INT4,
+        "other=0.0).to(tl.float32)\n        #",
+        "other=0.0).to(tl.float32) / scale\n        #",
+    ),
+    fault(
+        "int4_zero_of_first_group", SIGNED_K, INT4, "zero_ptr + group[:, None] * stride_zero_g + (rn", "zero_ptr + (rn"
+    ),
+    fault(
+        "int4_scale_of_first_group",
+        LONG_GROUPS,
+        INT4,
+        "scale_ptr + group[:, None] * stride_scale_g",
+        "scale_ptr + 0 * group[:, None]",
+    ),
+    fault("int4_scale_of_block", SHORT_GROUPS, INT4, "group = ks // GROUP", "group = (k * BLOCK_K + ks * 0) // GROUP"),
+    fault(
+        "int4_group_per_block",
+        LONG_GROUPS,
+        INT4,
+        "group = ks // GROUP if GROUP else",
+        "group = ks // BLOCK_K if GROUP else",
+    ),
+    fault("int4_one_group_lost", ONE_GROUP, INT4, "ks * 0", "ks // BLOCK_K"),
+    fault(
+        "int4_scale_of_next_column", BF16, INT4, "rn[None, :] * stride_scale_n", "(rn[None, :] ^ 1) * stride_scale_n"
+    ),
+    fault(
+        "int4_weights_rounded_first",
+        BF16,
+        INT4,
+        "weights * scale, 0.0",
+        "(weights * scale).to(tl.float8e5).to(tl.float32), 0.0",
+    ),
+    fault("int4_k_tail_of_a", UNSIGNED_K, INT4, "mask=in_m & in_k[None, :]", "mask=in_m & (rk < K + 2)[None, :]"),
+    fault("int4_last_pair_dropped", SIGNED_N, INT4, "in_k = rk < K", "in_k = rk < K - 2"),
+    fault("int4_infinite_tail", LONG_GROUPS, INT4, "tl.where(in_k[:, None], weights * scale, 0.0)", "weights * scale"),
+    fault(
+        "int4_accumulator_begins_anew",
+        UNSIGNED_K,
+        INT4,
+        "tl.dot(a, weights.to(a.dtype), acc)",
+        "tl.dot(a, weights.to(a.dtype))",
+    ),
+    fault("int4_column_mask", SIGNED_N, INT4, "(half_n < N // 2)[None, :]", "(half_n < N // 2 + 1)[None, :]"),
+)
