@@ -51,6 +51,8 @@ ORDER = (
     "fp16_acc_mm",
     "dual_mm",
     "mm_with_sums",
+    "mm_specialised",
+    "mm_descriptors",
 )
 
 

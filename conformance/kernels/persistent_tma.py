@@ -80,7 +80,7 @@ class PersistentTmaGemm(GemmKernel):
                 return Reason(ReasonCode.LAYOUT, "out", detail)
             described.append(problem.output)
         for operand in described:
-            if operand.numel and (reason := _undescribable(operand)):
+            if operand.numel and (reason := undescribable(operand)):
                 return reason
         extent = problem.N * itemsize(problem.output_dtype)
         if variant.tma_store and extent % TMA_BYTES:
@@ -177,7 +177,7 @@ def leading(operand: Operand) -> int:
     return int(triton.cdiv(max(operand.strides[outer], 1), step)) * step
 
 
-def _undescribable(operand: Operand) -> Reason | None:
+def undescribable(operand: Operand) -> Reason | None:
     """Why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below 2**31."""
     size = itemsize(operand.dtype)
     if 1 not in operand.strides:

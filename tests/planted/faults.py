@@ -9,15 +9,18 @@ from tests.planted.blackwell_faults import BLACKWELL
 from tests.planted.cases import Fault
 from tests.planted.causes import CAUSES
 from tests.planted.conv_faults import CONVOLUTION
+from tests.planted.descriptor_faults import DESCRIPTORS
 from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED
+from tests.planted.specialised_faults import SPECIALISED
 
 _PLANTED: tuple[Fault, ...] = (
     *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
     *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY, *MICROSCALED, *ACCUMULATORS),
+    *(*SPECIALISED, *DESCRIPTORS),
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))
