@@ -35,10 +35,10 @@ def random_plan(
     refusal: NotApplicable | None = None
     for number in range(PATIENCE + EXAMPLES):
         if number < PATIENCE:
-            problem, config = kernel.draw_problem(draw), draw.pick(configs or kernel.configs)
+            problem, config = kernel.draw_problem(draw), draw.pick(configs or kernel.drawn_configs)
             variant = kernel.draw_variant(draw)
         else:
-            config, shape = draw.pick(configs or kernel.configs), draw.pick(kernel.example_shapes())
+            config, shape = draw.pick(configs or kernel.drawn_configs), draw.pick(kernel.example_shapes())
             problem, variant = kernel.example(draw.pick(kernel.dtype_names()), config, shape), kernel.example_variant()
         if soon_compiled and not within_limit(kernel, problem, config, configs or kernel.configs):
             continue

@@ -107,6 +107,23 @@ class DepthwiseConfig(AnyConfig):
 
 
 @dataclass(frozen=True)
+class SpecialisedConfig(Config):
+    """Config that says in which ``loop`` warps have different work, and which operands are loaded by descriptors.
+
+    ``loop``: "inner" is that over k, "outer" that over tiles with the other inside it, "flat" the two as one.
+    ``described``: "ab", "a", "b", or "" where both operands are loaded by pointers.
+    """
+
+    loop: str = field(default="outer", kw_only=True)
+    described: str = field(default="ab", kw_only=True)
+
+    @property
+    def _id_suffix(self) -> str:
+        loads = f"tma.{self.described}" if self.described else "pointers"
+        return f"{super()._id_suffix}-{self.loop}-{loads}"
+
+
+@dataclass(frozen=True)
 class FlexConfig(AnyConfig):
     """Config of attention forward (queries x keys per step) or backward: ``block_m`` is then the query block of dK/dV
     and the key block of dQ, ``block_n`` the key block of dK/dV and the query block of dQ."""

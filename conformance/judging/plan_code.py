@@ -183,7 +183,8 @@ def _verdict(subject: str, text: str) -> Verdict:
 
 def descriptor_features(kernel: Kernel, plan: Plan) -> Features:
     """Where the descriptors of a kernel with descriptors of Triton's own must be made, by the plan's variant."""
-    if not kernel.descriptors or "legacy" in kernel.name or not plan.problem.has_product:
+    keeps = any(plan.target.capability(unit).available for unit in ("tma", "tdm"))
+    if not keeps or not kernel.descriptors or "legacy" in kernel.name or not plan.problem.has_product:
         return Features()
     host, device = codegen_checks.HOST_DESCRIPTOR, codegen_checks.DEVICE_DESCRIPTOR
     wanted, other = (host, device) if plan.variant.descriptors == "host" else (device, host)

@@ -128,6 +128,8 @@ def _lacks(plan: Plan, name: str) -> bool:
 
 
 def _capability(kernel: Any, plan: Plan, subject: str) -> bool:
+    if getattr(kernel, "without_tma", False) and subject == "tma":
+        return not _lacks(plan, "tma")
     return _lacks(plan, subject)
 
 
@@ -146,7 +148,7 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
         return subject in (plan.problem.dtype, plan.problem.out_dtype) and _lacks(plan, subject)
     names = _dtypes_of(plan)
     taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ())}
-    if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):
+    if kernel.family in ("gemm", "loads") and plan.problem.op in ("mixed_mm", "fused_mm"):
         taken |= set(DTYPES) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
     unlike = len(names) > 1 and not names <= set(FP8) and plan.problem.op not in ("mixed_mm", "fused_mm")
     missing = any(_lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*FP8, "bf16", "fp16", "fp64"})
@@ -162,11 +164,25 @@ def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
     if _dtypes_of(plan) != {"fp32"}:
         return False
+    if getattr(kernel, "matrix_unit_only", False) and plan.problem.precision == "ieee":
+        return True
     if plan.problem.precision in SPLIT_PRECISIONS and plan.problem.precision not in kernel.more_precisions:
         return True
     if getattr(kernel, "depthwise", False):  # it has no matrix unit
         return bool(plan.problem.precision != "ieee")
     return _lacks(plan, plan.problem.precision) or (plan.target.vendor == "amd" and _lacks(plan, "mfma"))
+
+
+def _breaks(kernel: Any, plan: Plan, code: ReasonCode, subject: str) -> bool:
+    """Whether the memory of ``subject`` breaks the rule ``code`` of descriptors and is loaded or stored by one. Some
+    configs say which operands are."""
+    described = getattr(plan.config, "described", None)
+    if not kernel.descriptors and (described is None or subject not in described):
+        return False
+    broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
+    if isinstance(plan.problem, MicroscaledGemm):
+        broken += broken_by_gaps(plan)
+    return any((known, name) == (code, subject) for known, name, _ in broken)
 
 
 def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -175,10 +191,9 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
         orders = {problem.order_x, problem.order_out} != {"channels-last"}
         return bool(kernel.pointwise) and (orders or (problem.batch_pad > 0 and problem.batch > 1))
     operand = problem.operand(subject)
+    if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
+        return True
     if kernel.descriptors:
-        rules = broken_by_descriptors(problem, tma_store=plan.variant.tma_store)
-        if any((code, name) == (ReasonCode.LAYOUT, subject) for code, name, _ in rules):
-            return True
         if type(kernel).__name__.startswith("LegacyTma") and operand.strides[-1] == 1:
             return bool(operand.strides[-2] != operand.shape[-1])  # tensor maps without a pitch
         if type(kernel).__name__.startswith("LegacyTma"):
@@ -190,12 +205,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _alignment(code: ReasonCode) -> Rule:
     def rule(kernel: Any, plan: Plan, subject: str) -> bool:
-        if not kernel.descriptors:
-            return False
-        broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
-        if isinstance(plan.problem, MicroscaledGemm):
-            broken += broken_by_gaps(plan)
-        return any((known, name) == (code, subject) for known, name, _ in broken)
+        return _breaks(kernel, plan, code, subject)
 
     return rule
 
@@ -217,7 +227,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must |= set() if "legacy" in kernel.name else {"epilogue_subtile", "flatten"}
         must -= {"descriptors"} if "legacy_descriptor" in kernel.name else set()
         must -= {"static", "epilogue_subtile"} if kernel.family == "microscaled" else set()
-    elif kernel.family in ("gemm", "conv", "split-k"):
+    elif kernel.family in ("gemm", "conv", "split-k", "loads"):
         must |= {"static"}
     if "int_mm" in kernel.operations:
         must |= {"implied_dtype"}
@@ -257,6 +267,11 @@ def _block_k(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _chain(kernel: Any, plan: Plan, subject: str) -> bool:
     return not hasattr(plan.config, "chain")
+
+
+def _loop(kernel: Any, plan: Plan, subject: str) -> bool:
+    config = plan.config
+    return not hasattr(config, "loop") or config.block_m < 64 or config.num_warps % 4 != 0 or config.num_stages < 2
 
 
 def _kpack(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -310,10 +325,7 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
         return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)
     if isinstance(problem, MicroscaledGemm) and subject == "batch":
         return problem.batch is not None if kernel.descriptors else (problem.batch or 0) > GRID_LIMIT
-    if kernel.descriptors:
-        broken = broken_by_descriptors(problem, tma_store=plan.variant.tma_store)
-        return any((code, name) == (ReasonCode.EXTENT, subject) for code, name, _ in broken)
-    return False
+    return _breaks(kernel, plan, ReasonCode.EXTENT, subject)
 
 
 #: (code, subject) -> rule; the subject "" stands for any that has no rule of its own.
@@ -333,6 +345,7 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.CONFIG, "block size"): _block_size,
     (ReasonCode.CONFIG, "BLOCK_K"): _block_k,
     (ReasonCode.CONFIG, "chain"): _chain,
+    (ReasonCode.CONFIG, "loop"): _loop,
     (ReasonCode.CONFIG, "kpack"): _kpack,
     (ReasonCode.CONFIG, "splits"): _splits,
     (ReasonCode.CONFIG, "block"): _list_block,

@@ -55,6 +55,8 @@ ORDER = (
     "dual_mm",
     "mm_with_sums",
     "int4_mm",
+    "mm_specialised",
+    "mm_descriptors",
 )
 
 

@@ -290,6 +290,11 @@ class Kernel(abc.ABC):
         """The variant in which it is timed: that of the examples, on all SMs."""
         return dataclasses.replace(self.example_variant(), sms=None)
 
+    @property
+    def drawn_configs(self) -> tuple[AnyConfig, ...]:
+        """The configs of random problems: all of its own, unless it says otherwise."""
+        return self.configs
+
     def draw_problem(self, draw: Draw) -> Problem:
         """A random problem, which :meth:`refusal` may still refuse; by default one of the examples."""
         return self.example(draw.pick(self.dtype_names()), draw.pick(self.configs), draw.pick(list(self.shapes)))

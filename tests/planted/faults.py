@@ -10,12 +10,14 @@ from tests.planted.cases import Fault
 from tests.planted.causes import CAUSES
 from tests.planted.conv_faults import CONVOLUTION
 from tests.planted.depthwise_faults import DEPTHWISE
+from tests.planted.descriptor_faults import DESCRIPTORS
 from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
 from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
+from tests.planted.specialised_faults import SPECIALISED
 from tests.planted.transposed_faults import TRANSPOSED
 
 _PLANTED: tuple[Fault, ...] = (
@@ -36,6 +38,8 @@ _PLANTED: tuple[Fault, ...] = (
     *MICROSCALED,
     *MICROSCALED_TMA,
     *FOUR_BITS,
+    *SPECIALISED,
+    *DESCRIPTORS,
     *ACCUMULATORS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)

@@ -1,0 +1,51 @@
+"""mm by tensor descriptors where the target has no TMA: by AMD's tensor data mover, or rewritten to pointers."""
+
+from __future__ import annotations
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.kernels.kernel import Features, Plan
+from conformance.kernels.persistent_tma import PersistentTmaGemm
+from conformance.records import Reason, ReasonCode
+
+#: Tiles of large and of small matrix instructions, loops with and without a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    Config(64, 64, 32, 2, 4, group_m=4),
+    Config(32, 32, 64, 1, 2),
+    Config(128, 64, 32, 3, 8),
+    Config(64, 32, 64, 2, 4, group_m=1),
+)
+
+
+class DescriptorGemm(PersistentTmaGemm):
+    """The code of the persistent TMA kernel on targets without TMA."""
+
+    family = "loads"
+    core = False
+    #: whether it leaves targets with TMA to other kernels
+    without_tma = True
+    zero_sign = "ieee"
+
+    def capabilities(self, plan: Plan) -> tuple[str, ...]:
+        """See :class:`PersistentTmaGemm`."""
+        return ("tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor",)
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`. That the target has a TMA comes first."""
+        if plan.target.capability("tma").available:
+            detail = f"{plan.target.id} has a TMA: mm_persistent_tma is the same code for it"
+            return Reason(ReasonCode.CAPABILITY, "tma", detail)
+        return super().refusal(plan)
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`. Where the target moves no tiles, no descriptor is left and pointers load and store."""
+        if plan.target.capability("tdm").available:
+            return super().features(plan)
+        required = {codegen.POINTER_STORE} | ({codegen.POINTER_LOAD} if plan.problem.has_product else set())
+        if unit := self._matrix_unit(plan):
+            required.add(unit)
+        forbidden = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
+        return Features(frozenset(required), frozenset(forbidden))
+
+
+KERNELS = (DescriptorGemm("mm_descriptors", "mm", configs=CONFIGS),)

@@ -1,0 +1,178 @@
+"""mm and scaled mm whose warps have different work: in the inner or the outer loop, by pointers, descriptors or both.
+
+Releases of Triton lose or break single forms: https://github.com/triton-lang/triton/issues/9728 and
+https://github.com/triton-lang/triton/issues/10284. So each form is a config of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import triton
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.configs import AnyConfig, SpecialisedConfig
+from conformance.kernels import carveout
+from conformance.kernels.device.mm_specialised import gemm_specialised
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.gemm import PointerGemm, output_tiles
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable
+from conformance.problems import Gemm, Layout, itemsize
+from conformance.records import Reason, ReasonCode
+
+#: Each loop with each kind of load; tiles of every shape, four and eight warps, one and two blocks in a cluster.
+CONFIGS: tuple[AnyConfig, ...] = (
+    SpecialisedConfig(64, 32, 32, 2, 4, loop="inner", described="ab"),
+    SpecialisedConfig(64, 64, 32, 3, 4, loop="outer", described="a", group_m=2),
+    SpecialisedConfig(64, 64, 64, 2, 4, loop="flat", described=""),
+    SpecialisedConfig(64, 32, 64, 3, 4, loop="inner", described=""),
+    SpecialisedConfig(128, 64, 32, 3, 4, loop="outer", described="ab"),
+    SpecialisedConfig(128, 32, 32, 3, 4, loop="inner", described="b"),
+    SpecialisedConfig(64, 128, 32, 2, 8, loop="flat", described="ab"),
+    SpecialisedConfig(128, 32, 64, 3, 4, loop="outer", described=""),
+    SpecialisedConfig(128, 64, 64, 2, 4, loop="outer", described="ab", vendor=(("num_ctas", 2),)),
+)
+#: Of fp8 operands: each loop, and each kind of load.
+FP8_CONFIGS = (*CONFIGS[:3], *CONFIGS[4:5])
+
+#: Rows and warps with which every target from sm_90 on gives warps different work.
+LEAST_ROWS, WARPS = 64, 4
+
+
+class SpecialisedGemm(PointerGemm):
+    """Persistent programs with a specialised loop, as the config says; operands of any order, stores by pointers."""
+
+    family = "loads"
+    core = False
+    persistent = True
+    specialised = True
+    zero_sign = "ieee"
+    #: whether it takes products of the matrix units only: fp32 operands in tf32 precision, not in fp32
+    matrix_unit_only = True
+    #: tcgen05 multiplies tf32 operands that lie along k, and other suites have those that do not
+    usual_orders = ("row", "col")
+
+    def dtype_names(self) -> list[str]:
+        """See :class:`Kernel`: of fp32 operands those in tf32 precision."""
+        return [name for name in super().dtype_names() if name != "fp32"]
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`. What the target lacks comes before what is wrong with the problem."""
+        if reason := self._operation(plan):
+            return reason
+        for name in ("tma", "tensor-descriptor", "warp-specialization"):
+            capability = plan.target.capability(name)
+            if not capability.available:
+                return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
+        return super().refusal(plan)
+
+    def _dtype(self, plan: Plan) -> Reason | None:
+        if plan.problem.dtype == "fp32" and plan.problem.precision == "ieee":
+            detail = f"precision is ieee: {self.name} is about loops that feed a matrix unit. Use tf32"
+            return Reason(ReasonCode.PRECISION, "ieee", detail)
+        return super()._dtype(plan)
+
+    def _layout(self, plan: Plan) -> Reason | None:
+        problem = plan.problem
+        described = [problem.operand(name) for name in getattr(plan.config, "described", "")]
+        for operand in described if problem.has_product else ():
+            if operand.numel and (reason := undescribable(operand)):
+                return reason
+        return super()._layout(plan)
+
+    def _config(self, plan: Plan) -> Reason | None:
+        config = plan.config
+        if not isinstance(config, SpecialisedConfig):
+            detail = f"{config.id} does not say which loop is specialised: use a SpecialisedConfig"
+            return Reason(ReasonCode.CONFIG, "loop", detail)
+        if config.block_m < LEAST_ROWS or config.num_warps % WARPS or config.num_stages < 2:
+            detail = (
+                f"{config.id}: a specialised loop needs BLOCK_M >= {LEAST_ROWS}, a multiple of {WARPS} warps and two "
+                "stages: use a larger tile, more warps and more stages"
+            )
+            return Reason(ReasonCode.CONFIG, "loop", detail)
+        if plan.variant.flatten:
+            return Reason(ReasonCode.CONFIG, "variant", f"{self.name} takes its loop from the config: {config.id}")
+        return super()._config(plan)
+
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`: a tile of C changes its layout beside the operands."""
+        config = plan.config
+        block = config.block_m * config.block_n * max(itemsize(plan.problem.output_dtype), 4)
+        return int(super().shared_memory(plan) + block + BARRIER_BYTES)
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
+        return (min(carveout.available_sms(plan), output_tiles(plan)),)
+
+    @property
+    def drawn_configs(self) -> tuple[AnyConfig, ...]:
+        """See :class:`Kernel`: those of one form, because the id of a random case does not say which, and an expected
+        failure of another could not name it."""
+        return tuple(config for config in self.configs if config.id.endswith("-inner-tma.ab"))
+
+    def draw_problem(self, draw: Draw) -> Gemm:
+        """See :class:`Kernel`: mostly with rows that a descriptor can have."""
+        problem = super().draw_problem(draw)
+        if draw.chance(0.2):
+            return problem
+        layouts = (Layout(order, pad=draw.pick((0, 16))) for order in self.usual_orders)
+        sizes = {"N": 16 * triton.cdiv(problem.N, 16), "K": 16 * triton.cdiv(problem.K, 16)}
+        return dataclasses.replace(problem, **sizes, **dict(zip(("layout_a", "layout_b"), layouts, strict=True)))
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`."""
+        return Variant(sms=draw.pick((None, 2, 3)), static=draw.chance(0.5))
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        problem, config = plan.problem, plan.config
+        a, b = problem.operand("a"), problem.operand("b")
+        epilogue = self._epilogue_arguments(plan, tensors)
+        unknown = ("alpha", "beta", "ADDMM")
+        arguments = {
+            **self._pointer_arguments(plan, tensors),
+            **{name: value for name, value in epilogue.items() if name not in unknown},
+            "lda": leading(a),
+            "ldb": leading(b),
+            "A_DESCRIBED": "a" in config.described,
+            "B_DESCRIBED": "b" in config.described,
+            "A_ROW_MAJOR": row_major(a),
+            "B_ROW_MAJOR": row_major(b),
+            "HAS_PRODUCT": problem.has_product,
+            "INNER": config.loop == "inner",
+            "FLATTEN": config.loop == "flat",
+        }
+        return Launch(gemm_specialised, plan.grid, arguments, config.options)
+
+    def _unrolled(self, plan: Plan) -> bool:
+        """Whether the compiler knows that the specialised loop has one turn, so that there is no loop. Triton takes an
+        argument of 1 for a constant."""
+        known = plan.variant.static or plan.problem.K == 1
+        return bool(known and plan.config.loop == "inner" and plan.config.block_k >= plan.problem.K)
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: warps with different work, whatever the loop and the loads; and each load as asked."""
+        features, problem = super().features(plan), plan.problem
+        if not problem.has_product:
+            return features
+        required, forbidden = features.required, features.forbidden
+        if not self._unrolled(plan):
+            required |= {codegen.WARP_SPECIALIZED}
+        if described := plan.config.described:
+            loads = {codegen.TMA_LOAD, codegen.TENSOR_DESCRIPTOR}
+            required, forbidden = required | loads, forbidden - loads
+            if described == "ab":
+                required -= {codegen.POINTER_LOAD}
+                forbidden |= set() if problem.scaling else {codegen.POINTER_LOAD}
+        return Features(required, forbidden)
+
+
+KERNELS: tuple[Kernel, ...] = (
+    SpecialisedGemm("mm_specialised", "mm", configs=CONFIGS),
+    SpecialisedGemm("scaled_mm_specialised", "scaled_mm", configs=FP8_CONFIGS),
+)

@@ -1,0 +1,95 @@
+"""Faults of the products with a specialised loop: each form of loop and each kind of load."""
+
+from conformance.heuristics.configs import SpecialisedConfig
+from conformance.kernels.kernel import Variant
+from conformance.problems import Bias, Layout, mm, scaled_mm
+from tests.planted.cases import Case, Edit, Fault, fault, grouped
+
+LOOP, LOADS, HOST = "device/mm_specialised.py", "device/load_tiles.py", "mm_specialised.py"
+
+PADDED = Layout(pad=8)
+TWO = Variant(sms=2)
+#: 2 x 2 ragged tiles for two programs, a ragged third k-block.
+_SIZES = (72, 56, 72)
+
+
+def _config(loop: str, described: str, block_k: int = 32) -> SpecialisedConfig:
+    return SpecialisedConfig(64, 32, block_k, 2, 4, loop=loop, described=described)
+
+
+POINTERS = Case("mm_specialised", mm(*_SIZES, layout_a=PADDED, layout_b=PADDED), _config("inner", ""), TWO, "sm_100")
+DESCRIBED = Case("mm_specialised", mm(*_SIZES, layout_a=PADDED, layout_b=PADDED), _config("outer", "ab"), TWO, "sm_100")
+TURNED = Case(
+    "mm_specialised",
+    mm(*_SIZES, layout_a=Layout("col", pad=8), layout_b=Layout("col", pad=8)),
+    _config("flat", "ab"),
+    TWO,
+    "sm_100",
+)
+MIXED = Case("mm_specialised", mm(*_SIZES, "bf16", layout_out=PADDED), _config("outer", "b"), TWO, "sm_100")
+EMPTY = Case("mm_specialised", mm(72, 56, 0), _config("outer", "ab"), TWO, "sm_100")
+SCALED = Case(
+    "scaled_mm_specialised", scaled_mm(72, 64, 80, scaling="row", bias=Bias()), _config("outer", "a"), TWO, "sm_100"
+)
+
+_RM = "rm = first_m + tl.arange(0, BLOCK_M)\n        a ="
+_STORE = "store_pointers(acc, c_ptr, rm, rn, M, N"
+
+SPECIALISED = grouped(
+    "specialised",
+    fault("specialised_ktail", POINTERS, LOADS, "if not EVEN_K:", "if False:", count=2),
+    fault("specialised_rows", POINTERS, LOOP, _RM, _RM.replace("first_m", "first_n")),
+    fault(
+        "specialised_pointer_stride",
+        POINTERS,
+        LOOP,
+        "N, K, stride_bk, stride_bn, BLOCK",
+        "N, K, stride_bn, stride_bk, BLOCK",
+    ),
+    fault("specialised_k_of_b", MIXED, LOOP, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
+    fault("specialised_k_of_a", DESCRIBED, LOOP, "a_desc.load([first_m, first_k])", "a_desc.load([first_m, 0])"),
+    fault("specialised_pitch_a", DESCRIBED, LOOP, "(a_ptr, [M, K], [lda, 1]", "(a_ptr, [M, K], [K, 1]"),
+    fault("specialised_pitch_b", DESCRIBED, HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
+    fault("specialised_turned_a", TURNED, LOOP, "[K, M], [lda, 1]", "[K, M - 1], [lda, 1]"),
+    fault("specialised_turned_b", TURNED, LOOP, "[N, K], [ldb, 1]", "[N, K - 1], [ldb, 1]"),
+    fault("specialised_turned_place", TURNED, LOOP, "a_desc.load([first_k, first_m])", "a_desc.load([first_k, 0])"),
+    fault("specialised_columns_of_b", TURNED, LOOP, "b_desc.load([first_n, first_k])", "b_desc.load([0, first_k])"),
+    fault("specialised_dropped_block", MIXED, LOOP, "tl.range(0, tl.cdiv(K, BLOCK_K)", "tl.range(0, K // BLOCK_K"),
+    Fault(
+        "specialised_sum_kept",
+        (
+            Edit(
+                LOOP,
+                "    tiles = tl.cdiv",
+                "    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n    tiles = tl.cdiv",
+            ),
+            Edit(LOOP, "        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n        if", "        if"),
+        ),
+        DESCRIBED,
+    ),
+    fault(
+        "specialised_empty",
+        EMPTY,
+        LOOP,
+        "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
+        "acc = tl.full((BLOCK_M, BLOCK_N), 1.0, dtype=tl.float32)",
+    ),
+    fault("specialised_programs", MIXED, LOOP, "tiles, tl.num_programs(0), flatten", "tiles, 3, flatten"),
+    fault("specialised_band", MIXED, LOOP, "first_m = tile_m * BLOCK_M", "first_m = tile_n * BLOCK_M"),
+    fault("specialised_rows_past_the_end", MIXED, LOOP, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True),
+    fault("specialised_rounded", MIXED, LOOP, _STORE, _STORE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),
+    fault(
+        "specialised_scale",
+        SCALED,
+        LOOP,
+        "stride_scale_a, stride_scale_b,\n            bias",
+        "0, stride_scale_b,\n            bias",
+    ),
+    fault(
+        "specialised_bias",
+        SCALED,
+        LOOP,
+        "bias_ptr, stride_bias_m, stride_bias_n, 1.0",
+        "bias_ptr, stride_bias_n, stride_bias_m, 1.0",
+    ),
+)
