@@ -10,22 +10,22 @@ LAST, FIRST = "channels-last", "contiguous"
 STYLES: dict[str, dict[str, object]] = {
     "first": {"order": (FIRST, FIRST, FIRST)},
     "last-bias": {"order": (LAST, LAST, LAST), "bias": True},
-    "last-static": {"order": (LAST, LAST, LAST), "static": True},
+    "last-static-bias": {"order": (LAST, LAST, LAST), "static": True, "bias": True},
     "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
 }
 
-#: window, stride, padding, output padding, groups, dilation. The quick tier has the first one: everything differs in
-#: each direction, and a program must stay in its group.
+#: window, stride, padding, output padding, groups, dilation. The quick tier has the first two: everything differs in
+#: each direction, a program must stay in its group, and phases of the strides meet other taps.
 WINDOWS = {
     "two-groups": ((3, 2), (2, 3), (1, 0), (1, 2), 2, (1, 2)),
+    # stride and dilation share a divisor: some phases meet no tap
+    "dilated-with-the-stride": ((2, 3), (2, 3), (1, 2), (1, 1), 1, (4, 2)),
     # an image that becomes twice as large
     "doubled": ((4, 4), (2, 2), (1, 1), (0, 0), 1, (1, 1)),
     # the gradient of the usual layer
     "3x3-same": ((3, 3), (1, 1), (1, 1), (0, 0), 1, (1, 1)),
     # positions between the windows, which no tap reaches: they are zero, or the bias
     "gaps": ((1, 1), (2, 3), (0, 0), (1, 0), 1, (1, 1)),
-    # stride and dilation share a divisor: some phases meet no tap
-    "dilated-with-the-stride": ((2, 3), (2, 3), (1, 2), (1, 1), 1, (4, 2)),
     # more is cut off the output than one window is wide
     "padded-past-the-window": ((2, 3), (1, 2), (3, 2), (0, 1), 1, (1, 1)),
     # K is shorter than any block
@@ -94,7 +94,7 @@ def test_gradient_for_the_image(conform, recorder, kernel, target, dtype, config
         recorder.verdict("launch", 0 in run.plan.grid, f"grid {run.plan.grid}")
 
 
-@scenario(where(family="conv", transposed=True), far=["images", "in", "out", "taps"], dtypes=("bf16",), configs=1)
+@scenario(where(family="conv", transposed=True), far=["images", "in", "taps", "out"], dtypes=("bf16",), configs=1)
 def test_far_offsets(conform, kernel, target, dtype, config, far):
     """Offsets of the last image, of a block of channels in the second group, of the last output channel and of the last
     tap need more than 32 bits. The memory between is not used."""
