@@ -19,7 +19,7 @@ from conformance.codegen_checks import CompiledCode
 from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import FP8
-from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems.microscaled import BlockScaled
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: dtype -> what TTIR calls it.
@@ -99,7 +99,7 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
     problem, code = plan.problem, f"{kernel.name}, {launch}," if launch else kernel.name
     texts = {stage: codegen_checks.code_of(path, stage) for stage, path in artefact.stages.items()
              if stage in ("ttir", "ptx", "amdgcn")}  # fmt: skip
-    if isinstance(problem, MicroscaledGemm):
+    if isinstance(problem, BlockScaled):
         asked_for = (problem.formats[0].codes, problem.formats[1].codes)
         formats = set(_SCALED_DOT.findall(texts.get("ttir", ""))) - {asked_for}
         if formats:

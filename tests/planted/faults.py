@@ -14,10 +14,22 @@ from tests.planted.grouped_faults import GROUPED
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
+from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 
 _PLANTED: tuple[Fault, ...] = (
     *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
-    *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY, *MICROSCALED, *MICROSCALED_TMA, *ACCUMULATORS),
+    *(
+        *FAMILY,
+        *CONVOLUTION,
+        *ATTENTION,
+        *BLACKWELL,
+        *GROUPED,
+        *LEGACY,
+        *MICROSCALED,
+        *MICROSCALED_TMA,
+        *MICROSCALED_GROUPED,
+        *ACCUMULATORS,
+    ),
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))
