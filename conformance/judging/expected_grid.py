@@ -14,6 +14,7 @@ from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
 from conformance.problems.int4 import Int4Gemm
 from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 
 
 def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] | None:
@@ -65,14 +66,14 @@ def _tiles(problem: Any, config: AnyConfig) -> tuple[int, int] | None:
         rows, columns = problem.batch * math.prod(problem.out_size), problem.out_channels // problem.groups
         if isinstance(config, DepthwiseConfig):  # one channel a group: a tile has channels of many groups
             columns = problem.out_channels
-    elif isinstance(problem, GroupedGemm):
+    elif isinstance(problem, (GroupedGemm, MicroscaledGroupedGemm)):
         return _most_grouped(problem, block_m, block_n)
     else:
         return None
     return -(-rows // block_m), -(-columns // block_n)
 
 
-def _most_grouped(problem: GroupedGemm, block_m: int, block_n: int) -> tuple[int, int]:
+def _most_grouped(problem: GroupedGemm | MicroscaledGroupedGemm, block_m: int, block_n: int) -> tuple[int, int]:
     """The host does not know the groups' sizes: of the dimension that is split, every group has one ragged tile at
     most, and no tile is empty."""
     rows, columns = problem.extent("M") if problem.ragged != "K" else problem.M or 0, problem.N or 0

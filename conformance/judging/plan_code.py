@@ -20,7 +20,7 @@ from conformance.judging.operand_slots import overwritten_operands
 from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import FP8
-from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems.microscaled import BlockScaled
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: dtype -> what TTIR calls it.
@@ -105,7 +105,7 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
             f"{code} keeps {operand.slots} of the tiles {operand.allocation} in shared memory (ttgir): its loop copies"
         )
         yield _verdict("operand-slots", f"{text} the next tile into a slot before wgmma has read it")
-    if isinstance(problem, MicroscaledGemm):
+    if isinstance(problem, BlockScaled):
         asked_for = (problem.formats[0].codes, problem.formats[1].codes)
         formats = set(_SCALED_DOT.findall(texts.get("ttir", ""))) - {asked_for}
         if formats:

@@ -16,7 +16,7 @@ from conformance.kernels.kernel import Kernel, Plan, Variant
 from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.problems.int4 import Int4Gemm
-from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems.microscaled import BlockScaled
 from conformance.records import Reason, ReasonCode
 
 #: Bytes of which a descriptor's base and pitch, and the rows of what it stores, are multiples.
@@ -140,7 +140,7 @@ def _dtypes_of(plan: Plan) -> set[str]:
 
 
 def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
-    if isinstance(plan.problem, MicroscaledGemm):  # of codes and scales that the target lacks
+    if isinstance(plan.problem, BlockScaled):  # of codes and scales that the target lacks
         return subject in {name for form in plan.problem.formats for name in (form.codes, form.scale)} and _lacks(
             plan, subject
         )
@@ -180,7 +180,7 @@ def _breaks(kernel: Any, plan: Plan, code: ReasonCode, subject: str) -> bool:
     if not kernel.descriptors and (described is None or subject not in described):
         return False
     broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
-    if isinstance(plan.problem, MicroscaledGemm):
+    if isinstance(plan.problem, BlockScaled):
         broken += broken_by_gaps(plan)
     return any((known, name) == (code, subject) for known, name, _ in broken)
 
@@ -211,7 +211,7 @@ def _alignment(code: ReasonCode) -> Rule:
 
 
 def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
-    if isinstance(plan.problem, MicroscaledGemm):
+    if isinstance(plan.problem, BlockScaled):
         return "nvfp4" in (plan.problem.a_format, plan.problem.b_format) and len(set(plan.problem.formats)) > 1
     return (plan.problem.scaling in BLOCK_SCALINGS) != bool(getattr(kernel, "block_scaled", False))
 
@@ -253,7 +253,7 @@ def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
     if kernel.family == "attention":
         return any(size < 16 or size & (size - 1) for size in plan.config.tile)
     config = plan.config
-    if isinstance(plan.problem, MicroscaledGemm):
+    if isinstance(plan.problem, BlockScaled):
         return bool(config.block_k < 64 or min(config.block_m, config.block_n) < 32)
     depth = 32 if itemsize(plan.problem.dtype) == 1 else 16
     return bool(config.block_k < depth or min(config.block_m, config.block_n) < 16)
@@ -323,8 +323,9 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
             return bool(-(-problem.out_channels // plan.config.block_n) > GRID_LIMIT)
         columns = -(-problem.out_channels // problem.groups // plan.config.block_n)
         return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)
-    if isinstance(problem, MicroscaledGemm) and subject == "batch":
-        return problem.batch is not None if kernel.descriptors else (problem.batch or 0) > GRID_LIMIT
+    if isinstance(problem, BlockScaled) and subject == "batch":
+        batch = getattr(problem, "batch", None)
+        return batch is not None if kernel.descriptors else (batch or 0) > GRID_LIMIT
     return _breaks(kernel, plan, ReasonCode.EXTENT, subject)
 
 

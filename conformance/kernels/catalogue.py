@@ -50,6 +50,7 @@ ORDER = (
     "legacy_tma",
     "microscaled_mm",
     "microscaled_persistent_tma",
+    "microscaled_mm_grouped",
     "chained_mm",
     "fp16_acc_mm",
     "dual_mm",

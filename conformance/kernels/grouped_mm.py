@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import triton
 from torch import Tensor
@@ -18,7 +19,7 @@ from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import GroupedGemm, Operand, mm
+from conformance.problems import Operand, mm
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 
@@ -53,7 +54,7 @@ class GroupedMm(GroupedFamily):
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`. The device alone knows the sizes of the groups: as many programs as there are SMs, or
         tiles at most."""
-        return (min(carveout.available_sms(plan), _most_tiles(plan.problem, plan.config)),)
+        return (min(carveout.available_sms(plan), most_tiles(plan.problem, plan.config)),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
@@ -104,18 +105,18 @@ def _single(plan: Plan) -> Plan:
     return dataclasses.replace(plan, problem=product)
 
 
-def _most_tiles(problem: GroupedGemm, config: Config) -> int:
+def most_tiles(problem: Any, config: Config) -> int:
     """A bound of the number of tiles that holds for all sizes of the groups with the same sum: each group has one
     ragged tile at most, and none is without elements."""
 
     def blocks(name: str, block: int) -> int:
-        extent = problem.extent(name)
+        extent = int(problem.extent(name))
         if name == problem.ragged:
-            return min(extent // block + problem.groups, extent)
+            return min(extent // block + int(problem.groups), extent)
         return int(triton.cdiv(extent, block))
 
     once = 1 if problem.ragged in ("M", "N") else problem.groups
-    return blocks("M", config.block_m) * blocks("N", config.block_n) * once
+    return blocks("M", config.block_m) * blocks("N", config.block_n) * int(once)
 
 
 def _group_strides(name: str, operand: Operand, axes: str, ragged: str) -> dict[str, int]:

@@ -43,8 +43,39 @@ FORMATS: dict[str, ScaledFormat] = {
 SWIZZLED_LINES, SWIZZLED_BLOCKS = 128, 4
 
 
+class BlockScaled(Problem):
+    """What products of block-scaled operands share: the formats of A and B."""
+
+    a_format: str
+    b_format: str
+    K: int
+
+    @property
+    def formats(self) -> tuple[ScaledFormat, ScaledFormat]:
+        """The formats of A and B."""
+        return FORMATS[self.a_format], FORMATS[self.b_format]
+
+    def format_of(self, operand: str) -> ScaledFormat:
+        """The format of "a" or "b"."""
+        return self.formats["ab".index(operand)]
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        """dtype of the tensor that holds the codes of A."""
+        return self.formats[0].dtype
+
+    @property
+    def has_product(self) -> bool:
+        """Whether there is anything to multiply."""
+        return self.K > 0
+
+    def blocks(self, operand: str) -> int:
+        """Blocks of k that have a scale each, the last one perhaps not full."""
+        return -(-self.K // self.format_of(operand).block)
+
+
 @dataclass(frozen=True)
-class MicroscaledGemm(Problem):
+class MicroscaledGemm(BlockScaled):
     """``out[M,N] = A[M,K] @ B[K,N]``, where each operand is codes times the scales of their blocks of k.
 
     ``a_format`` and ``b_format`` are keys of :data:`FORMATS`. ``packed_a`` is "k" or "m" and ``packed_b`` "k" or "n":
@@ -97,37 +128,14 @@ class MicroscaledGemm(Problem):
             if extent % form.per_byte:
                 raise ValueError(f"{packed.upper()} is {extent}: {operand} has two codes a byte along {packed}")
 
-    @property
-    def formats(self) -> tuple[ScaledFormat, ScaledFormat]:
-        """The formats of A and B."""
-        return FORMATS[self.a_format], FORMATS[self.b_format]
-
-    def format_of(self, operand: str) -> ScaledFormat:
-        """The format of "a" or "b"."""
-        return self.formats["ab".index(operand)]
-
     def packed(self, operand: str) -> str:
         """Along which dimension the codes of "a" or "b" are packed."""
         return self.packed_a if operand == "a" else self.packed_b
 
     @property
-    def dtype(self) -> str:  # type: ignore[override]
-        """dtype of the tensor that holds the codes of A."""
-        return self.formats[0].dtype
-
-    @property
-    def has_product(self) -> bool:
-        """Whether there is anything to multiply."""
-        return self.K > 0
-
-    @property
     def dense(self) -> MicroscaledGemm:
         plain = Layout()
         return dataclasses.replace(self, layout_a=plain, layout_b=plain, layout_out=plain, layout_scale=plain)
-
-    def blocks(self, operand: str) -> int:
-        """Blocks of k that have a scale each, the last one perhaps not full."""
-        return -(-self.K // self.format_of(operand).block)
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:

@@ -32,8 +32,9 @@ E4M3_FORMATS = (
 #: Selects the targets with e4m3, in tests that do not take a dtype.
 E4M3 = ("e4m3",)
 
-#: K, from one pair of codes to a block of k and one pair of the next block of scales.
+#: K, from nothing and one pair of codes to a block of k and one pair of the next block of scales.
 DEPTHS = {
+    "none": lambda config: 0,
     "one-pair": lambda config: 2,
     "less-than-a-scale": lambda config: 24,
     "one-scale": lambda config: 32,
@@ -163,7 +164,7 @@ def test_tile_edges(conform, kernel, target, edge):
 
 def far_strides(kernel):
     """What can be far apart. Kernels with descriptors take no batch."""
-    return ["row", "col"] if kernel.descriptors else ["row", "col", "batch"]
+    return ["row", "col"] if kernel.descriptors else ["row", "col", "batch", "swizzled"]
 
 
 @scenario(unspecialised, dtypes=E4M3, far=far_strides, configs=1, every_row=by_pointers)
@@ -171,7 +172,10 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, config, fa
     """Offsets need over 32 bits: of the last rows or columns of every operand, of the last blocks of k, and of the last
     matrix of a batch. The memory between is not used. Below the full tier one fill shows what was read and written."""
     M, N, K = config.block_m + 16, config.block_n + 16, 2 * config.block_k
-    if far == "batch":
+    if far == "swizzled":  # the second tile of scales in each direction
+        M, N, K = 136, 136, 160
+        layouts = {"scale": Layout(pad=2**22)}
+    elif far == "batch":
         layouts = dict.fromkeys(("a", "b", "out", "scale"), Layout(batch_pad=2**30))
     else:
         lines = {"a": (M, K), "b": (K, N), "out": (M, N), "scale": (min(M, N), K // 32)}
@@ -180,7 +184,8 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, config, fa
             for name, extents in lines.items()
         }
     fields = {f"layout_{name}": layout for name, layout in layouts.items()}
-    problem = problem_of(kernel, "mxfp8.mxfp8.kk", M, N, K, batch=3 if far == "batch" else None, **fields)
+    batch = 3 if far == "batch" else None
+    problem = problem_of(kernel, "mxfp8.mxfp8.kk", M, N, K, batch=batch, swizzled=far == "swizzled", **fields)
     fills = None if harness.settings.whole_tier else ("codes-A", "codes-B")
     conform(kernel, problem, config=config, target=target, fills=fills)
 
@@ -240,3 +245,10 @@ def test_swizzled_scales(conform, kernel, target, config, scales, formats):
     if not kernel.descriptors and scales == "one-block-over":
         fields["batch"] = 2
     conform(kernel, problem_of(kernel, formats, *sizes, **fields), config=config, target=target)
+
+
+@scenario(where(family="microscaled", descriptors=True), dtypes=E4M3, rotate={"made": ["device", "host"]}, configs=1)
+def test_zeros_are_stored_by_descriptor(conform, kernel, target, config, made):
+    """No k: no descriptor of an operand is made, and the result is zeros in every element of several tiles."""
+    problem = kernel.problem(("mxfp8", "mxfp4"), config.block_m + 8, 2 * config.block_n + 4, 0)
+    conform(kernel, problem, config=config, variant=Variant(made, tma_store=True, sms=2), target=target)

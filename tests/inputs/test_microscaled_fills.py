@@ -11,7 +11,10 @@ from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
 from conformance.problems import Layout
 from conformance.problems.microscaled import FORMATS, MicroscaledGemm
+from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
+from conformance.references import dispatch
 from conformance.references.microscaled import decoded
+from conformance.references.microscaled_grouped import group_inputs
 
 CONTRACT = Contract("fp32", FMA)
 FOUR_BITS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -145,3 +148,31 @@ def test_problems_that_are_none(fields, text):
     sizes = {"M": 4, "N": 4, "K": 4, "a_format": "mxfp8", "b_format": "mxfp8", **fields}
     with pytest.raises(ValueError, match=text):
         MicroscaledGemm(**sizes)
+
+
+@pytest.mark.parametrize("pair", [("mxfp8", "mxfp4"), ("mxfp4", "bf16"), ("nvfp4", "nvfp4")], ids=".".join)
+def test_grouped_fills_are_those_of_each_group(pair):
+    """Of a group's rows by its own B and scales; what no group reads is NaN."""
+    problem = MicroscaledGroupedGemm(*pair, (9, 0, 1, 20), 18, 50)
+    for fill in fills(problem, CONTRACT, names=fill_names(problem)):
+        assert fill.inputs["offsets"].tolist() == [9, 9, 10, 30]
+        for group, first in ((0, 0), (2, 9), (3, 10)):
+            product, inputs = problem.group(group), group_inputs(problem, fill.inputs, group)
+            for m, n in ((0, 0), (problem.sizes[group] - 1, 17)):
+                terms = [element(product, "a", inputs, m, k) * element(product, "b", inputs, n, k) for k in range(50)]
+                expected = fill.expected[first + m, n].item()
+                assert expected == pytest.approx(sum(terms), rel=1e-12, nan_ok=True), (fill.name, group, m, n)
+        unread = fill.inputs.get("scale_b", fill.inputs["b"])[1]
+        assert (unread == 255).all() if unread.dtype == torch.uint8 else unread.double().isnan().all()
+
+
+def test_groups_that_no_product_can_be():
+    for sizes in ((), (4, -1)):
+        with pytest.raises(ValueError, match="sizes"):
+            MicroscaledGroupedGemm("mxfp8", "mxfp8", sizes, 8, 8)
+    with pytest.raises(ValueError, match="K is 7: b has two codes a byte"):
+        MicroscaledGroupedGemm("mxfp8", "mxfp4", (4,), 8, 7)
+    problem = MicroscaledGroupedGemm("mxfp8", "mxfp8", (4, 3), 8, 8)
+    (fill,) = fills(problem, CONTRACT, names=("sums",))
+    with pytest.raises(ValueError, match="they must be"):
+        dispatch.value(problem, {**fill.inputs, "offsets": torch.tensor([3, 7], dtype=torch.int32)})

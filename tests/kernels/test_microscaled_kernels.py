@@ -10,6 +10,7 @@ from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 from conformance.records import ReasonCode
 
 HOPPER, BLACKWELL, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_100", "sm_80", "gfx950"))
@@ -108,3 +109,23 @@ def test_rows_that_nothing_is_said_about_have_a_pitch_for_descriptors():
     assert kernel.problem(("mxfp4", "mxfp8"), 40, 50, 98).operand("a").strides == (64, 1)
     said = kernel.problem(("mxfp4", "mxfp8"), 40, 50, 98, layout_a=Layout())
     assert said.operand("a").strides == (49, 1)
+
+
+def test_the_grouped_kernel():
+    kernel, target = catalogue.get("microscaled_mm_grouped"), BLACKWELL
+    problem = MicroscaledGroupedGemm("mxfp8", "mxfp4", (130, 0, 5), 128, 96)
+    assert kernel.plan(problem, LARGE, target, Variant(sms=3)).grid == (3,)
+    plan = kernel.plan(problem, LARGE, target)
+    assert plan.grid == (8,), "two whole tiles of columns, and of rows one, and one for each group"
+    assert codegen.SCALED_MMA in kernel.features(plan).required
+    refusals = {
+        "nvfp4": (MicroscaledGroupedGemm("nvfp4", "mxfp4", (64,), 64, 64), LARGE, {}, ReasonCode.SCALE),
+        "tile": (problem, Config(16, 64, 64, 2, 4), {}, ReasonCode.CONFIG),
+        "variant": (problem, LARGE, {"static": True}, ReasonCode.CONFIG),
+        "op": (_problem(), LARGE, {}, ReasonCode.OPERATION),
+    }
+    for asked, config, variant, code in refusals.values():
+        draft = kernel.draft(asked, config, target, Variant(**variant))
+        reason = kernel.refusal(draft)
+        assert reason.code == code
+        assert objection(kernel, draft, reason) is None

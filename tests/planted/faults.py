@@ -17,6 +17,7 @@ from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
+from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 from tests.planted.specialised_faults import SPECIALISED
 from tests.planted.transposed_faults import TRANSPOSED
 
@@ -40,6 +41,7 @@ _PLANTED: tuple[Fault, ...] = (
     *FOUR_BITS,
     *SPECIALISED,
     *DESCRIPTORS,
+    *MICROSCALED_GROUPED,
     *ACCUMULATORS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)

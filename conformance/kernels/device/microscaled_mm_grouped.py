@@ -1,0 +1,58 @@
+"""microscaled_mm_grouped: a persistent loop over the tiles of all groups' block-scaled products, by pointers."""
+
+import triton
+import triton.language as tl
+
+from conformance.kernels.device.scaled_tiles import scaled_dot_pointers
+from conformance.kernels.device.tiles import store_pointers, swizzle
+
+
+@triton.jit
+def gemm_microscaled_grouped(
+    a_ptr, b_ptr, c_ptr, scale_a_ptr, scale_b_ptr, offsets_ptr, groups, N, K,
+    stride_am, stride_ak, stride_bz, stride_bk, stride_bn, stride_cm, stride_cn,
+    stride_scale_am, stride_scale_ak, stride_scale_bz, stride_scale_bn, stride_scale_bk,
+    A_CODES: tl.constexpr, B_CODES: tl.constexpr, A_ALONG_M: tl.constexpr, A_ALONG_K: tl.constexpr,
+    B_ALONG_K: tl.constexpr, B_ALONG_N: tl.constexpr, SCALED_A: tl.constexpr, SCALED_B: tl.constexpr,
+    SCALE_BLOCK_A: tl.constexpr, SCALE_BLOCK_B: tl.constexpr, SWIZZLED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """C_g = A_g @ B_g for each group g of rows; grid (min(SMs, tiles),), and any other of one dimension is right too.
+
+    The offsets hold where each group ends in the rows of A and C. ``stride_?z`` is the step from one group's B, or its
+    scales, to the next. The tiles of all groups are numbered one after the other; program p computes those with number
+    p, p + programs, ... The other arguments are those of :func:`scaled_dot_pointers`.
+    """
+    programs = tl.num_programs(0)
+    begin = tl.full((), 0, tl.int32)
+    earlier_tiles = tl.full((), 0, tl.int32)
+    for group in range(groups):
+        end = tl.load(offsets_ptr + group)
+        rows = end - begin
+        tiles = tl.cdiv(rows, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+        mine = (tl.program_id(0) + programs - earlier_tiles % programs) % programs
+        first_row = begin.to(tl.int64)
+        for tile in range(mine, tiles, programs):
+            tile_m, tile_n = swizzle(tile, rows, N, BLOCK_M, BLOCK_N, GROUP_M)
+            group_scale_a = scale_a_ptr
+            if SCALED_A:
+                group_scale_a = scale_a_ptr + first_row * stride_scale_am
+            acc = scaled_dot_pointers(
+                a_ptr + first_row * stride_am, b_ptr, group_scale_a, scale_b_ptr, tile_m, tile_n, rows, N, K,
+                stride_am, stride_ak, stride_bk, stride_bn,
+                stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
+                A_CODES, B_CODES, A_ALONG_M, A_ALONG_K, B_ALONG_K, B_ALONG_N, SCALED_A, SCALED_B,
+                SCALE_BLOCK_A, SCALE_BLOCK_B, SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, WIDE_INDEX,
+            )  # fmt: skip
+            rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+            rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+            store_pointers(
+                acc, c_ptr + first_row * stride_cm, rm, rn, rows, N, stride_cm, stride_cn, WIDE_INDEX
+            )  # fmt: skip
+        earlier_tiles += tiles
+        begin = end
+        # 64 bits wide whatever WIDE_INDEX says: one address per group costs nothing
+        b_ptr += tl.full((), stride_bz, tl.int64)
+        if SCALED_B:
+            scale_b_ptr += tl.full((), stride_scale_bz, tl.int64)

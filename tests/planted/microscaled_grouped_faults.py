@@ -1,0 +1,47 @@
+"""Faults of grouped products of block-scaled operands: which group a tile, a matrix or a scale belongs to."""
+
+from conformance.heuristics.configs import Config
+from conformance.kernels.kernel import Variant
+from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
+from tests.planted.cases import Case, fault, grouped
+
+SOURCE, HOST = "device/microscaled_mm_grouped.py", "microscaled_mm_grouped.py"
+
+#: Groups of two tiles, of none, of a part of one and of two again; ragged columns, and a block of scales of two k.
+ROWS = Case(
+    "microscaled_mm_grouped",
+    MicroscaledGroupedGemm("mxfp8", "mxfp4", (42, 0, 9, 33), 74, 98),
+    Config(32, 64, 64, 2, 4),
+    Variant(sms=2),
+)
+
+_MINE = "mine = (tl.program_id(0) + programs - earlier_tiles % programs) % programs"
+_DOT = "tile_m, tile_n, rows, N, K,"
+_STORE = "rm, rn, rows, N, stride_cm"
+
+MICROSCALED_GROUPED = grouped(
+    "microscaled_grouped",
+    fault(
+        "scaled_group_b_of_first", ROWS, SOURCE, "b_ptr += tl.full((), stride_bz,", "b_ptr += tl.full((), 0,", count=1
+    ),
+    fault("scaled_group_scale_b_of_first", ROWS, SOURCE, "tl.full((), stride_scale_bz,", "tl.full((), 0,"),
+    fault("scaled_group_scale_a_of_first", ROWS, SOURCE, "first_row * stride_scale_am", "0 * stride_scale_am"),
+    fault("scaled_group_rows_of_first", ROWS, SOURCE, "a_ptr + first_row * stride_am", "a_ptr"),
+    fault("scaled_group_stored_in_first", ROWS, SOURCE, "c_ptr + first_row * stride_cm", "c_ptr"),
+    fault("scaled_group_begin_kept", ROWS, SOURCE, "        begin = end\n", ""),
+    fault("scaled_group_offsets_as_sizes", ROWS, SOURCE, "rows = end - begin", "rows = end"),
+    fault("scaled_group_tiles_not_wrapped", ROWS, SOURCE, _MINE, _MINE.replace(") % programs", ")")),
+    fault("scaled_group_last_left_out", ROWS, SOURCE, "range(groups)", "range(groups - 1)"),
+    fault("scaled_group_stores_next_rows", ROWS, SOURCE, _STORE, _STORE.replace("rows", "rows + 1")),
+    fault("scaled_group_last_row_left_out", ROWS, SOURCE, _DOT, _DOT.replace("rows", "rows - 1")),
+    fault("scaled_group_k_of_whole_scales", ROWS, SOURCE, _DOT, _DOT.replace("K,", "K // 32 * 32,")),
+    fault("scaled_group_columns_left_out", ROWS, SOURCE, _DOT, _DOT.replace("N,", "N - 1,")),
+    fault(
+        "scaled_group_tiles_counted_once",
+        ROWS,
+        SOURCE,
+        "earlier_tiles += tiles",
+        "earlier_tiles = tiles",
+        equivalent="wherever a program begins in a group, the programs share its tiles without gap or overlap",
+    ),
+)
