@@ -52,6 +52,7 @@ ORDER = (
     "dual_mm",
     "mm_with_sums",
     "int4_mm",
+    "mm_stream_k",
 )
 
 

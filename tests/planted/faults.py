@@ -15,11 +15,12 @@ from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED
+from tests.planted.stream_k_faults import SHARED_TILES
 
 _PLANTED: tuple[Fault, ...] = (
     *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
     *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY, *MICROSCALED, *ACCUMULATORS),
-    *FOUR_BITS,
+    *(*FOUR_BITS, *SHARED_TILES),
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))
