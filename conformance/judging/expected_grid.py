@@ -21,12 +21,14 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
     """Programs in each dimension; None for a family or a choice of splits that has no formula here.
 
     A persistent kernel has one program for each multiprocessor that is not held back by ``reserve``, one at least, and
-    never more than tiles."""
+    never more than tiles; one whose programs share tiles has never more than blocks of K."""
     problem, config, variant = plan.problem, plan.config, plan.variant
     tiles = _tiles(problem, config)
     if tiles is None:
         return None
     free = max((variant.sms or plan.target.limits.multiprocessors or 1) - reserve, 1)
+    if getattr(kernel, "shares_k", False):
+        return (min(free, math.prod(tiles) * max(-(-problem.K // config.block_k), 1)),)
     if kernel.persistent:
         return (min(free, math.prod(tiles)),)
     if isinstance(problem, Int4Gemm):

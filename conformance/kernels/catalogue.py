@@ -58,6 +58,7 @@ ORDER = (
     "int4_mm",
     "mm_specialised",
     "mm_descriptors",
+    "mm_stream_k",
 )
 
 

@@ -115,7 +115,14 @@ def test_no_applicable_kernel_carries_each_reason():
 
 def test_select_offers_every_kernel_that_applies():
     names = [plan.kernel for plan in catalogue.select(mm(64, 64, 64), HOPPER)]
-    assert names == ["mm", "mm_persistent_tma", "mm_persistent", "mm_fp16_acc", "mm_specialised"]
+    assert names == [
+        "mm",
+        "mm_persistent_tma",
+        "mm_persistent",
+        "mm_fp16_acc",
+        "mm_specialised",
+        "mm_stream_k",
+    ]
 
 
 def test_unknown_kernel_names_those_that_exist():

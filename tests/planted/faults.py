@@ -20,6 +20,7 @@ from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
 from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 from tests.planted.specialised_faults import SPECIALISED
 from tests.planted.transposed_faults import TRANSPOSED
+from tests.planted.stream_k_faults import SHARED_TILES
 
 _PLANTED: tuple[Fault, ...] = (
     *TAIL,
@@ -42,6 +43,7 @@ _PLANTED: tuple[Fault, ...] = (
     *SPECIALISED,
     *DESCRIPTORS,
     *MICROSCALED_GROUPED,
+    *SHARED_TILES,
     *ACCUMULATORS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
