@@ -53,6 +53,7 @@ ORDER = (
     "mm_with_sums",
     "mm_specialised",
     "mm_descriptors",
+    "mm_gather",
 )
 
 
