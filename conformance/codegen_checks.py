@@ -218,6 +218,23 @@ DEVICE_DESCRIPTOR = Feature(
 )
 
 
+#: Likewise looked for only where a kernel asks: rows that lie anywhere, four at a time.
+ROW_GATHER = Feature(
+    "ROW_GATHER",
+    "gathers rows by the tensor copy unit",
+    {
+        "nvidia": (
+            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.2d\.tile::gather4\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_gather\b}}"),
+        ),
+        "amd": (
+            Evidence("amdgcn", r"CHECK: {{^tensor_load_to_lds\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_gather\b}}"),
+        ),
+    },
+)
+
+
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:
     """What proves ``feature`` in code of ``vendor``; nothing if that cannot have it."""
     return feature.evidence.get(vendor) or EVIDENCE.get(vendor, ANY_VENDOR).get(feature, ())

@@ -542,6 +542,9 @@ _PREDICATES: dict[str, _Predicate] = {
     "e4m3": _listed("supported_fp8_dtypes", "fp8e4nv"),
     "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
     "tensor-descriptor": _descriptor("triton.language", "make_tensor_descriptor"),
+    "descriptor-gather": _hardware(
+        lambda t: _arch(t) != 90, "rows gathered by a descriptor (TMA from sm_100 on; pointers where there is no TMA)"
+    ),
     "host-descriptor": _descriptor("triton.tools.tensor_descriptor", "TensorDescriptor"),
     "host-tensormap": lambda target: _importable("triton.language", "_experimental_descriptor_load"),
     "device-tensormap": lambda target: _importable(

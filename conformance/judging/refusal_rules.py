@@ -120,6 +120,12 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
     return False
 
 
+def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:
+    """A kernel that gathers rows does nothing else beside the product."""
+    fusion = plan.problem.fusion
+    return bool(getattr(kernel, "gathers", False) and (fusion.prologue != "gather" or fusion.epilogue))
+
+
 def _lacks(plan: Plan, name: str) -> bool:
     try:
         return not plan.target.capability(name).available
@@ -176,8 +182,8 @@ def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
 def _breaks(kernel: Any, plan: Plan, code: ReasonCode, subject: str) -> bool:
     """Whether the memory of ``subject`` breaks the rule ``code`` of descriptors and is loaded or stored by one. Some
     configs say which operands are."""
-    described = getattr(plan.config, "described", None)
-    if not kernel.descriptors and (described is None or subject not in described):
+    described = getattr(plan.config, "described", getattr(kernel, "described", ""))
+    if not kernel.descriptors and subject not in described:
         return False
     broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
     if isinstance(plan.problem, BlockScaled):
@@ -193,6 +199,8 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
     operand = problem.operand(subject)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
+    if getattr(kernel, "gathers", False) and subject == "a":
+        return bool(operand.strides[-1] != 1)
     if kernel.descriptors:
         if type(kernel).__name__.startswith("LegacyTma") and operand.strides[-1] == 1:
             return bool(operand.strides[-2] != operand.shape[-1])  # tensor maps without a pitch
@@ -332,6 +340,7 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
 #: (code, subject) -> rule; the subject "" stands for any that has no rule of its own.
 _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.OPERATION, ""): _operation,
+    (ReasonCode.OPERATION, "fusion"): _fusion,
     (ReasonCode.CAPABILITY, ""): _capability,
     (ReasonCode.DTYPE, ""): _dtype,
     (ReasonCode.DTYPE, "out"): _output_dtype,

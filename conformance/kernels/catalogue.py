@@ -59,6 +59,7 @@ ORDER = (
     "mm_specialised",
     "mm_descriptors",
     "mm_stream_k",
+    "mm_gather",
 )
 
 

@@ -120,9 +120,9 @@ class SpecialisedGemm(PointerGemm):
         problem = super().draw_problem(draw)
         if draw.chance(0.2):
             return problem
-        layouts = (Layout(order, pad=draw.pick((0, 16))) for order in self.usual_orders)
+        a, b = (Layout(order, pad=draw.pick((0, 16))) for order in self.usual_orders)
         sizes = {"N": 16 * triton.cdiv(problem.N, 16), "K": 16 * triton.cdiv(problem.K, 16)}
-        return dataclasses.replace(problem, **sizes, **dict(zip(("layout_a", "layout_b"), layouts, strict=True)))
+        return dataclasses.replace(problem, **sizes, layout_a=a, layout_b=b)
 
     def draw_variant(self, draw: Draw) -> Variant:
         """See :class:`Kernel`."""

@@ -1,4 +1,4 @@
-"""How described tiles move where they are more than whole blocks that TMA loads: without a TMA."""
+"""How described tiles move where they are more than whole blocks that TMA loads: without a TMA, and row by row."""
 
 from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
@@ -24,3 +24,40 @@ def test_without_tma(conform, harness, kernel, target, dtype, config, order, tma
     )
     variant = {"tma_store": tma_store, "descriptors": descriptors, "flatten": flatten, "sms": 3}
     conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), **variant)
+
+
+@scenario(
+    where(family="loads", gathers=True),
+    order=["row", "col"],
+    static=[False, True],
+    rotate={"out": ["row", "col"]},
+    configs=1,
+    every_row=where(family="loads"),
+)
+def test_gathered_rows(conform, harness, kernel, target, dtype, config, order, static, out):
+    """Rows of A in any order, some of them twice and some never; operands and result are padded."""
+    problem = kernel.problem(
+        dtype,
+        *ragged(kernel, config, dtype, aligned=True),
+        layout_a=Layout(pad=16),
+        layout_b=Layout(order, pad=16),
+        layout_out=Layout(out, pad=3),
+    )
+    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), static=static)
+
+
+@scenario(where(family="loads", gathers=True), empty=["K", "N", "M"], dtypes=("bf16",), configs=1)
+def test_nothing_gathered(conform, kernel, target, dtype, config, empty):
+    """A sum of nothing is zero, and an empty result is not launched."""
+    sizes = {name: 0 if name in empty else size for name, size in (("M", 80), ("N", 112), ("K", 96))}
+    conform(kernel, kernel.problem(dtype, **sizes, layout_out=Layout(pad=16)), config=config, target=target)
+
+
+@scenario(where(family="loads", gathers=True), dtypes=("bf16", "fp16"), configs=1)
+def test_far_rows(conform, harness, kernel, target, dtype, config):
+    """Rows that begin past 2**31 elements."""
+    M, N, K = ragged(kernel, config, dtype, aligned=True)
+    far = Layout(pad=-(-(2**31) // (M // 2)) // 16 * 16 + 16 - K % 16)
+    out = Layout(pad=2**31 // (M // 2))
+    problem = kernel.problem(dtype, M, N, K, layout_a=far, layout_out=out)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",))

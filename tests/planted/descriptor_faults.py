@@ -2,7 +2,7 @@
 
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, mm
+from conformance.problems import Fusion, Layout, fused_mm, mm
 from tests.planted.cases import HOST_PERSISTENT, PERSISTENT, SMALL, TILES, Case, fault, grouped
 
 PADDED = Layout(pad=8)
@@ -12,6 +12,60 @@ STORED = Case("mm_descriptors", mm(40, 56, 40, **PADDING), SMALL, Variant(tma_st
 BY_HOST = Case("mm_descriptors", mm(40, 56, 40, **PADDING), SMALL, Variant("host", sms=2), "gfx942")
 TURNED = Case(
     "mm_descriptors", mm(40, 56, 40, layout_a=Layout("col")), Config(32, 32, 16, 1, 2), Variant(sms=2), "gfx942"
+)
+
+GATHER, GATHER_HOST = "device/mm_gather.py", "mm_gather.py"
+_GATHERED = {"fusion": Fusion("gather"), **PADDING}
+ROWS = Case("mm_gather", fused_mm(40, 56, 40, **_GATHERED), SMALL, target="sm_100")
+ROWS_COLUMN = Case(
+    "mm_gather", fused_mm(40, 56, 40, fusion=Fusion("gather"), layout_b=Layout("col", pad=8)), SMALL, target="sm_100"
+)
+ROWS_EMPTY = Case("mm_gather", fused_mm(40, 56, 0, fusion=Fusion("gather")), SMALL, target="sm_100")
+_STORE = "store_pointers(acc, c_ptr, rm, first_n + tl.arange(0, BLOCK_N), M, N"
+
+_GATHERS = (
+    fault("gather_not", ROWS, GATHER, "a_desc.gather(rows, k", "a_desc.gather(rm, k"),
+    fault("gather_neighbour", ROWS, GATHER, "a_desc.gather(rows, k", "a_desc.gather(rows ^ 1, k"),
+    fault("gather_k", ROWS, GATHER, "a_desc.gather(rows, k * BLOCK_K)", "a_desc.gather(rows, 0)"),
+    fault(
+        "gather_rows_of_the_first_tile",
+        ROWS,
+        GATHER,
+        "tl.load(rows_ptr + rm,",
+        "tl.load(rows_ptr + tl.arange(0, BLOCK_M),",
+    ),
+    fault(
+        "gather_row_mask",
+        ROWS,
+        GATHER,
+        "mask=rm < M, other=source_rows",
+        "mask=rm < M + 1, other=source_rows",
+        memory=True,
+    ),
+    fault(
+        "gather_row_mask_short", ROWS, GATHER, "mask=rm < M, other=source_rows", "mask=rm < M - 1, other=source_rows"
+    ),
+    fault("gather_source_rows", ROWS, GATHER, "[source_rows, K], [lda, 1]", "[M, K], [lda, 1]"),
+    fault("gather_extent", ROWS, GATHER, "[source_rows, K], [lda, 1]", "[source_rows, lda], [lda, 1]"),
+    fault("gather_pitch", ROWS, GATHER_HOST, '"lda": leading(a)', '"lda": leading(b)'),
+    fault("gather_b_pitch", ROWS, GATHER_HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
+    fault("gather_b_k", ROWS, GATHER, "b_desc.load([k * BLOCK_K, first_n])", "b_desc.load([0, first_n])"),
+    fault(
+        "gather_b_columns", ROWS_COLUMN, GATHER, "b_desc.load([first_n, k * BLOCK_K])", "b_desc.load([0, k * BLOCK_K])"
+    ),
+    fault("gather_b_turned", ROWS_COLUMN, GATHER, "[N, K], [ldb, 1]", "[N, K - 1], [ldb, 1]"),
+    fault("gather_last_block", ROWS, GATHER, "tl.cdiv(K, BLOCK_K)", "K // BLOCK_K"),
+    fault("gather_empty", ROWS_EMPTY, GATHER, "tl.zeros((BLOCK_M, BLOCK_N),", "tl.full((BLOCK_M, BLOCK_N), 1.0,"),
+    fault("gather_store_rows", ROWS, GATHER, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True),
+    fault("gather_scattered", ROWS, GATHER, _STORE, _STORE.replace("rm,", "rm ^ 8,")),
+    fault(
+        "gather_past_the_end",
+        ROWS,
+        GATHER,
+        "other=source_rows)",
+        "other=0)",
+        equivalent="row 0 reaches only rows of C past the edge, which are not stored",
+    ),
 )
 
 DESCRIPTORS = grouped(
@@ -32,4 +86,5 @@ DESCRIPTORS = grouped(
     fault("descriptors_store_rows", STORED, PERSISTENT, "(c_ptr, [M, N], [stride_cm", "(c_ptr, [M - 1, N], [stride_cm"),
     fault("descriptors_host_pitch", BY_HOST, HOST_PERSISTENT, "[leading(operand), 1]", "[operand.shape[1], 1]"),
     fault("descriptors_order", TURNED, HOST_PERSISTENT, '"A_ROW_MAJOR": row_major(a)', '"A_ROW_MAJOR": True'),
+    *_GATHERS,
 )
