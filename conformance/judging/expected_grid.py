@@ -12,6 +12,7 @@ from typing import Any
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
+from conformance.problems.linear_attention import LinearAttention
 from conformance.problems.microscaled import MicroscaledGemm
 
 
@@ -21,6 +22,8 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
     A persistent kernel has one program for each multiprocessor that is not held back by ``reserve``, one at least, and
     never more than tiles."""
     problem, config, variant = plan.problem, plan.config, plan.variant
+    if isinstance(problem, LinearAttention):
+        return (-(-problem.value_dim // config.block_v), problem.heads, problem.batch)
     tiles = _tiles(problem, config)
     if tiles is None:
         return None

@@ -51,6 +51,8 @@ ORDER = (
     "fp16_acc_mm",
     "dual_mm",
     "mm_with_sums",
+    "linear_attention",
+    "linear_attention_transposed",
 )
 
 
