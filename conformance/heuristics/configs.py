@@ -151,3 +151,14 @@ class FlexDecodeConfig(AnyConfig):
     num_stages: int
     num_warps: int
     vendor: Vendor = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class LinearAttentionConfig(AnyConfig):
+    """Config of linear attention: ``block_t`` positions per step, and ``block_v`` columns of v per program."""
+
+    block_t: int
+    block_v: int
+    num_stages: int
+    num_warps: int
+    vendor: Vendor = field(default=(), kw_only=True)

@@ -13,6 +13,7 @@ from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
 from conformance.problems.int4 import Int4Gemm
+from conformance.problems.linear_attention import LinearAttention
 from conformance.problems.microscaled import MicroscaledGemm
 from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 
@@ -23,6 +24,8 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
     A persistent kernel has one program for each multiprocessor that is not held back by ``reserve``, one at least, and
     never more than tiles; one whose programs share tiles has never more than blocks of K."""
     problem, config, variant = plan.problem, plan.config, plan.variant
+    if isinstance(problem, LinearAttention):
+        return (-(-problem.value_dim // config.block_v), problem.heads, problem.batch)
     tiles = _tiles(problem, config)
     if tiles is None:
         return None

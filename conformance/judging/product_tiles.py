@@ -8,6 +8,7 @@ from __future__ import annotations
 from conformance.heuristics.configs import AnyConfig, FlexBackwardConfig, FlexConfig
 from conformance.kernels.kernel import Plan
 from conformance.problems import Attention
+from conformance.problems.linear_attention import LinearAttention
 
 #: Rows, columns and the extent that is summed over, of one product of tiles.
 Tile = tuple[int, int, int]
@@ -23,6 +24,8 @@ def product_tiles(plan: Plan, launch: str = "") -> set[Tile] | None:
         if launch not in ("", "attention_backward_queries"):
             return None
         return _gradients(problem, config, launch) if problem.backward else _outputs(problem, config)
+    if isinstance(problem, LinearAttention):
+        return _states(problem, config, transposed=plan.kernel == "linear_attention_transposed")
     rows, columns, depth = (getattr(config, name, 0) for name in ("block_m", "block_n", "block_k"))
     return {(rows, columns, depth)} if rows and columns and depth and not launch else None
 
@@ -49,6 +52,12 @@ def _gradients(problem: Attention, config: AnyConfig, launch: str) -> set[Tile]:
     if isinstance(config, FlexBackwardConfig):
         queries, keys = config.block_m2, config.block_n2
     return {(queries, keys, dim), (queries, keys, value_dim), (queries, dim, keys)}
+
+
+def _states(problem: LinearAttention, config: AnyConfig, *, transposed: bool) -> set[Tile]:
+    """q times the state, q times k, scores times v, and k times v, or v times k, which is added to the state."""
+    dim, t, v = _whole(problem.head_dim), config.block_t, config.block_v  # type: ignore[attr-defined]
+    return {(t, v, dim), (t, t, dim), (t, v, t), (v, dim, t) if transposed else (dim, v, t)}
 
 
 def _whole(extent: int) -> int:

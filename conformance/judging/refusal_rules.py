@@ -258,7 +258,7 @@ def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
     """The least tiles of the matrix units: 16 in each direction, 32 k of operands of one byte."""
-    if kernel.family == "attention":
+    if kernel.family in ("attention", "linear-attention"):
         return any(size < 16 or size & (size - 1) for size in plan.config.tile)
     config = plan.config
     if isinstance(plan.problem, BlockScaled):
@@ -280,6 +280,10 @@ def _chain(kernel: Any, plan: Plan, subject: str) -> bool:
 def _loop(kernel: Any, plan: Plan, subject: str) -> bool:
     config = plan.config
     return not hasattr(config, "loop") or config.block_m < 64 or config.num_warps % 4 != 0 or config.num_stages < 2
+
+
+def _chunk(kernel: Any, plan: Plan, subject: str) -> bool:
+    return plan.problem.chunk % plan.config.block_t != 0  # type: ignore[no-any-return]
 
 
 def _kpack(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -326,6 +330,9 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
         far = {"positions": max(problem.queries + problem.keys + problem.mask.size, rows) >= 2**31 - 2**16}
         known = {**least, **most, **far, **(decode if "decode" in kernel.name else {})}
         return bool(known.get(subject, False))
+    if kernel.family == "linear-attention":
+        most = {"batch": problem.batch > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}
+        return bool({**most, "head_dim": problem.head_dim < 16}.get(subject, False))
     if kernel.family == "conv":
         if getattr(kernel, "depthwise", False):
             return bool(-(-problem.out_channels // plan.config.block_n) > GRID_LIMIT)
@@ -356,6 +363,7 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.CONFIG, "BLOCK_K"): _block_k,
     (ReasonCode.CONFIG, "chain"): _chain,
     (ReasonCode.CONFIG, "loop"): _loop,
+    (ReasonCode.CONFIG, "chunk"): _chunk,
     (ReasonCode.CONFIG, "kpack"): _kpack,
     (ReasonCode.CONFIG, "splits"): _splits,
     (ReasonCode.CONFIG, "block"): _list_block,

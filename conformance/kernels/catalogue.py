@@ -60,6 +60,8 @@ ORDER = (
     "mm_descriptors",
     "mm_stream_k",
     "mm_gather",
+    "linear_attention",
+    "linear_attention_transposed",
 )
 
 

@@ -15,12 +15,13 @@ from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
 from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
+from tests.planted.linear_attention_faults import LINEAR_ATTENTION
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
 from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 from tests.planted.specialised_faults import SPECIALISED
-from tests.planted.transposed_faults import TRANSPOSED
 from tests.planted.stream_k_faults import SHARED_TILES
+from tests.planted.transposed_faults import TRANSPOSED
 
 _PLANTED: tuple[Fault, ...] = (
     *TAIL,
@@ -44,6 +45,7 @@ _PLANTED: tuple[Fault, ...] = (
     *DESCRIPTORS,
     *MICROSCALED_GROUPED,
     *SHARED_TILES,
+    *LINEAR_ATTENTION,
     *ACCUMULATORS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)

@@ -1,0 +1,136 @@
+"""Chunked gated linear attention (Mamba-2's state): an accumulator that decays in every turn and is an operand, too.
+
+Such a loop is where Triton may miscompile for Blackwell: https://github.com/triton-lang/triton/issues/10993.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import triton
+from torch import Tensor
+
+from conformance.heuristics.configs import AnyConfig, Config, LinearAttentionConfig
+from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments
+from conformance.kernels.device.linear_attention import linear_attention
+from conformance.kernels.families.linear_attention import LinearAttentionFamily
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
+from conformance.kernels.launch import Launch
+from conformance.numerics.contract import Contract
+from conformance.problems import mm
+from conformance.problems.linear_attention import LinearAttention
+from conformance.records import ExecutorName, Reason, ReasonCode
+
+#: Smallest extent of a tile that every matrix unit takes.
+LEAST_TILE = 16
+
+#: Either block the smaller one, one stage and several, one warp and several.
+CONFIGS: tuple[AnyConfig, ...] = (
+    LinearAttentionConfig(16, 16, 1, 1),
+    LinearAttentionConfig(32, 64, 3, 4),
+    LinearAttentionConfig(64, 32, 2, 4),
+    LinearAttentionConfig(64, 64, 2, 8),
+)
+
+#: The kernel of the products inside: it says what they ask of dtype and target, and what their arithmetic is.
+_PRODUCT = PointerGemm("mm", "mm", "mm")
+
+
+def _power_of_two(extent: int) -> int:
+    """The next power of two, at least the smallest tile."""
+    return max(1 << (extent - 1).bit_length(), LEAST_TILE)
+
+
+class GatedLinearAttention(LinearAttentionFamily):
+    """A block of the state's columns of one batch and head per program, which walks over all positions."""
+
+    configs = CONFIGS
+    #: the device function of its launch
+    function: ClassVar[Any] = linear_attention
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`: operation, variant, extents, blocks and the products' own reasons in this order."""
+        problem, config = plan.problem, plan.config
+        if problem.op not in self.operations:
+            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes linear_attention, not {problem.op}")
+        if plan.variant != Variant():
+            detail = f"{self.name} has one way to work, '{plan.variant.id}' was asked for"
+            return Reason(ReasonCode.CONFIG, "variant", detail)
+        for name in ("batch", "heads"):
+            if getattr(problem, name) > GRID_LIMIT:
+                detail = f"{name} is {getattr(problem, name)}: it is a dimension of the grid, at most {GRID_LIMIT}"
+                return Reason(ReasonCode.EXTENT, name, detail)
+        if problem.head_dim < LEAST_TILE:
+            detail = f"head_dim is {problem.head_dim}: the matrix units need {LEAST_TILE} at least. Pad q and k"
+            return Reason(ReasonCode.EXTENT, "head_dim", detail)
+        if any(block < LEAST_TILE or block & (block - 1) for block in config.tile):
+            detail = f"{config.id}: blocks must be powers of two, {LEAST_TILE} at least"
+            return Reason(ReasonCode.CONFIG, "block size", detail)
+        if problem.chunk % config.block_t:
+            detail = f"{config.id}: blocks of positions must divide the chunks of {problem.chunk}"
+            return Reason(ReasonCode.CONFIG, "chunk", detail)
+        return _PRODUCT.refusal(self._product_plan(plan))
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (blocks of columns of v, heads, batch)."""
+        problem = plan.problem
+        return (triton.cdiv(problem.value_dim, plan.config.block_v), problem.heads, problem.batch)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        problem, config = plan.problem, plan.config
+        check_tensors(self.name, problem, tensors)
+        output = pointer_arguments("o", tensors["out"], problem.output, "bhmd")
+        arguments = {
+            **pointer_arguments("q", tensors["q"], problem.operand("q"), "bhmd"),
+            **pointer_arguments("k", tensors["k"], problem.operand("k"), "bhmd"),
+            **pointer_arguments("v", tensors["v"], problem.operand("v"), "bhmd"),
+            "decay_ptr": tensors["decay"],
+            "initial_ptr": tensors["initial"],
+            "out_ptr": output.pop("o_ptr"),
+            **output,
+            "state_ptr": tensors["state"],
+            "length": problem.length,
+            "chunks": problem.chunks,
+            "CHUNK": problem.chunk,
+            "HEAD_DIM": problem.head_dim,
+            "BLOCK_D": _power_of_two(problem.head_dim),
+            "VALUE_DIM": problem.value_dim,
+            "BLOCK_T": config.block_t,
+            "BLOCK_V": config.block_v,
+            "WIDE_INDEX": _spans_wide(problem),
+        }
+        return Launch(self.function, plan.grid, arguments, config.options)
+
+    def _product_plan(self, plan: Plan) -> Plan:
+        """The product of a block of q by the state as a plan of the kernel of products, with one stage."""
+        problem, block = plan.problem, plan.config.block_t
+        product = mm(block, LEAST_TILE, problem.head_dim if problem.has_product else 0, problem.dtype)
+        config = Config(block, LEAST_TILE, LEAST_TILE, 1, plan.config.num_warps)
+        return Plan(_PRODUCT.name, product, config, Variant(), plan.target, (1,))
+
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
+        """See :class:`Kernel`: that of the products. The state and the scores are rounded to the operands' dtype."""
+        contract = _PRODUCT.contract(self._product_plan(plan), executor)
+        return dataclasses.replace(contract, intermediate=plan.problem.dtype)
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: those of the products."""
+        return _PRODUCT.features(self._product_plan(plan))
+
+
+def _spans_wide(problem: LinearAttention) -> bool:
+    """Whether the rows of one head are out of reach of 32-bit offsets."""
+    tensors = (problem.operand(name) for name in ("q", "k", "v", "out"))
+    return any(
+        dataclasses.replace(operand, shape=(1, 1, *operand.shape[2:])).span >= INDEX_LIMIT for operand in tensors
+    )
+
+
+KERNELS: tuple[GatedLinearAttention, ...] = (GatedLinearAttention("gated_linear_attention"),)
