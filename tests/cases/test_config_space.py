@@ -311,7 +311,7 @@ def test_a_kernel_that_refuses_its_examples_is_seen(monkeypatch):
 def sizes(kernel, dtype, config, shape):
     """What is wrong with the sizes of an example of the GEMM family."""
     problem = kernel.example(dtype, config, shape)
-    depth = problem.K // (SPLITS if kernel.family == "split-k" else 1)
+    depth = problem.K // (SPLITS if kernel.family == "split-k" and not kernel.persistent else 1)
     return size_faults(kernel, config, shape, problem.M, problem.N, depth)
 
 
@@ -364,10 +364,11 @@ def test_other_sizes_are_seen():
 @pytest.mark.parametrize("name", KERNELS)
 def test_examples_of_other_families_differ_by_shape(name):
     kernel = get(name)
-    ids = {kernel.example(kernel.dtypes[0], kernel.configs[0], shape).id for shape in SHAPES}
+    dtype, config = kernel.dtype_names()[0], kernel.configs[0]
+    ids = {kernel.example(dtype, config, shape).id for shape in SHAPES}
     assert len(ids) == len(SHAPES)
     with pytest.raises(KeyError):
-        kernel.example(kernel.dtypes[0], kernel.configs[0], "no such class")
+        kernel.example(dtype, config, "no such class")
 
 
 def test_a_rest_is_ragged_and_keeps_rows_of_16_bytes():

@@ -67,5 +67,5 @@ def test_the_command_prints_ids_and_reasons(tmp_path):
     )
     lines = done.stdout.splitlines()
     assert len(lines) > 50
-    assert all(line.startswith("test_split_k.py::test_splits[") for line in lines)
+    assert all(line.startswith("test_split_k.py::test_s") for line in lines)
     assert all("]: tier (quick): closest is [" in line for line in lines)

@@ -14,13 +14,13 @@ from conformance.problems import Layout, mm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import find
 
-HOPPER, BLACKWELL = find("sm_90"), find("sm_100")
+AMPERE, HOPPER, BLACKWELL = find("sm_80"), find("sm_90"), find("sm_100")
 
 
 @pytest.mark.parametrize("name", [name for name, kernel in catalogue().items() if kernel.offered])
 def test_every_kernel_draws_what_it_takes(name):
     kernel = get(name)
-    target = HOPPER if kernel.usable_on(HOPPER) else BLACKWELL
+    target = next(target for target in (HOPPER, BLACKWELL, AMPERE) if kernel.usable_on(target))
     plan = random_plan(kernel, 0, target, large=False)
     assert plan.kernel == name
     assert kernel.refusal(plan) is None

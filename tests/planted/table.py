@@ -21,6 +21,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds after which a mutant counts as hanging.
 PATIENCE = 300
+#: What Triton says of a kernel that its passes do not compile.
+COMPILER_FAILURE = "PassManager::run failed"
 #: Exit status of a child whose device may have been left in a bad state.
 SPOILED = 3
 
@@ -28,13 +30,15 @@ SPOILED = 3
 @dataclass(frozen=True)
 class Row:
     """One fault: the checks that failed ("crash" and the like where the process did not survive), the diagnosis, and
-    what the unchanged kernel failed on the same case: nothing, or the row is void."""
+    what the unchanged kernel failed on the same case: nothing, or the row is void. ``not_compiled``: why Triton does
+    not compile the unchanged kernel here, so that nothing was run."""
 
     fault: str
     caught_by: tuple[str, ...]
     diagnosis: str = ""
     baseline: tuple[str, ...] = ()
     seconds: float = 0.0
+    not_compiled: str = ""
 
     @property
     def cause(self) -> str:
@@ -138,7 +142,12 @@ def _row(fault: Any, executor: Any, target: Any, compare: bool) -> tuple[Row, bo
     from tests.planted.planted_kernels import planted
 
     started = time.perf_counter()
-    baseline = _baseline(fault.case, executor, target, compare)
+    try:
+        baseline = _baseline(fault.case, executor, target, compare)
+    except RuntimeError as error:
+        if executor.on_device and COMPILER_FAILURE in str(error):
+            return Row(fault.name, (), not_compiled=str(error).partition("\n")[0]), False
+        raise
     spoiled, diagnosis = False, ""
     with planted(fault) as kernel:
         case = fault.case
@@ -205,6 +214,8 @@ def complaints(rows: Iterable[Row], device: bool) -> list[str]:
     texts = []
     for row in rows:
         fault = faults[row.fault]
+        if row.not_compiled:
+            continue
         if row.baseline:
             texts.append(f"{row.fault}: the unchanged kernel fails {fault.case.id}: {row.baseline}")
         if fault.equivalent and row.caught_by:
@@ -234,6 +245,8 @@ def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:
         if row is None:
             needs = "another Triton" if fault.defect else fault.case.target or "a device"
             caught, cause = f"not run: needs {needs}", ""
+        elif row.not_compiled:
+            caught, cause = f"not run: Triton does not compile the unchanged kernel ({row.not_compiled})", ""
         elif fault.equivalent:
             caught, cause = summary(row.caught_by) or "passes", f"equivalent: {fault.equivalent}"
         else:
@@ -266,8 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     table = markdown(rows, [fault.name for fault in chosen])
     wrong = complaints(rows, device)
-    killed = sum(bool(row.caught_by) for row in rows)
-    table += f"\n\n{killed} of {len(rows)} runs failed a check; {len(wrong)} differ from what the table says."
+    killed, ran = sum(bool(row.caught_by) for row in rows), [row for row in rows if not row.not_compiled]
+    table += f"\n\n{killed} of {len(ran)} runs failed a check; {len(wrong)} differ from what the table says."
     print(table)
     for complaint in wrong:
         print(f"\n- {complaint}")

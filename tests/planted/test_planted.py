@@ -57,3 +57,6 @@ def test_what_the_table_complains_about():
     assert "said to change nothing" in table.complaints([equivalent], device=True)[0]
     memory = table.Row("mstore_off1", ("numerics/randn",))
     assert "leave the numbers alone" in table.complaints([memory], device=True)[0]
+    nothing = table.Row("skip_last_k", (), not_compiled=table.COMPILER_FAILURE)
+    assert table.complaints([nothing], device=True) == []
+    assert "not run: Triton does not compile the unchanged kernel" in table.markdown([nothing], ["skip_last_k"])
