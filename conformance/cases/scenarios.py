@@ -13,7 +13,7 @@ A test states what it is about and gets one case per row::
   the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``. So has addmm
   where mm shows the same loop and the test is about ``any_epilogue``;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
-  dtype. A kernel beyond the core has every two values of two parameters together, and each value with every width of
+  dtype. A kernel beyond the core has every two values of two parameters together, and each value with every size of
   dtype. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one
   test serves another. A sweep has every config with every dtype;
 * *full* and *exhaustive*: crossed.
@@ -425,12 +425,12 @@ def _with_each_dtype(
 
     ``pairs`` are the dtypes and configs that go together, ``combinations`` those of the test's own parameters.
     """
-    trios = [(_width(dtype), dtype, config) for dtype, config in pairs]
-    taken = dict(zip(("width", "dtype", "config"), zip(*trios, strict=True), strict=True))
+    trios = [(0 if dtype == ANY else itemsize(stored_dtype(dtype)), dtype, config) for dtype, config in pairs]
+    taken = dict(zip(("size", "dtype", "config"), zip(*trios, strict=True), strict=True))
     columns = [combinations] if kernel.core else zip(*combinations, strict=True)
     own = dict(zip([OWN] if kernel.core else scenario.parameters, columns, strict=True))
     values = {name: list(dict.fromkeys(column)) for name, column in {**taken, **own, **scenario.rotate}.items()}
-    each = "dtype" if kernel.core or scenario.every_config else "width"
+    each = "dtype" if kernel.core or scenario.every_config else "size"
     together = [*itertools.combinations((*own, each), 2), *((each, name) for name in scenario.rotate)]
     covered = cover(
         values,
@@ -441,11 +441,6 @@ def _with_each_dtype(
     if kernel.core:
         return [((dtype, config), (*combination, *turn)) for _, dtype, config, combination, *turn in covered]
     return [((dtype, config), tuple(others)) for _, dtype, config, *others in covered]
-
-
-def _width(dtype: str) -> tuple[int, bool]:
-    """What most code depends on, of a dtype: the bytes of its first operand's elements, and whether it is "tf32"."""
-    return (0 if dtype == ANY else itemsize(stored_dtype(dtype)), dtype == "tf32")
 
 
 def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:

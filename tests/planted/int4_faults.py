@@ -81,5 +81,13 @@ FOUR_BITS = grouped(
         "tl.dot(a, weights.to(a.dtype), acc)",
         "tl.dot(a, weights.to(a.dtype))",
     ),
-    fault("int4_column_mask", SIGNED_N, INT4, "(half_n < N // 2)[None, :]", "(half_n < N // 2 + 1)[None, :]"),
+    fault(
+        "int4_column_mask",
+        SIGNED_N,
+        INT4,
+        "(half_n < N // 2)[None, :]",
+        "(half_n < N // 2 + 1)[None, :]",
+        memory=True,
+        watch_only=True,
+    ),
 )

@@ -243,7 +243,8 @@ def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:
             continue
         row = done.get(fault.name)
         if row is None:
-            needs = "another Triton" if fault.defect else fault.case.target or "a device"
+            here = "the interpreter" if fault.watch_only else "a device"
+            needs = "another Triton" if fault.defect else fault.case.target or here
             caught, cause = f"not run: needs {needs}", ""
         elif row.not_compiled:
             caught, cause = f"not run: Triton does not compile the unchanged kernel ({row.not_compiled})", ""
