@@ -18,6 +18,7 @@ from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
+from conformance.judging.code_faults import fault_verdicts
 from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.harness import Harness, needed
@@ -273,11 +274,14 @@ def _grid_verdicts(kernel: Kernel, plan: Plan) -> list[Verdict]:
 
 def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
     """Whether the code has the features that ``kernel`` declares and stays within the limits of the target."""
-    verdicts = _codegen_verdicts(compiled.main, plan.target, kernel.features(plan))
+    verdicts, launches = _codegen_verdicts(compiled.main, plan.target, kernel.features(plan)), {"": compiled.main}
+    launches |= compiled.others
+    for name, artefact in launches.items():
+        verdicts += fault_verdicts(f"{kernel.name}, {name}," if name else kernel.name, artefact)
     if kernel.name in own_kernels():
         where_made = _codegen_verdicts(compiled.main, plan.target, descriptor_features(kernel, plan))
         verdicts += [verdict for verdict in where_made if not verdict.passed]
-        for name, artefact in {"": compiled.main, **compiled.others}.items():
+        for name, artefact in launches.items():
             verdicts += plan_verdicts(kernel, plan, artefact, name)
     verdicts.append(_resource_verdict("", compiled.main, plan.target))
     verdicts += [_resource_verdict(name, other, plan.target) for name, other in compiled.others.items()]

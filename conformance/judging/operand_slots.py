@@ -44,7 +44,7 @@ class _Wait:
 _Step = _Copy | _Product | _Wait
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Overwritten:
     """An operand with too few slots: the name of its allocation, and how many slots it has."""
 

@@ -5,8 +5,7 @@ instruction, too, unless that has a wider type that holds the same values. In Tr
 summed in the dtype of the contract. A product with scales has the formats of the problem there; what multiplies it is a
 codegen feature. An IEEE product of fp32 uses no matrix unit of NVIDIA's, which has none for it. Where the compiler
 promotes fp8 sums, it does so after as many k as the kernel promises, or sooner. The tiles that are multiplied are those
-of the config. Descriptors are made where the variant says. No copy overwrites a tile before wgmma has read it, and
-no k is multiplied twice.
+of the config. Descriptors are made where the variant says.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import CompiledCode
-from conformance.judging.operand_slots import overwritten_operands
 from conformance.judging.product_tiles import Tile, product_tiles
-from conformance.judging.repeated_depths import repeated_depths
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import FP8
 from conformance.problems.microscaled import BlockScaled
@@ -101,15 +98,7 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
     nothing, and a launch without products neither."""
     problem, code = plan.problem, f"{kernel.name}, {launch}," if launch else kernel.name
     texts = {stage: codegen_checks.code_of(path, stage) for stage, path in artefact.stages.items()
-             if stage in ("ttir", "ttgir", "ptx", "amdgcn")}  # fmt: skip
-    for operand in overwritten_operands(texts.get("ttgir", "")):
-        text = (
-            f"{code} keeps {operand.slots} of the tiles {operand.allocation} in shared memory (ttgir): its loop copies"
-        )
-        yield _verdict("operand-slots", f"{text} the next tile into a slot before wgmma has read it")
-    for depth, width in sorted(repeated_depths(texts.get("ttgir", ""))):
-        text = f"{code} multiplies tiles of {depth} k in a layout of kWidth {width} (ttgir)"
-        yield _verdict("repeated-k", f"{text}: its registers repeat some k, which are added twice, and lack others")
+             if stage in ("ttir", "ptx", "amdgcn")}  # fmt: skip
     if isinstance(problem, BlockScaled):
         asked_for = (problem.formats[0].codes, problem.formats[1].codes)
         formats = set(_SCALED_DOT.findall(texts.get("ttir", ""))) - {asked_for}

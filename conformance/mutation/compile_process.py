@@ -269,6 +269,7 @@ def _checked(compiler: Any, plan: Plan) -> str:
     """The first check of the compiled code of ``plan`` that fails, with its text; empty if none does."""
     from conformance import codegen_checks
     from conformance.execution.resources import over_limits
+    from conformance.judging.code_faults import fault_verdicts
     from conformance.judging.plan_code import descriptor_features, plan_verdicts
 
     kernel: Kernel = get(plan.kernel)
@@ -284,7 +285,7 @@ def _checked(compiler: Any, plan: Plan) -> str:
             return f"resources: {'; '.join(excess)}"
         own = plan.kernel in own_kernels()  # the rules of the suites are about these alone
         name = "" if step is launch else step.function.fn.__name__
-        for verdict in plan_verdicts(kernel, plan, artefact, name) if own else ():
+        for verdict in (*fault_verdicts(name, artefact), *(plan_verdicts(kernel, plan, artefact, name) if own else ())):
             return f"{verdict.check}: {verdict.text}"
         if step is launch:
             for features in (kernel.features(plan), *([descriptor_features(kernel, plan)] if own else [])):
