@@ -133,7 +133,7 @@ def test_each_kernel_has_a_target(harness, recorder, name):
     recorder.set(kernel=kernel)
     able = [target.id for target in harness.targets if usable(kernel, target)]
     if not able:
-        reason = kernel.example_refusal(kernel.dtypes[0], kernel.configs[0], harness.targets[0])
+        reason = kernel.example_refusal(kernel.dtype_names()[0], kernel.configs[0], harness.targets[0])
         recorder.set(target=harness.targets[0])
         recorder.not_run(reason)
     recorder.verdict("usable", bool(able), f"on {', '.join(able)}")

@@ -38,7 +38,7 @@ def example(name):
     kernel, target = catalogue.get(name), targets.devices()[0]
     for config in kernel.configs:
         try:
-            problem = kernel.example(kernel.dtypes[0], config)
+            problem = kernel.example(kernel.dtype_names()[0], config)
             return kernel, kernel.plan(problem, config, target, kernel.example_variant())
         except NotApplicable:
             continue
