@@ -29,7 +29,8 @@ from conformance.targets import find
 for kernel, target in itertools.product(catalogue().values(), (find("sm_90"), find("gfx942"))):
     for config in kernel.configs[:2]:
         try:
-            plan = kernel.plan(kernel.example(kernel.dtype_names()[0], config), config, target, kernel.example_variant())
+            problem = kernel.example(kernel.dtype_names()[0], config)
+            plan = kernel.plan(problem, config, target, kernel.example_variant())
         except NotApplicable:
             continue
         for step in meta_launch(plan, target).steps:
