@@ -425,7 +425,7 @@ def _with_each_dtype(
 
     ``pairs`` are the dtypes and configs that go together, ``combinations`` those of the test's own parameters.
     """
-    trios = [(0 if dtype == ANY else itemsize(stored_dtype(dtype)), dtype, config) for dtype, config in pairs]
+    trios = [(_size(dtype), dtype, config) for dtype, config in pairs]
     taken = dict(zip(("size", "dtype", "config"), zip(*trios, strict=True), strict=True))
     columns = [combinations] if kernel.core else zip(*combinations, strict=True)
     own = dict(zip([OWN] if kernel.core else scenario.parameters, columns, strict=True))
@@ -441,6 +441,11 @@ def _with_each_dtype(
     if kernel.core:
         return [((dtype, config), (*combination, *turn)) for _, dtype, config, combination, *turn in covered]
     return [((dtype, config), tuple(others)) for _, dtype, config, *others in covered]
+
+
+def _size(dtype: str) -> int:
+    """Bytes of an element of a dtype's first operand, on which most code depends; 0 for :data:`ANY`."""
+    return 0 if dtype == ANY else itemsize(stored_dtype(dtype))
 
 
 def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:

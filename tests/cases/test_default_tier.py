@@ -13,7 +13,7 @@ from conformance import suites
 from conformance.cases import scenarios
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import USUAL_CONFIGS, Scenario, _width, rows, where
+from conformance.cases.scenarios import USUAL_CONFIGS, Scenario, _size, rows, where
 from conformance.kernels.catalogue import catalogue, get
 from conformance.targets import find
 
@@ -34,16 +34,16 @@ def gaps(name):
         usable = [d for d in kernel.dtype_names() if any(t == target and d == row for t, row, *_ in full(kernel))]
         dtypes = [(dtype,) for dtype in usable]
         lacking += missing(target, shown, {("dtype",): dtypes})
-        combinations, widths = list(itertools.product(*OWN.values())), list(dict.fromkeys(map(_width, usable)))
+        combinations, sizes = list(itertools.product(*OWN.values())), list(dict.fromkeys(map(_size, usable)))
         for row in shown:
-            row["width"] = _width(row["dtype"])
+            row["size"] = _size(row["dtype"])
         if kernel.core:
             wanted = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
             rotated = [("dtype", usable)]
         else:
             wanted = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
-            wanted |= {("width", one): list(itertools.product(widths, OWN[one])) for one in OWN}
-            rotated = [("width", widths)]
+            wanted |= {("size", one): list(itertools.product(sizes, OWN[one])) for one in OWN}
+            rotated = [("size", sizes)]
         for each, values in rotated:
             wanted |= {(each, one): list(itertools.product(values, more)) for one, more in SCENE.rotate.items()}
         lacking += missing(target, shown, wanted)

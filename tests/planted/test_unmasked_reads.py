@@ -10,7 +10,7 @@ from tests.kernels.interpreter_runs import in_interpreter
 #: A case of each kernel and problem runs at most so often for one load.
 TRIES = 4
 #: Loads that no case of the planted faults reaches: of whole blocks of K, of documents backward, and the like.
-UNREACHED = 14
+UNREACHED = 13
 
 
 @dataclass(frozen=True)
