@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.cases.scenarios import scenario, where
+from conformance.cases.scenarios import every_kernel, scenario, where
 from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.kernels import carveout
 from conformance.problems import Layout
@@ -37,6 +37,7 @@ PROGRAMS = {
     programs=list(PROGRAMS),
     rotate={"order": ORDERS, "reserve": [0, 3]},
     configs=2,
+    every_row=every_kernel,  # which programs share a tile depends on their number
 )
 def test_shares(conform, recorder, kernel, target, dtype, config, programs, order, reserve):
     """Equal shares of all blocks of K, on the SMs that torch's carveout leaves: each tile is ragged in K, and parts of

@@ -18,8 +18,8 @@ STYLES: dict[str, dict[str, object]] = {
 #: each direction, a program must stay in its group, and phases of the strides meet other taps.
 WINDOWS = {
     "two-groups": ((3, 2), (2, 3), (1, 0), (1, 2), 2, (1, 2)),
-    # stride and dilation share a divisor: some phases meet no tap
-    "dilated-with-the-stride": ((2, 3), (2, 3), (1, 2), (1, 1), 1, (4, 2)),
+    # stride and dilation share a divisor: some phases meet no tap in one direction, and some in both
+    "dilated-with-the-stride": ((2, 3), (2, 3), (1, 2), (1, 1), 1, (4, 3)),
     # an image that becomes twice as large
     "doubled": ((4, 4), (2, 2), (1, 1), (0, 0), 1, (1, 1)),
     # the gradient of the usual layer
