@@ -216,7 +216,9 @@ def test_least_scale(conform, kernel, target, config, formats, swizzled):
         "out": ["fp32", "bf16"],
     },
     configs=2,
-    every_row=where(name="microscaled_mm_persistent_tma"),  # each maker of descriptors meets each order
+    every_row=lambda kernel: (
+        kernel.name == "microscaled_mm_persistent_tma"
+    ),  # each maker of descriptors meets each order
 )
 def test_descriptors(conform, kernel, target, config, order, formats, variant, out):
     """Either order of codes behind descriptors of either maker, stores of both kinds, nested and flattened loops."""
