@@ -1,15 +1,18 @@
-"""mm and scaled mm whose warps have different work: in the inner or the outer loop, by pointers, descriptors or both.
+"""mm, scaled mm and int8 mm whose warps have different work: in the inner or the outer loop, with each kind of load.
 
-Releases of Triton lose or break single forms: https://github.com/triton-lang/triton/issues/9728 and
-https://github.com/triton-lang/triton/issues/10284. So each form is a config of its own.
+Releases of Triton lose or break single forms, so each form is a config of its own:
+https://github.com/triton-lang/triton/issues/9728, https://github.com/triton-lang/triton/issues/10284 and, for int8,
+https://github.com/triton-lang/triton/issues/11586.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
@@ -18,6 +21,7 @@ from conformance.kernels import carveout
 from conformance.kernels.device.mm_specialised import gemm_specialised
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm, output_tiles
+from conformance.kernels.int_mm import IntegerGemm
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable
@@ -53,6 +57,7 @@ class SpecialisedGemm(PointerGemm):
     zero_sign = "ieee"
     #: whether it takes products of the matrix units only: fp32 operands in tf32 precision, not in fp32
     matrix_unit_only = True
+    sum_dtype: Any = tl.float32
     #: tcgen05 multiplies tf32 operands that lie along k, and other suites have those that do not
     usual_orders = ("row", "col")
 
@@ -146,6 +151,7 @@ class SpecialisedGemm(PointerGemm):
             "HAS_PRODUCT": problem.has_product,
             "INNER": config.loop == "inner",
             "FLATTEN": config.loop == "flat",
+            "SUM": self.sum_dtype,
         }
         return Launch(gemm_specialised, plan.grid, arguments, config.options)
 
@@ -155,13 +161,19 @@ class SpecialisedGemm(PointerGemm):
         known = plan.variant.static or plan.problem.K == 1
         return bool(known and plan.config.loop == "inner" and plan.config.block_k >= plan.problem.K)
 
+    def _ever_specialised(self, plan: Plan) -> bool:
+        """Whether a release of Triton gave warps different work here. None did so in a loop over k whose operands both
+        come by pointers, unless wgmma or tcgen05 multiplies them."""
+        asynchronous = self._matrix_unit(plan) in (codegen.WGMMA, codegen.TCGEN05)
+        return asynchronous or plan.config.loop == "outer" or bool(plan.config.described)
+
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: warps with different work, whatever the loop and the loads; and each load as asked."""
         features, problem = super().features(plan), plan.problem
         if not problem.has_product:
             return features
         required, forbidden = features.required, features.forbidden
-        if not self._unrolled(plan):
+        if not self._unrolled(plan) and self._ever_specialised(plan):
             required |= {codegen.WARP_SPECIALIZED}
         if described := plan.config.described:
             loads = {codegen.TMA_LOAD, codegen.TENSOR_DESCRIPTOR}
@@ -172,7 +184,15 @@ class SpecialisedGemm(PointerGemm):
         return Features(required, forbidden)
 
 
+class SpecialisedIntegerGemm(SpecialisedGemm, IntegerGemm):
+    """int8 operands, int32 sums and result: exact."""
+
+    sum_dtype = tl.int32
+    zero_sign = IntegerGemm.zero_sign
+
+
 KERNELS: tuple[Kernel, ...] = (
     SpecialisedGemm("mm_specialised", "mm", configs=CONFIGS),
     SpecialisedGemm("scaled_mm_specialised", "scaled_mm", configs=FP8_CONFIGS),
+    SpecialisedIntegerGemm("int_mm_specialised", "int_mm", dtypes=("int8",), configs=FP8_CONFIGS),
 )

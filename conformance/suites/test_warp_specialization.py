@@ -45,7 +45,7 @@ def test_fp32_operands(conform, harness, kernel, target, operands, order, flatte
     where(family="loads", specialised=True, any_order=True),
     order=ORDERS,
     rotate={"static": [False, True], "out": ["row", "col"]},
-    dtypes=("bf16", "fp16"),
+    dtypes=("bf16", "fp16", "int8"),
     configs=2,
 )
 def test_orders(conform, harness, kernel, target, dtype, config, order, static, out):

@@ -2,7 +2,7 @@
 
 from conformance.heuristics.configs import SpecialisedConfig
 from conformance.kernels.kernel import Variant
-from conformance.problems import Bias, Layout, mm, scaled_mm
+from conformance.problems import Bias, Layout, int_mm, mm, scaled_mm
 from tests.planted.cases import Case, Edit, Fault, fault, grouped
 
 LOOP, LOADS, HOST = "device/mm_specialised.py", "device/load_tiles.py", "mm_specialised.py"
@@ -31,6 +31,9 @@ EMPTY = Case("mm_specialised", mm(72, 56, 0), _config("outer", "ab"), TWO, "sm_1
 SCALED = Case(
     "scaled_mm_specialised", scaled_mm(72, 64, 80, scaling="row", bias=Bias()), _config("outer", "a"), TWO, "sm_100"
 )
+INT8 = Case(
+    "int_mm_specialised", int_mm(*_SIZES, layout_a=PADDED, layout_b=PADDED), _config("outer", ""), TWO, "sm_120"
+)
 
 _RM = "rm = first_m + tl.arange(0, BLOCK_M)\n        a ="
 _STORE = "store_pointers(acc, c_ptr, rm, rn, M, N"
@@ -45,6 +48,10 @@ SPECIALISED = grouped(
         LOOP,
         "N, K, stride_bk, stride_bn, BLOCK",
         "N, K, stride_bn, stride_bk, BLOCK",
+    ),
+    fault("specialised_int8_tail", INT8, LOADS, "if not EVEN_K:", "if False:", count=2),
+    fault(
+        "specialised_int8_stride", INT8, LOOP, "M, K, stride_am, stride_ak, BLOCK", "M, K, stride_ak, stride_am, BLOCK"
     ),
     fault("specialised_k_of_b", MIXED, LOOP, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
     fault("specialised_k_of_a", DESCRIBED, LOOP, "a_desc.load([first_m, first_k])", "a_desc.load([first_m, 0])"),
@@ -61,9 +68,9 @@ SPECIALISED = grouped(
             Edit(
                 LOOP,
                 "    tiles = tl.cdiv",
-                "    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n    tiles = tl.cdiv",
+                "    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)\n    tiles = tl.cdiv",
             ),
-            Edit(LOOP, "        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n        if", "        if"),
+            Edit(LOOP, "        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)\n        if", "        if"),
         ),
         DESCRIBED,
     ),
@@ -71,8 +78,8 @@ SPECIALISED = grouped(
         "specialised_empty",
         EMPTY,
         LOOP,
-        "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
-        "acc = tl.full((BLOCK_M, BLOCK_N), 1.0, dtype=tl.float32)",
+        "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)",
+        "acc = tl.full((BLOCK_M, BLOCK_N), 1.0, dtype=SUM)",
     ),
     fault("specialised_programs", MIXED, LOOP, "tiles, tl.num_programs(0), flatten", "tiles, 3, flatten"),
     fault("specialised_band", MIXED, LOOP, "first_m = tile_m * BLOCK_M", "first_m = tile_n * BLOCK_M"),

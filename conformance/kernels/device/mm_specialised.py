@@ -1,4 +1,4 @@
-"""mm and scaled mm by persistent programs whose warps have different work, in each form of loop and of load."""
+"""mm, scaled mm and int8 mm by persistent programs whose warps have different work: each form of loop and of load."""
 
 import triton
 import triton.language as tl
@@ -43,9 +43,9 @@ def gemm_specialised(
     A_DESCRIBED: tl.constexpr, B_DESCRIBED: tl.constexpr, A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr,
     HAS_PRODUCT: tl.constexpr, INNER: tl.constexpr, FLATTEN: tl.constexpr,
     EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, PROMOTE: tl.constexpr,
-    SCALED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    SCALED: tl.constexpr, HAS_BIAS: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """C[M,N] = A[M,K] @ B[K,N], scaled, plus a bias; grid (min(SMs, tiles),).
+    """C[M,N] = A[M,K] @ B[K,N] summed in dtype SUM, scaled, plus a bias; grid (min(SMs, tiles),).
 
     Program p computes tiles p, p + programs, ... of C.
     INNER: warps have different work in the loop over k, else in the loop over tiles, which FLATTEN makes one with the
@@ -72,7 +72,7 @@ def gemm_specialised(
         tile_m, tile_n = swizzle(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         first_m = tile_m * BLOCK_M
         first_n = tile_n * BLOCK_N
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
         if HAS_PRODUCT:
             for k in tl.range(0, tl.cdiv(K, BLOCK_K), warp_specialize=INNER):
                 a, b = _k_block(
@@ -80,7 +80,7 @@ def gemm_specialised(
                     stride_am, stride_ak, stride_bk, stride_bn, BLOCK_M, BLOCK_N, BLOCK_K,
                     A_DESCRIBED, B_DESCRIBED, A_ROW_MAJOR, B_ROW_MAJOR, EVEN_K, WIDE_INDEX,
                 )  # fmt: skip
-                acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)
+                acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=SUM)
         rm = first_m + tl.arange(0, BLOCK_M)
         rn = first_n + tl.arange(0, BLOCK_N)
         acc = epilogue(
