@@ -54,7 +54,7 @@ AMPERE = MatrixUnit(24, {4: 4, 2: 8, 1: 16})
 ADA = replace(AMPERE, fp8_bits=13)
 BLACKWELL = MatrixUnit(25, {4: 8, 2: 16, 1: 32})
 HOPPER = replace(BLACKWELL, fp8_bits=13)
-BLACKWELL_RTX = replace(BLACKWELL, assumed=True)
+BLACKWELL_ASSUMED = replace(BLACKWELL, assumed=True)
 AMD = MatrixUnit(24, {4: 8, 2: 8, 1: 8}, assumed=True)
 #: Hardware without a row: the figures with the widest bounds.
 UNKNOWN = MatrixUnit(24, {4: 4, 2: 8, 1: 8}, assumed=True)
@@ -94,11 +94,13 @@ KNOWN: tuple[Architecture, ...] = (
     Architecture("cuda", 89, "NVIDIA L40S", 99 * KIB, 142, 1536, ADA, ("nvidia-ada",)),
     Architecture("cuda", 100, "NVIDIA B200", 227 * KIB, 148, 2048, BLACKWELL, ("nvidia-blackwell",), inductor=True),
     Architecture("cuda", 103, "NVIDIA B300", 227 * KIB, 148, 2048, BLACKWELL, ("nvidia-blackwell",)),
-    Architecture("cuda", 120, "NVIDIA RTX 5090", 99 * KIB, 170, 1536, BLACKWELL_RTX, ("nvidia-blackwell-rtx",)),
+    Architecture("cuda", 120, "NVIDIA RTX 5090", 99 * KIB, 170, 1536, BLACKWELL_ASSUMED, ("nvidia-blackwell-rtx",)),
     Architecture("hip", "gfx942", "AMD MI300X", 64 * KIB, 304, 2048, AMD, ("amd-cdna3",), inductor=True),
     Architecture("hip", "gfx950", "AMD MI355X", 160 * KIB, 256, 2048, AMD, ("amd-cdna4",), inductor=True),
     Architecture("hip", "gfx1250", "AMD gfx1250", 320 * KIB, None, unit=AMD, claims=("amd-gfx1250",)),
     Architecture("hip", "gfx1201", "AMD RX 9070 XT", 64 * KIB, 64, unit=AMD, claims=("amd-rdna4",)),
+    # No guide has the limits of sm_107 yet: those of sm_103 are assumed.
+    Architecture("cuda", 107, "NVIDIA sm_107", 227 * KIB, None, 2048, BLACKWELL_ASSUMED, ("nvidia-blackwell",)),
 )
 
 #: Shared memory of an architecture that has no row: every NVIDIA and AMD GPU has at least this.

@@ -113,6 +113,13 @@ def test_room_is_the_most_with_which_as_many_blocks_fit(target):
                 assert occupancy(target, past).blocks < now.blocks, name
 
 
+def test_room_of_so_many_blocks_that_none_may_use_tensor_memory():
+    """A block that uses any takes 32 columns at least, so 20 blocks of 512 columns leave none to one that uses none."""
+    used = Resources(registers=96, shared_memory=10624, threads=32)
+    assert blocks("sm_100", registers=96, shared=10624, threads=32) == (20, "registers")
+    assert room("sm_100", used)["tensor memory"] == 0
+
+
 def test_room_is_not_known_where_occupancy_is_not():
     assert room("zz_1", Resources(32, threads=128)) == {}
     assert room("sm_90", Resources(0, threads=128)) == {}

@@ -85,6 +85,7 @@ MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
     "sm_90": _nvidia(2048, 32, 228),
     "sm_100": _nvidia(2048, 32, 228, tensor_memory=512),
     "sm_103": _nvidia(2048, 32, 228, tensor_memory=512),
+    "sm_107": _nvidia(2048, 32, 228, tensor_memory=512),  # assumed: as sm_103
     "sm_120": _nvidia(1536, 24, 100),
     "gfx942": _amd("CU", 64, 8, 16, 512, 8, 64, 512),
     "gfx950": _amd("CU", 64, 8, 16, 512, 8, 160, 1280),
@@ -157,7 +158,8 @@ def room(target: str | None, resources: Resources) -> dict[str, int]:
         "threads": now.waves_per_block * unit.lanes,
     }
     if unit.tensor_memory:
-        most["tensor memory"] = 1 << (unit.tensor_memory // now.blocks).bit_length() - 1
+        columns = 1 << (unit.tensor_memory // now.blocks).bit_length() - 1
+        most["tensor memory"] = columns if columns >= LEAST_COLUMNS else 0
     return most
 
 
