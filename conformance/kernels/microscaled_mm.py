@@ -110,8 +110,8 @@ class MicroscaledMm(MicroscaledFamily):
     def multiplies_scaled(self, plan: Plan) -> bool:
         """Whether the target's matrix unit takes the plan's operands with their scales, so that none is converted.
 
-        tcgen05 and the units of gfx950 and gfx1250 take every pair of scaled formats (gfx950 no scales of e4m3),
-        those of sm_120 pairs of one width with k side by side.
+        tcgen05 and the units of gfx950 and gfx1250 take every pair of scaled formats (gfx950 no scales of e4m3,
+        tcgen05 these with k side by side only), those of sm_120 pairs of one width with k side by side.
         """
         problem, target = plan.problem, plan.target
         formats = problem.formats
@@ -119,9 +119,9 @@ class MicroscaledMm(MicroscaledFamily):
             return False
         if target.vendor == "amd":
             return bool(target.arch == "gfx1250" or (target.arch == "gfx950" and formats[0].scale == "uint8"))
-        if target.capability("tcgen05").available:
-            return bool(plan.config.block_m >= 128)
         along_k = (problem.packed_a, problem.packed_b) == ("k", "k")
+        if target.capability("tcgen05").available:
+            return bool(plan.config.block_m >= 128 and (along_k or formats[0].scale == "uint8"))
         return bool(target.arch == 120 and formats[0].per_byte == formats[1].per_byte and along_k)
 
     def features(self, plan: Plan) -> Features:

@@ -18,7 +18,7 @@ WHOLE_RESULT = 20 << 30
 EMPTY = ["".join(names) for count in (1, 2, 3) for names in itertools.combinations("MNK", count)]
 
 
-@scenario(where(descriptors=False), empty=EMPTY, static=[False, True], configs=2)
+@scenario(where(descriptors=False), empty=EMPTY, rotate={"static": [False, True]}, configs=2)
 def test_empty(conform, recorder, kernel, target, dtype, config, empty, static):
     """K == 0 gives zeros plus the bias in every element; M or N == 0 gives an empty result. Nothing is launched for
     outputs without elements."""
