@@ -21,7 +21,7 @@ from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import MicroscaledMm, scale_arguments, tile_arguments
-from conformance.kernels.persistent_tma import TMA_BYTES, leading, row_major, undescribable
+from conformance.kernels.persistent_tma import host_descriptor, leading, row_major, undescribable, unstorable
 from conformance.problems import BASE_ALIGNMENT, Layout, itemsize
 from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Reason, ReasonCode
@@ -98,12 +98,12 @@ class MicroscaledPersistentTma(MicroscaledMm):
             detail = f"a batch of {problem.batch}: {self.name} has descriptors of one matrix. Use microscaled_mm"
             return Reason(ReasonCode.EXTENT, "batch", detail)
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
-        for operand in (*described, *([problem.output] if plan.variant.tma_store else [])):
+        for operand in described:
             if operand.numel and (reason := undescribable(operand)):
                 return reason
         if described and problem.output.numel and (reason := self._padded(plan)):
             return reason
-        return self._stored(plan) if plan.variant.tma_store else None
+        return unstorable(problem.output) if plan.variant.tma_store else None
 
     def _padded(self, plan: Plan) -> Reason | None:
         """What a descriptor with gaps demands, where the unit needs one."""
@@ -126,20 +126,6 @@ class MicroscaledPersistentTma(MicroscaledMm):
             f"{PADDED_BYTES} bytes and rows of multiples of {PADDED_CODES} codes. Pad it or use microscaled_mm"
         )
         return Reason(code, operand.name, detail)
-
-    def _stored(self, plan: Plan) -> Reason | None:
-        out = plan.problem.output
-        if out.strides[1] != 1:
-            detail = f"out has strides {out.strides}: a descriptor store needs unit stride along N"
-            return Reason(ReasonCode.LAYOUT, "out", detail)
-        extent = out.shape[1] * itemsize(out.dtype)
-        if extent % TMA_BYTES:
-            detail = (
-                f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
-                "and would overwrite what follows. Use the pointer store or pad N"
-            )
-            return Reason(ReasonCode.ALIGNMENT_EXTENT, "out", detail)
-        return None
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
@@ -216,22 +202,15 @@ def _padded_layout(problem: MicroscaledGemm, name: str) -> Layout:
 
 def _host_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Descriptors of A, B and C; None for one that is not needed, or that would describe no memory."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
     problem, config = plan.problem, plan.config
     descriptors: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
     if problem.has_product and 0 not in plan.grid:
-        blocks = {"a": (config.block_m, config.block_k), "b": (config.block_k, config.block_n)}
-        for name, along in (("a", ("A_ALONG_M", "A_ALONG_K")), ("b", ("B_ALONG_K", "B_ALONG_N"))):
-            operand = problem.operand(name)
-            block = [size // arguments[packed] for size, packed in zip(blocks[name], along, strict=True)]
-            order = slice(None) if row_major(operand) else slice(None, None, -1)
-            descriptors[f"{name}_desc"] = TensorDescriptor(
-                tensors[name], list(operand.shape)[order], [leading(operand), 1], block[order]
-            )
+        block_a = (config.block_m // arguments["A_ALONG_M"], config.block_k // arguments["A_ALONG_K"])
+        block_b = (config.block_k // arguments["B_ALONG_K"], config.block_n // arguments["B_ALONG_N"])
+        descriptors["a_desc"] = host_descriptor(tensors["a"], problem.operand("a"), block_a)
+        descriptors["b_desc"] = host_descriptor(tensors["b"], problem.operand("b"), block_b)
     if plan.variant.tma_store and 0 not in plan.grid:
-        strides, block = [leading(problem.output), 1], [config.block_m, config.block_n]
-        descriptors["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, block)
+        descriptors["c_desc"] = host_descriptor(tensors["out"], problem.output, (config.block_m, config.block_n))
     return descriptors
 
 

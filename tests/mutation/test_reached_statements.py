@@ -33,6 +33,7 @@ MODULES = (
 )
 KERNELS = (
     *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
+    *("grouped_mm_descriptors", "scaled_grouped_mm_descriptors"),
     *("mm_plus_mm", "scaled_mm_blockwise", "mm", "mm_persistent_tma", "addmm_persistent_tma", "scaled_mm_blackwell_ws"),
     *("attention", "attention_backward", "attention_decode"),
     *("gated_linear_attention", "linear_attention_transposed"),

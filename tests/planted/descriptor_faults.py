@@ -84,7 +84,9 @@ DESCRIPTORS = grouped(
         "descriptors_store_place", STORED, PERSISTENT, "c_desc.store([first_m, first_n]", "c_desc.store([first_m, 0]"
     ),
     fault("descriptors_store_rows", STORED, PERSISTENT, "(c_ptr, [M, N], [stride_cm", "(c_ptr, [M - 1, N], [stride_cm"),
-    fault("descriptors_host_pitch", BY_HOST, HOST_PERSISTENT, "[leading(operand), 1]", "[operand.shape[1], 1]"),
+    fault(
+        "descriptors_host_pitch", BY_HOST, HOST_PERSISTENT, "leading(operand), sides[0][1]", "sides[1][0], sides[0][1]"
+    ),
     fault("descriptors_order", TURNED, HOST_PERSISTENT, '"A_ROW_MAJOR": row_major(a)', '"A_ROW_MAJOR": True'),
     *_GATHERS,
 )

@@ -5,7 +5,7 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from conformance.problems.microscaled import MicroscaledGemm
-from tests.planted.cases import Case, fault, grouped
+from tests.planted.cases import HOST_PERSISTENT, Case, fault, grouped
 
 SHARED, POINTER, TMA = "device/scaled_tiles.py", "device/microscaled_mm.py", "device/microscaled_persistent_tma.py"
 HOST, HOST_TMA = "microscaled_mm.py", "microscaled_persistent_tma.py"
@@ -196,9 +196,9 @@ MICROSCALED_TMA = grouped(
     fault(
         "tma_scaled_host_pitch",
         HOST_MADE,
-        HOST_TMA,
-        "[leading(operand), 1], block[order]",
-        "[operand.shape[1], 1], block[order]",
+        HOST_PERSISTENT,
+        "leading(operand), sides[0][1]",
+        "sides[1][0], sides[0][1]",
     ),
     fault(
         "tma_scaled_stored_rows",
