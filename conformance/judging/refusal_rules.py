@@ -203,6 +203,8 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
     operand = problem.operand(subject)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
+    if kernel.descriptors and plan.variant.descriptors == "host" and operand.strides[0] == 0:
+        return True  # no tensor map has a stride of 0
     if getattr(kernel, "gathers", False) and subject == "a":
         return bool(operand.strides[-1] != 1)
     if kernel.descriptors:
@@ -210,7 +212,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
             return bool(operand.strides[-2] != operand.shape[-1])  # tensor maps without a pitch
         if type(kernel).__name__.startswith("LegacyTma"):
             return bool(operand.strides[-1] != operand.shape[-2])
-    if problem.op in ("scaled_mm", "scaled_grouped_mm"):
+    if problem.op in ("scaled_mm", "scaled_grouped_mm") or problem.dtype in FP8:
         return bool(operand.strides[{"a": -1, "b": -2}.get(subject, -1)] != 1)
     return bool(kernel.name.startswith("contiguous_") and subject == "b" and operand.strides == (problem.N, 1))
 
@@ -240,6 +242,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must -= {"descriptors"} if "legacy_descriptor" in kernel.name else set()
         must -= {"static", "epilogue_subtile"} if kernel.family in ("microscaled", "grouped") else set()
         must -= {"flatten"} if kernel.family == "grouped" else set()
+        must -= {"flatten", "static", "epilogue_subtile"} if "bmm" in kernel.operations else set()
     elif kernel.family in ("gemm", "conv", "split-k", "loads"):
         must |= {"static"}
     if "int_mm" in kernel.operations:

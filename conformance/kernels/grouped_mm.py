@@ -19,14 +19,7 @@ from conformance.kernels.gemm import GemmKernel, PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.mm_descriptors import DescriptorGemm
-from conformance.kernels.persistent_tma import (
-    PersistentTmaGemm,
-    host_descriptor,
-    leading,
-    row_major,
-    undescribable,
-    unstorable,
-)
+from conformance.kernels.persistent_tma import host_descriptor, leading, row_major, undescribable, unstorable
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import GroupedGemm, Operand
@@ -62,17 +55,13 @@ class GroupedMm(GroupedFamily):
         operation = "mm" if self.operations == {"grouped_mm"} else "scaled_mm"
         return base(self.name, operation, self.table, configs=() if self.table else CONFIGS)
 
-    def single(self, plan: Plan) -> GemmKernel:
-        """The kernel of one product that is like this one on the plan's target."""
-        return self._single
-
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
         problem = plan.problem
         if problem.op not in self.operations:
             (computes,) = self.operations
             return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
-        return self._variant(plan) or self.single(plan).refusal(self._one(plan)) or self._layout(plan)
+        return self._variant(plan) or self._single.refusal(self._one(plan)) or self._layout(plan)
 
     def _variant(self, plan: Plan) -> Reason | None:
         """Why the kernel does not work as the plan's variant says; None if it does."""
@@ -103,7 +92,7 @@ class GroupedMm(GroupedFamily):
 
     def shared_memory(self, plan: Plan) -> int | None:
         """See :class:`Kernel`: that of one group's product."""
-        return self.single(plan).shared_memory(self._one(plan))
+        return self._single.shared_memory(self._one(plan))
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`. The device alone knows the sizes of the groups: as many programs as there are SMs, or
@@ -145,21 +134,28 @@ class GroupedMm(GroupedFamily):
 
     def promotion(self, plan: Plan) -> int | None:
         """See :class:`GemmKernel`."""
-        return self.single(plan).promotion(self._one(plan))
+        return self._single.promotion(self._one(plan))
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of one group's product."""
-        contract = self.single(plan).contract(self._one(plan), executor)
+        contract = self._single.contract(self._one(plan), executor)
         signed = contract.zero_sign != "any"
         return dataclasses.replace(contract, zero_sign=self.declared_zero_sign) if signed else contract
 
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`: that of one group's product."""
-        return self.single(plan).order(self._one(plan))
+        return self._single.order(self._one(plan))
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of one group's product."""
-        return self.single(plan).features(self._one(plan))
+        return self._single.features(self._one(plan))
+
+
+class EveryTarget(DescriptorGemm):
+    """A product by descriptors, whatever moves the tiles."""
+
+    without_tma = False
+    zero_sign = "ieee"
 
 
 class GroupedDescriptors(GroupedMm):
@@ -171,11 +167,7 @@ class GroupedDescriptors(GroupedMm):
 
     def __init__(self, name: str, operation: str = "grouped_mm") -> None:
         super().__init__(name, operation)
-        self._with_tma, self._without = self._kernel(PersistentTmaGemm), self._kernel(DescriptorGemm)
-
-    def single(self, plan: Plan) -> GemmKernel:
-        """See :class:`GroupedMm`."""
-        return self._with_tma if plan.target.capability("tma").available else self._without
+        self._single = self._kernel(EveryTarget)
 
     def _variant(self, plan: Plan) -> Reason | None:
         variant, ragged = plan.variant, plan.problem.ragged
@@ -212,6 +204,18 @@ class GroupedDescriptors(GroupedMm):
         """See :class:`Kernel`: those of one group's product. Offsets and scales are loaded by pointers."""
         features = super().features(plan)
         return Features(features.required, features.forbidden - {codegen.POINTER_LOAD})
+
+
+def batch_arguments(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The arguments of ``gemm_grouped`` for a batch of products without scales: groups that split no dimension."""
+    problem = plan.problem
+    operands = {"a": problem.operand("a"), "b": problem.operand("b"), "c": problem.output}
+    arguments: dict[str, Any] = {"offsets_ptr": None, "groups": problem.batch, "SPLIT": ""}
+    for name, axes in (("a", "mk"), ("b", "kn"), ("c", "mn")):
+        tensor = tensors["out" if name == "c" else name]
+        arguments |= pointer_arguments(name, tensor, operands[name], axes)
+        arguments |= _group_strides(name, operands[name], axes, "")
+    return arguments | _scale_arguments(problem, tensors) | descriptor_arguments(plan, tensors)
 
 
 def no_descriptors() -> dict[str, Any]:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import GroupedGemm, Layout
-from tests.planted.cases import Case, Edit, Fault, fault, grouped
+from conformance.problems import GroupedGemm, Layout, bmm
+from tests.planted.cases import HOST_PERSISTENT, Case, Edit, Fault, fault, grouped
 
-SOURCE, HOST = "device/grouped_mm.py", "grouped_mm.py"
+SOURCE, HOST, BATCHED = "device/grouped_mm.py", "grouped_mm.py", "device/bmm.py"
 
 SMALL = Config(32, 32, 16, 2, 4)
 TWO_SMS = Variant(sms=2)
@@ -55,6 +55,15 @@ SCALED_COLUMNS = replace(
     SCALED, problem=GroupedGemm("3d-2d", (40, 25), 40, None, 64, "e5m2", layout_b=Layout("col"), scaling="row")
 )
 SCALED_TENSORS = replace(SCALED, problem=replace(SCALED.problem, scaling="tensor"))
+
+BATCHES = Case(
+    "bmm_descriptors",
+    bmm(40, 56, 40, "bf16", layout_a=Layout(batch_pad=8), layout_b=Layout("col", batch_pad=16)),
+    DESCRIBED,
+    HOST_DESCRIPTORS,
+)
+MADE_ANEW = replace(BATCHES, variant=TWO_SMS)
+FP8_BATCHES = Case("fp8_bmm", bmm(40, 56, 64, "e4m3", layout_b=Layout("col", batch_pad=16)), DESCRIBED)
 
 _DOT = "a_ptr, b_ptr, rm, rn, m, n, k,"
 _STORE = "store_pointers(acc, c_ptr, rm, rn, m, n,"
@@ -123,4 +132,15 @@ GROUPED = grouped(
     fault(
         "group_without_scales", SCALED, SOURCE, "SCALED, False, False, WIDE_INDEX", "False, False, False, WIDE_INDEX"
     ),
+    fault("batches_one_left_out", BATCHES, HOST, '"groups": problem.batch', '"groups": problem.batch - 1'),
+    fault(
+        "batches_without_gaps",
+        BATCHES,
+        HOST_PERSISTENT,
+        "(operand.shape[0], operand.strides[0], 1)",
+        "(operand.shape[0], operand.shape[1] * operand.shape[2], 1)",
+    ),
+    fault("batches_of_one_matrix", MADE_ANEW, SOURCE, "a_ptr += stride_ag + steps * stride_as", "a_ptr += steps"),
+    fault("batches_described_too_deep", MADE_ANEW, SOURCE, "in_k + k, lda", "in_k + k + 8, lda"),
+    fault("batches_of_fp8_from_the_first", FP8_BATCHES, BATCHED, "b_ptr + z * stride_bz", "b_ptr"),
 )
