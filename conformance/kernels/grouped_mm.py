@@ -18,7 +18,7 @@ from conformance.kernels.families.grouped import GroupedFamily
 from conformance.kernels.gemm import GemmKernel, PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
-from conformance.kernels.mm_descriptors import DescriptorGemm
+from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.kernels.persistent_tma import host_descriptor, leading, row_major, undescribable, unstorable
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
@@ -149,13 +149,6 @@ class GroupedMm(GroupedFamily):
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of one group's product."""
         return self._single.features(self._one(plan))
-
-
-class EveryTarget(DescriptorGemm):
-    """A product by descriptors, whatever moves the tiles."""
-
-    without_tma = False
-    zero_sign = "ieee"
 
 
 class GroupedDescriptors(GroupedMm):

@@ -50,4 +50,11 @@ class DescriptorGemm(PersistentTmaGemm):
         return Features(frozenset(required), frozenset(forbidden))
 
 
+class EveryTarget(DescriptorGemm):
+    """A product by descriptors, whatever moves the tiles."""
+
+    without_tma = False
+    zero_sign = "ieee"
+
+
 KERNELS = (DescriptorGemm("mm_descriptors", "mm", configs=CONFIGS),)

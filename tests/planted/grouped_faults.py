@@ -9,6 +9,7 @@ from conformance.problems import GroupedGemm, Layout, bmm
 from tests.planted.cases import HOST_PERSISTENT, Case, Edit, Fault, fault, grouped
 
 SOURCE, HOST, BATCHED = "device/grouped_mm.py", "grouped_mm.py", "device/bmm.py"
+DESCRIPTORS = "device/descriptors.py"
 
 SMALL = Config(32, 32, 16, 2, 4)
 TWO_SMS = Variant(sms=2)
@@ -118,8 +119,8 @@ GROUPED = grouped(
         "group_stored_past_its_rows", STORED_ROWS, SOURCE, "describe(c_ptr, m, n,", "describe(c_ptr, m + BLOCK_M, n,"
     ),
     fault("group_stored_to_the_first", STORED_BATCH, SOURCE, "store([group, tile_m", "store([0, tile_m"),
-    fault("group_matrix_not_transposed", STORED_BATCH, SOURCE, "[matrix, column, row]", "[matrix, row, column]"),
-    fault("group_first_matrix_for_all", HOST_ROWS, SOURCE, "desc.load([matrix, row", "desc.load([0, row"),
+    fault("group_matrix_not_transposed", STORED_BATCH, DESCRIPTORS, "[matrix, column, row]", "[matrix, row, column]"),
+    fault("group_first_matrix_for_all", HOST_ROWS, DESCRIPTORS, "desc.load([matrix, row", "desc.load([0, row"),
     fault("group_k_not_masked", HOST_DEPTH, SOURCE, "if MASK_K:", "if False:"),
     fault("group_k_of_b_not_masked", HOST_DEPTH, SOURCE, "b = tl.where(inside[:, None], b, tl.zeros_like(b))", "pass"),
     fault("group_k_masked_late", HOST_DEPTH, SOURCE, "< k - step * BLOCK_K", "<= k - step * BLOCK_K"),
