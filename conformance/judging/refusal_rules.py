@@ -242,6 +242,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must -= {"descriptors"} if "legacy_descriptor" in kernel.name else set()
         must -= {"static", "epilogue_subtile"} if kernel.family in ("microscaled", "grouped") else set()
         must -= {"flatten"} if kernel.family == "grouped" else set()
+        must &= {"sms", "descriptors"} if kernel.family == "microscaled-grouped" else must
         whole = "bmm" in kernel.operations or getattr(kernel, "block_scaled", False)
         must -= {"flatten", "static", "epilogue_subtile"} if whole else set()
     elif kernel.family in ("gemm", "conv", "split-k", "loads"):

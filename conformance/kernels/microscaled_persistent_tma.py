@@ -205,13 +205,21 @@ def _host_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mapp
     problem, config = plan.problem, plan.config
     descriptors: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
     if problem.has_product and 0 not in plan.grid:
-        block_a = (config.block_m // arguments["A_ALONG_M"], config.block_k // arguments["A_ALONG_K"])
-        block_b = (config.block_k // arguments["B_ALONG_K"], config.block_n // arguments["B_ALONG_N"])
-        descriptors["a_desc"] = host_descriptor(tensors["a"], problem.operand("a"), block_a)
-        descriptors["b_desc"] = host_descriptor(tensors["b"], problem.operand("b"), block_b)
+        descriptors |= code_descriptors(plan, tensors, arguments)
     if plan.variant.tma_store and 0 not in plan.grid:
         descriptors["c_desc"] = host_descriptor(tensors["out"], problem.output, (config.block_m, config.block_n))
     return descriptors
+
+
+def code_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Descriptors of the codes of A and B, made by the host. ``arguments`` are those of :func:`tile_arguments`."""
+    config = plan.config
+    block_a = (config.block_m // arguments["A_ALONG_M"], config.block_k // arguments["A_ALONG_K"])
+    block_b = (config.block_k // arguments["B_ALONG_K"], config.block_n // arguments["B_ALONG_N"])
+    return {
+        "a_desc": host_descriptor(tensors["a"], plan.problem.operand("a"), block_a),
+        "b_desc": host_descriptor(tensors["b"], plan.problem.operand("b"), block_b),
+    }
 
 
 class MicroscaledBlackwell(MicroscaledPersistentTma):

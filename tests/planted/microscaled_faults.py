@@ -159,11 +159,9 @@ MICROSCALED_TMA = grouped(
         _TILE,
         _TILE.replace("tl.program_id(0)", "tl.program_id(0) + 1"),
     ),
-    fault("tma_scaled_a_of_first_k", TMA8, TMA, "a_desc.load([first_a, ka])", "a_desc.load([first_a, 0])"),
-    fault(
-        "tma_scaled_a_of_next_tile", TURNED, TMA, "a_desc.load([ka, first_a])", "a_desc.load([ka, first_a + BLOCK_M])"
-    ),
-    fault("tma_scaled_b_of_first_columns", TMA4, TMA, "b_desc.load([first_b, kb])", "b_desc.load([0, kb])"),
+    fault("tma_scaled_a_of_first_k", TMA8, TMA, "first_row + first_a, ka,", "first_row + first_a, 0,"),
+    fault("tma_scaled_a_of_next_tile", TURNED, TMA, "first_row + first_a, ka,", "BLOCK_M + first_a, ka,"),
+    fault("tma_scaled_b_of_first_columns", TMA4, TMA, "matrix, kb, first_b,", "matrix, kb, 0,"),
     fault(
         "tma_scaled_b_packed_along_k",
         TMA_PACKED,
@@ -182,15 +180,15 @@ MICROSCALED_TMA = grouped(
         "tma_scaled_described_rows",
         TURNED,
         TMA,
-        "[K // A_ALONG_K, M // A_ALONG_M], [lda, 1]",
-        "[K // A_ALONG_K, M // A_ALONG_M - 1], [lda, 1]",
+        "a_ptr, M // A_ALONG_M, K",
+        "a_ptr, M // A_ALONG_M - 1, K",
     ),
     fault(
         "tma_scaled_described_k",
         TMA4,
         TMA,
-        "[N // B_ALONG_N, K // B_ALONG_K], [ldb, 1]",
-        "[N // B_ALONG_N, K // B_ALONG_K - 1], [ldb, 1]",
+        "b_ptr, K // B_ALONG_K, N",
+        "b_ptr, K // B_ALONG_K - 1, N",
     ),
     fault("tma_scaled_pitch_of_extent", TMA8, HOST_TMA, '"lda": leading(a)', '"lda": a.shape[1]'),
     fault(

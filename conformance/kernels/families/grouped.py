@@ -89,7 +89,8 @@ def _describable(problem: GroupedGemm) -> GroupedGemm:
         step = 16 // itemsize(operand.dtype)
         if layout.batch == "inner":
             layout = dataclasses.replace(layout, batch="outer", batch_pad=step)
+        layout = dataclasses.replace(layout, step=1)
         pitch = layout.strides(operand.shape)[-2 if layout.order == "row" else -1]
-        more = {"pad": layout.pad + -pitch % step, "batch_pad": -(-layout.batch_pad // step) * step}
-        layouts[field] = dataclasses.replace(layout, step=1, offset=-(-layout.offset // step) * step, **more)
+        more = {key: -(-getattr(layout, key) // step) * step for key in ("batch_pad", "offset")}
+        layouts[field] = dataclasses.replace(layout, pad=layout.pad + -pitch % step, **more)
     return dataclasses.replace(problem, **layouts)
