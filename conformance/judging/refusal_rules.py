@@ -262,6 +262,16 @@ def _group_store(kernel: Any, plan: Plan, subject: str) -> bool:
     return bool(plan.variant.tma_store and (ragged == "N" or (ragged == "M" and host)))
 
 
+def _tiles_of_scales(kernel: Any, plan: Plan, subject: str) -> bool:
+    """Scales that are loaded by descriptor come in tiles of 128 lines by 4 scales."""
+    sides = zip((plan.config.block_m, plan.config.block_n), plan.problem.formats, strict=True)
+    return any(form.scale and (lines % 128 or plan.config.block_k % (4 * form.block)) for lines, form in sides)
+
+
+def _layout_of_scales(kernel: Any, plan: Plan, subject: str) -> bool:
+    return not plan.problem.swizzled or plan.problem.operand(subject).offset % DESCRIPTOR_BYTES != 0
+
+
 def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
     least = 32 if "legacy" in kernel.name else DESCRIPTOR_BYTES
     out = plan.config.block_n // plan.variant.epilogue_subtile * itemsize(plan.problem.output.dtype)
@@ -375,6 +385,8 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.BLOCK_BYTES, ""): _block_bytes,
     (ReasonCode.CONFIG, "variant"): _variant,
     (ReasonCode.CONFIG, "epilogue_subtile"): _subtile,
+    (ReasonCode.CONFIG, "tiles of scales"): _tiles_of_scales,
+    **{(ReasonCode.LAYOUT, name): _layout_of_scales for name in ("scale_a", "scale_b")},
     (ReasonCode.CONFIG, "tma_store"): _group_store,
     (ReasonCode.CONFIG, "block size"): _block_size,
     (ReasonCode.CONFIG, "BLOCK_K"): _block_k,

@@ -1,6 +1,8 @@
 """Faults of products of block-scaled operands: codes, scales, their blocks of k and their layouts, the dimension of the
 packing, and descriptors."""
 
+from dataclasses import replace
+
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
@@ -142,6 +144,15 @@ SPECIALISED = Case(
     "sm_100",
 )
 
+#: Two tiles of scales along the lines, and three along k, the last of which is not full.
+SCALES = Case(
+    "microscaled_mm_scales_persistent_tma",
+    MicroscaledGemm("mxfp8", "mxfp8", 144, 160, 288, swizzled=True, layout_scale=Layout(pad=1)),
+    Config(128, 128, 128, 2, 4),
+    Variant(sms=2),
+)
+SCALES_HOST = replace(SCALES, variant=Variant("host", sms=2))
+
 _TILE = "tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN"
 _SCALE_A = "scale_a_ptr, tile_m * BLOCK_M, k * BLOCK_K, M, K, stride_scale_am, stride_scale_ak,"
 _SCALE_B = "scale_b_ptr, tile_n * BLOCK_N, k * BLOCK_K, N, K, stride_scale_bn, stride_scale_bk,"
@@ -214,6 +225,24 @@ MICROSCALED_TMA = grouped(
         HOST,
         "strides[:-3] if problem.swizzled",
         "strides[1:-2] if problem.swizzled",
+    ),
+    fault("tma_scales_of_first_lines", SCALES, SHARED, "load([first_line // 128,", "load([0,"),
+    fault("tma_scales_of_first_blocks", SCALES, SHARED, "first_k // (4 * SCALE_BLOCK), 0, 0", "0, 0, 0"),
+    fault("tma_scales_of_other_lines", SCALES, SHARED, "(0, 3, 2, 1, 4)", "(0, 2, 3, 1, 4)"),
+    fault(
+        "tma_scales_exchanged_strides",
+        SCALES,
+        SHARED,
+        "[stride_line, stride_block, 256",
+        "[stride_block, stride_line, 256",
+    ),
+    fault("tma_scales_whole_tiles_alone", SCALES, SHARED, "tl.cdiv(blocks, 4), 2, 256]", "blocks // 4, 2, 256]"),
+    fault(
+        "tma_scales_host_strides",
+        SCALES_HOST,
+        HOST_TMA,
+        "[*operand.strides[:2], half, 1]",
+        "[*operand.strides[1::-1], half, 1]",
     ),
     fault(
         "tma_scaled_zeros_of_no_k",

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from conformance.kernels.device.descriptors import describe, load_block
-from conformance.kernels.device.scaled_tiles import load_scales
+from conformance.kernels.device.scaled_tiles import describe_scales, load_scales
 from conformance.kernels.device.tiles import store_pointers, swizzle
 
 
@@ -118,8 +118,19 @@ def gemm_microscaled_device_descriptors(
         c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_cm, 1], [BLOCK_M, BLOCK_N])
     else:
         c_desc = None
+    scales_a = scale_a_ptr
+    scales_b = scale_b_ptr
+    if SWIZZLED == "described" and HAS_PRODUCT:
+        if SCALED_A:
+            scales_a = describe_scales(
+                scale_a_ptr, M, K, stride_scale_am, stride_scale_ak, BLOCK_M, BLOCK_K, SCALE_BLOCK_A
+            )
+        if SCALED_B:
+            scales_b = describe_scales(
+                scale_b_ptr, N, K, stride_scale_bn, stride_scale_bk, BLOCK_N, BLOCK_K, SCALE_BLOCK_B
+            )
     _persistent_scaled_tiles(
-        a_desc, b_desc, c_desc, c_ptr, scale_a_ptr, scale_b_ptr, M, N, K, stride_cm, stride_cn,
+        a_desc, b_desc, c_desc, c_ptr, scales_a, scales_b, M, N, K, stride_cm, stride_cn,
         stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
         A_CODES, B_CODES, A_ALONG_M, A_ALONG_K, B_ALONG_K, B_ALONG_N, SCALED_A, SCALED_B, SCALE_BLOCK_A, SCALE_BLOCK_B,
         SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROW_MAJOR, B_ROW_MAJOR, HAS_PRODUCT, TMA_STORE,
@@ -138,7 +149,8 @@ def gemm_microscaled_host_descriptors(
     A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, HAS_PRODUCT: tl.constexpr, TMA_STORE: tl.constexpr,
     FLATTEN: tl.constexpr, WARP_SPECIALIZE: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The same with descriptors made by the host; one that is not needed is None."""
+    """The same with descriptors made by the host, which are in place of ``scale_?_ptr`` for SWIZZLED "described"; one
+    that is not needed is None."""
     _persistent_scaled_tiles(
         a_desc, b_desc, c_desc, c_ptr, scale_a_ptr, scale_b_ptr, M, N, K, stride_cm, stride_cn,
         stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
