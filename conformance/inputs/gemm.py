@@ -95,6 +95,6 @@ def build(request: FillRequest[Gemm]) -> Fill:
 
 
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)
-#: The fills of a product without scales, which convolutions and grouped products have, too.
+#: The fills of a product without scales, which convolutions have, too.
 UNSCALED = (TRANSPARENT, WIDE_A, WIDE_B, RANDN, HOT, SPECIAL)
 register_fills(Gemm, FILLS)

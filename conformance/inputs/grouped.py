@@ -14,7 +14,7 @@ from conformance.inputs.arrangement import ignored
 from conformance.inputs.fill_set import FillError, FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.problems import Gemm, GroupedGemm, mm
+from conformance.problems import Gemm, GroupedGemm
 from conformance.references import grouped
 
 #: Seeds that the groups of one problem have to themselves.
@@ -25,8 +25,9 @@ def applicable(problem: GroupedGemm, contract: Contract) -> tuple[str, ...]:
     """With an empty output there is only "transparent", without any product only that and "randn"."""
     if problem.output.numel == 0:
         return ("transparent",)
-    multiplied = any(all(problem.group_extents(group)) for group in range(problem.groups))
-    return FILLS.names if multiplied else ("transparent", "randn")
+    if not any(all(problem.group_extents(group)) for group in range(problem.groups)):
+        return ("transparent", "randn")
+    return tuple(name for name in FILLS.names if problem.scaling or name != "wide-scales")
 
 
 def build(request: FillRequest[GroupedGemm]) -> Fill:
@@ -34,7 +35,8 @@ def build(request: FillRequest[GroupedGemm]) -> Fill:
     group without rows, is NaN throughout."""
     problem = request.problem
     fills = [_group_fill(request, group) for group in range(problem.groups)]
-    inputs = {operand: grouped.joined(problem, operand, [fill.inputs[operand] for fill in fills]) for operand in "ab"}
+    names = [operand.name for operand in problem.operands if operand.name != "offsets"]
+    inputs = {name: grouped.joined(problem, name, [fill.inputs[name] for fill in fills]) for name in names}
     if problem.ragged:
         inputs["offsets"] = torch.tensor(problem.ends, dtype=torch.int32)
     expected = grouped.value(problem, inputs, device=request.device)
@@ -51,18 +53,20 @@ def build(request: FillRequest[GroupedGemm]) -> Fill:
 def _group_fill(request: FillRequest[GroupedGemm], group: int) -> Fill:
     """The fill of one group's product, with a seed of its own."""
     problem = request.problem
-    sizes = problem.group_extents(group)
-    product = mm(*sizes, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision)
+    product = problem.group_product(group)
     own = FillRequest(request.name, product, request.contract, SEEDS_PER_PROBLEM * request.seed + group, request.device)
-    return _without_product(own) if 0 in sizes else gemm.build(own)
+    return _without_product(own) if 0 in problem.group_extents(group) else gemm.build(own)
 
 
 def _without_product(request: FillRequest[Gemm]) -> Fill:
-    """A fill of no product: NaN operands, zero result."""
+    """A fill of no product: NaN operands, zero result. Scales, which may still multiply it, are 1."""
     product, name = request.problem, request.name
-    inputs = {operand.name: ignored(operand) for operand in product.operands}
+    inputs = {
+        operand.name: torch.ones(operand.shape) if operand.name.startswith("scale") else ignored(operand)
+        for operand in product.operands
+    }
     zeros = torch.zeros(product.M, product.N, dtype=torch.float64, device=request.device)
-    if name in ("transparent", "wide-A", "wide-B"):
+    if name in ("transparent", "wide-A", "wide-B", "wide-scales"):
         return request.fill("exact", inputs, zeros, None)
     return request.fill("special" if name == "special" else "bounded", inputs, zeros, zeros)
 
@@ -76,5 +80,5 @@ def _meta(parts: Sequence[Fill]) -> dict[str, object]:
     return meta
 
 
-FILLS = FillSet(gemm.UNSCALED, applicable, build)
+FILLS = FillSet(gemm.FILLS.kinds, applicable, build)
 register_fills(GroupedGemm, FILLS)

@@ -29,11 +29,12 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
     tiles = _tiles(problem, config)
     if tiles is None:
         return None
+    batch = 1 if getattr(problem, "batch", None) is None or isinstance(problem, Conv) else problem.batch
     free = max((variant.sms or plan.target.limits.multiprocessors or 1) - reserve, 1)
     if getattr(kernel, "shares_k", False):
         return (min(free, math.prod(tiles) * max(-(-problem.K // config.block_k), 1)),)
     if kernel.persistent:
-        return (min(free, math.prod(tiles)),)
+        return (min(free, math.prod(tiles) * batch),)
     if isinstance(problem, Int4Gemm):
         return (math.prod(tiles),)
     if isinstance(problem, Gemm):

@@ -58,7 +58,11 @@ def _broken_by(operand: Operand) -> Iterator[Broken]:
     pitch = operand.strides[rows] * size
     if operand.shape[rows] > 1 and pitch % DESCRIPTOR_BYTES:
         yield ReasonCode.ALIGNMENT_PITCH, operand.name, f"a pitch of {pitch} bytes, no multiple of {DESCRIPTOR_BYTES}"
-    if max(operand.shape) >= SIZE_LIMIT or (operand.shape[rows] > 1 and pitch >= PITCH_LIMIT):
+    apart = operand.strides[0] * size if len(operand.shape) == 3 and operand.shape[0] > 1 else 0
+    if apart % DESCRIPTOR_BYTES:
+        text = f"matrices {apart} bytes apart, no multiple of {DESCRIPTOR_BYTES}"
+        yield ReasonCode.ALIGNMENT_PITCH, operand.name, text
+    if max(operand.shape) >= SIZE_LIMIT or apart >= PITCH_LIMIT or (operand.shape[rows] > 1 and pitch >= PITCH_LIMIT):
         yield ReasonCode.EXTENT, operand.name, f"sizes {operand.shape} and a pitch of {pitch} bytes"
 
 
@@ -199,6 +203,8 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
     operand = problem.operand(subject)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
+    if kernel.descriptors and plan.variant.descriptors == "host" and operand.strides[0] == 0:
+        return True  # no tensor map has a stride of 0
     if getattr(kernel, "gathers", False) and subject == "a":
         return bool(operand.strides[-1] != 1)
     if kernel.descriptors:
@@ -206,7 +212,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
             return bool(operand.strides[-2] != operand.shape[-1])  # tensor maps without a pitch
         if type(kernel).__name__.startswith("LegacyTma"):
             return bool(operand.strides[-1] != operand.shape[-2])
-    if problem.op == "scaled_mm":
+    if problem.op in ("scaled_mm", "scaled_grouped_mm") or problem.dtype in FP8:
         return bool(operand.strides[{"a": -1, "b": -2}.get(subject, -1)] != 1)
     return bool(kernel.name.startswith("contiguous_") and subject == "b" and operand.strides == (problem.N, 1))
 
@@ -234,7 +240,11 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must |= {"descriptors", "tma_store", "static"}
         must |= set() if "legacy" in kernel.name else {"epilogue_subtile", "flatten"}
         must -= {"descriptors"} if "legacy_descriptor" in kernel.name else set()
-        must -= {"static", "epilogue_subtile"} if kernel.family == "microscaled" else set()
+        must -= {"static", "epilogue_subtile"} if kernel.family in ("microscaled", "grouped") else set()
+        must -= {"flatten"} if kernel.family == "grouped" else set()
+        must &= {"sms", "descriptors"} if kernel.family == "microscaled-grouped" else must
+        whole = "bmm" in kernel.operations or getattr(kernel, "block_scaled", False)
+        must -= {"flatten", "static", "epilogue_subtile"} if whole else set()
     elif kernel.family in ("gemm", "conv", "split-k", "loads"):
         must |= {"static"}
     if "int_mm" in kernel.operations:
@@ -244,6 +254,22 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _subtile(kernel: Any, plan: Plan, subject: str) -> bool:
     return bool(plan.config.block_n // plan.variant.epilogue_subtile < 16)
+
+
+def _group_store(kernel: Any, plan: Plan, subject: str) -> bool:
+    """A stored block ends with its group only if the device makes a descriptor for each, and groups have rows."""
+    ragged, host = plan.problem.ragged, plan.variant.descriptors == "host"
+    return bool(plan.variant.tma_store and (ragged == "N" or (ragged == "M" and host)))
+
+
+def _tiles_of_scales(kernel: Any, plan: Plan, subject: str) -> bool:
+    """Scales that are loaded by descriptor come in tiles of 128 lines by 4 scales."""
+    sides = zip((plan.config.block_m, plan.config.block_n), plan.problem.formats, strict=True)
+    return any(form.scale and (lines % 128 or plan.config.block_k % (4 * form.block)) for lines, form in sides)
+
+
+def _layout_of_scales(kernel: Any, plan: Plan, subject: str) -> bool:
+    return not plan.problem.swizzled or plan.problem.operand(subject).offset % DESCRIPTOR_BYTES != 0
 
 
 def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -359,6 +385,9 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.BLOCK_BYTES, ""): _block_bytes,
     (ReasonCode.CONFIG, "variant"): _variant,
     (ReasonCode.CONFIG, "epilogue_subtile"): _subtile,
+    (ReasonCode.CONFIG, "tiles of scales"): _tiles_of_scales,
+    **{(ReasonCode.LAYOUT, name): _layout_of_scales for name in ("scale_a", "scale_b")},
+    (ReasonCode.CONFIG, "tma_store"): _group_store,
     (ReasonCode.CONFIG, "block size"): _block_size,
     (ReasonCode.CONFIG, "BLOCK_K"): _block_k,
     (ReasonCode.CONFIG, "chain"): _chain,

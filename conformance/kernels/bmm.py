@@ -6,13 +6,21 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import broadcast_strides, dot_precision
 from conformance.kernels.device.bmm import gemm_batched
 from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import Gemm
+from conformance.problems import FP8, Gemm
+
+#: Tiles of fp8 operands, loops with and without a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    Config(64, 64, 64, 2, 4),
+    Config(32, 32, 32, 1, 2, group_m=2),
+    Config(128, 64, 64, 3, 8),
+)
 
 
 class BatchedGemm(PointerGemm):
@@ -43,10 +51,15 @@ class BatchedGemm(PointerGemm):
             "alpha": problem.alpha,
             "beta": problem.beta,
             "PRECISION": dot_precision(problem),
+            "PROMOTE": self.promotion(plan),
             "HAS_BIAS": problem.reads_bias,
             "ADDMM": problem.op == "baddbmm",
         }
         return self._launch(gemm_batched, plan, tensors, **more)
 
 
-KERNELS = (BatchedGemm("bmm", "bmm", "bmm"), BatchedGemm("baddbmm", "baddbmm", "bmm"))
+KERNELS = (
+    BatchedGemm("bmm", "bmm", "bmm"),
+    BatchedGemm("baddbmm", "baddbmm", "bmm"),
+    BatchedGemm("fp8_bmm", "bmm", dtypes=FP8, configs=CONFIGS),
+)

@@ -33,6 +33,7 @@ ORDER = (
     "persistent_tma",
     "mm_persistent",
     "bmm",
+    "bmm_descriptors",
     "mm_plus_mm",
     "int_mm",
     "mm_fp64",

@@ -74,7 +74,8 @@ class GemmKernel(GemmFamily):
         self.dtypes = dtypes or (FP8 if operation == "scaled_mm" else FLOATS)
         self.table = table
         self.configs = configs if table is None else BASE.table(table)
-        self.any_order = operation != "scaled_mm"
+        # matrix units of Hopper read k of fp8 operands side by side
+        self.any_order = not set(self.dtypes) <= set(FP8)
 
     # Requirements
 
@@ -128,7 +129,7 @@ class GemmKernel(GemmFamily):
     def _layout(self, plan: Plan) -> Reason | None:
         if self.any_order:
             return None
-        wanted = (("a", plan.problem.layout_a, "row", 1), ("b", plan.problem.layout_b, "col", 0))
+        wanted = (("a", plan.problem.layout_a, "row", -1), ("b", plan.problem.layout_b, "col", -2))
         for name, layout, order, inner in wanted:
             strides = plan.problem.operand(name).strides
             if layout.order != order or strides[inner] != 1:

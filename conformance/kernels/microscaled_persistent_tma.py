@@ -21,9 +21,9 @@ from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import MicroscaledMm, scale_arguments, tile_arguments
-from conformance.kernels.persistent_tma import TMA_BYTES, leading, row_major, undescribable
+from conformance.kernels.persistent_tma import TMA_BYTES, host_descriptor, leading, row_major, undescribable, unstorable
 from conformance.problems import BASE_ALIGNMENT, Layout, itemsize
-from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems.microscaled import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of the scaled unit of Blackwell and of those of fewer rows; loops with pipelines of two and three stages,
@@ -43,6 +43,13 @@ BLACKWELL_CONFIGS: tuple[AnyConfig, ...] = (
     Config(128, 64, 256, 1, 4),
 )
 
+#: Tiles with whole tiles of scales, of which those for 16 k are 64 deep.
+SCALE_CONFIGS: tuple[AnyConfig, ...] = (
+    Config(128, 128, 128, 2, 4),
+    Config(128, 256, 128, 2, 8, group_m=2),
+    Config(128, 128, 256, 1, 8),
+)
+
 #: tcgen05 reads four-bit codes beside eight-bit ones from shared memory in which the copy unit leaves a gap after each
 #: 8 bytes (CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B). Such a descriptor needs bases and pitches of so many bytes, and rows
 #: of so many codes.
@@ -58,6 +65,8 @@ class MicroscaledPersistentTma(MicroscaledMm):
     dtypes = ("e4m3", "uint8")
     configs = CONFIGS
     zero_sign = "ieee"
+    #: whether scales are loaded by descriptors
+    described_scales = False
     #: what its target must have beside the descriptors
     needs: tuple[str, ...] = ()
 
@@ -98,12 +107,12 @@ class MicroscaledPersistentTma(MicroscaledMm):
             detail = f"a batch of {problem.batch}: {self.name} has descriptors of one matrix. Use microscaled_mm"
             return Reason(ReasonCode.EXTENT, "batch", detail)
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
-        for operand in (*described, *([problem.output] if plan.variant.tma_store else [])):
+        for operand in described:
             if operand.numel and (reason := undescribable(operand)):
                 return reason
         if described and problem.output.numel and (reason := self._padded(plan)):
             return reason
-        return self._stored(plan) if plan.variant.tma_store else None
+        return unstorable(problem.output) if plan.variant.tma_store else None
 
     def _padded(self, plan: Plan) -> Reason | None:
         """What a descriptor with gaps demands, where the unit needs one."""
@@ -127,20 +136,6 @@ class MicroscaledPersistentTma(MicroscaledMm):
         )
         return Reason(code, operand.name, detail)
 
-    def _stored(self, plan: Plan) -> Reason | None:
-        out = plan.problem.output
-        if out.strides[1] != 1:
-            detail = f"out has strides {out.strides}: a descriptor store needs unit stride along N"
-            return Reason(ReasonCode.LAYOUT, "out", detail)
-        extent = out.shape[1] * itemsize(out.dtype)
-        if extent % TMA_BYTES:
-            detail = (
-                f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
-                "and would overwrite what follows. Use the pointer store or pad N"
-            )
-            return Reason(ReasonCode.ALIGNMENT_EXTENT, "out", detail)
-        return None
-
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
         return (min(carveout.available_sms(plan), output_tiles(plan)),)
@@ -163,12 +158,17 @@ class MicroscaledPersistentTma(MicroscaledMm):
             "TMA_STORE": variant.tma_store,
             "FLATTEN": variant.flatten,
             "WARP_SPECIALIZE": self.specialises(plan),
+            **self._scales(plan, tensors),
         }
         if variant.descriptors == "host":
             arguments |= _host_descriptors(plan, tensors, arguments)
             return Launch(gemm_microscaled_host_descriptors, plan.grid, arguments, plan.config.options)
         arguments |= {"a_ptr": tensors["a"], "b_ptr": tensors["b"], "lda": leading(a), "ldb": leading(b)}
         return Launch(gemm_microscaled_device_descriptors, plan.grid, arguments, plan.config.options)
+
+    def _scales(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The arguments that say how scales are loaded, where that is not by pointers."""
+        return {}
 
     def specialises(self, plan: Plan) -> bool:
         """Whether warps have different work."""
@@ -201,6 +201,61 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return Variant(made, flatten=flatten, sms=draw.pick((None, 2, 3)))
 
 
+class ScalesByTma(MicroscaledPersistentTma):
+    """Scales by descriptors, too: those in the tiles that tcgen05 reads. A tile of the product has whole ones."""
+
+    configs = SCALE_CONFIGS
+    described_scales = True
+    zero_sign = "ieee"
+
+    def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
+        """See :class:`MicroscaledPersistentTma`: with swizzled scales, unless ``fields`` say otherwise."""
+        return super().problem(formats, M, N, K, **{"swizzled": True, **fields})
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`: also scales that do not lie in tiles, and parts of such tiles."""
+        return super().refusal(plan) or self._whole_tiles(plan)
+
+    def _whole_tiles(self, plan: Plan) -> Reason | None:
+        problem, config = plan.problem, plan.config
+        for name, lines in (("a", config.block_m), ("b", config.block_n)):
+            form = problem.format_of(name)
+            if form.scale is None:
+                continue
+            if not problem.swizzled or problem.layout_scale.offset % TMA_BYTES:
+                detail = f"scale_{name} does not lie in tiles at multiples of {TMA_BYTES} bytes: use microscaled_mm"
+                return Reason(ReasonCode.LAYOUT, f"scale_{name}", detail)
+            depth = SWIZZLED_BLOCKS * form.block
+            if lines % SWIZZLED_LINES or config.block_k % depth:
+                detail = f"{config.id}: tiles of scales have {SWIZZLED_LINES} lines and {depth} k, use multiples"
+                return Reason(ReasonCode.CONFIG, "tiles of scales", detail)
+        return None
+
+    def _scales(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"SWIZZLED": "described"}
+        if plan.variant.descriptors == "host" and plan.problem.has_product and 0 not in plan.grid:
+            for name, lines in (("a", plan.config.block_m), ("b", plan.config.block_n)):
+                if plan.problem.format_of(name).scale is not None:
+                    arguments[f"scale_{name}_ptr"] = _scale_descriptor(plan, tensors, name, lines)
+        return arguments
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: nothing is loaded by pointers."""
+        features, pointers = super().features(plan), {codegen.POINTER_LOAD}
+        return Features(features.required - pointers, features.forbidden | pointers)
+
+
+def _scale_descriptor(plan: Plan, tensors: Mapping[str, Tensor], name: str, lines: int) -> Any:
+    """A descriptor of swizzled scales made by the host: of tiles in two halves."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    operand = plan.problem.operand(f"scale_{name}")
+    half = SWIZZLED_LINES * SWIZZLED_BLOCKS // 2
+    deep = plan.config.block_k // plan.problem.format_of(name).block // SWIZZLED_BLOCKS
+    shape, strides = [*operand.shape[:2], 2, half], [*operand.strides[:2], half, 1]
+    return TensorDescriptor(tensors[f"scale_{name}"], shape, strides, [lines // SWIZZLED_LINES, deep, 2, half])
+
+
 def padded_codes(plan: Plan, scaled: bool) -> bool:
     """Whether the unit multiplies four-bit codes by eight-bit ones, of which tcgen05 reads the former with gaps."""
     widths = {form.per_byte for form in plan.problem.formats}
@@ -216,23 +271,24 @@ def _padded_layout(problem: MicroscaledGemm, name: str) -> Layout:
 
 def _host_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Descriptors of A, B and C; None for one that is not needed, or that would describe no memory."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
     problem, config = plan.problem, plan.config
     descriptors: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
     if problem.has_product and 0 not in plan.grid:
-        blocks = {"a": (config.block_m, config.block_k), "b": (config.block_k, config.block_n)}
-        for name, along in (("a", ("A_ALONG_M", "A_ALONG_K")), ("b", ("B_ALONG_K", "B_ALONG_N"))):
-            operand = problem.operand(name)
-            block = [size // arguments[packed] for size, packed in zip(blocks[name], along, strict=True)]
-            order = slice(None) if row_major(operand) else slice(None, None, -1)
-            descriptors[f"{name}_desc"] = TensorDescriptor(
-                tensors[name], list(operand.shape)[order], [leading(operand), 1], block[order]
-            )
+        descriptors |= code_descriptors(plan, tensors, arguments)
     if plan.variant.tma_store and 0 not in plan.grid:
-        strides, block = [leading(problem.output), 1], [config.block_m, config.block_n]
-        descriptors["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, block)
+        descriptors["c_desc"] = host_descriptor(tensors["out"], problem.output, (config.block_m, config.block_n))
     return descriptors
+
+
+def code_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Descriptors of the codes of A and B, made by the host. ``arguments`` are those of :func:`tile_arguments`."""
+    config = plan.config
+    block_a = (config.block_m // arguments["A_ALONG_M"], config.block_k // arguments["A_ALONG_K"])
+    block_b = (config.block_k // arguments["B_ALONG_K"], config.block_n // arguments["B_ALONG_N"])
+    return {
+        "a_desc": host_descriptor(tensors["a"], plan.problem.operand("a"), block_a),
+        "b_desc": host_descriptor(tensors["b"], plan.problem.operand("b"), block_b),
+    }
 
 
 class MicroscaledBlackwell(MicroscaledPersistentTma):
@@ -264,4 +320,5 @@ class MicroscaledBlackwell(MicroscaledPersistentTma):
 KERNELS: tuple[MicroscaledPersistentTma, ...] = (
     MicroscaledPersistentTma("microscaled_mm_persistent_tma"),
     MicroscaledBlackwell("microscaled_mm_blackwell_ws"),
+    ScalesByTma("microscaled_mm_scales_persistent_tma"),
 )

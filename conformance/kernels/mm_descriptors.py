@@ -1,4 +1,5 @@
-"""mm by tensor descriptors where the target has no TMA: by AMD's tensor data mover, or rewritten to pointers."""
+"""mm by tensor descriptors where the target has no TMA: by AMD's tensor data mover, or rewritten to pointers. And what
+kernels share that use descriptors on every target."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ CONFIGS: tuple[AnyConfig, ...] = (
 
 
 class DescriptorGemm(PersistentTmaGemm):
-    """The code of the persistent TMA kernel on targets without TMA."""
+    """The code of the persistent TMA kernel on targets without TMA; that of a kernel for all targets, without
+    :attr:`without_tma`."""
 
     family = "loads"
     core = False
@@ -32,20 +34,27 @@ class DescriptorGemm(PersistentTmaGemm):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. That the target has a TMA comes first."""
-        if plan.target.capability("tma").available:
+        if self.without_tma and plan.target.capability("tma").available:
             detail = f"{plan.target.id} has a TMA: mm_persistent_tma is the same code for it"
             return Reason(ReasonCode.CAPABILITY, "tma", detail)
         return super().refusal(plan)
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`. Where the target moves no tiles, no descriptor is left and pointers load and store."""
-        if plan.target.capability("tdm").available:
+        if any(plan.target.capability(unit).available for unit in ("tma", "tdm")):
             return super().features(plan)
         required = {codegen.POINTER_STORE} | ({codegen.POINTER_LOAD} if plan.problem.has_product else set())
         if unit := self._matrix_unit(plan):
             required.add(unit)
         forbidden = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
         return Features(frozenset(required), frozenset(forbidden))
+
+
+class EveryTarget(DescriptorGemm):
+    """A product by descriptors, whatever moves the tiles."""
+
+    without_tma = False
+    zero_sign = "ieee"
 
 
 KERNELS = (DescriptorGemm("mm_descriptors", "mm", configs=CONFIGS),)

@@ -74,21 +74,11 @@ class PersistentTmaGemm(GemmKernel):
         """What the descriptor of each operand, and of the output if it is stored through one, demands of memory."""
         problem, config, variant = plan.problem, plan.config, plan.variant
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
-        if variant.tma_store:
-            if problem.output.strides[1] != 1:
-                detail = f"out has strides {problem.output.strides}: a descriptor store needs unit stride along N"
-                return Reason(ReasonCode.LAYOUT, "out", detail)
-            described.append(problem.output)
         for operand in described:
             if operand.numel and (reason := undescribable(operand)):
                 return reason
-        extent = problem.N * itemsize(problem.output_dtype)
-        if variant.tma_store and extent % TMA_BYTES:
-            detail = (
-                f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
-                "and would overwrite what follows. Use the pointer store or pad N"
-            )
-            return Reason(ReasonCode.ALIGNMENT_EXTENT, "out", detail)
+        if variant.tma_store and (reason := unstorable(problem.output)):
+            return reason
         inner = config.block_n // variant.epilogue_subtile * itemsize(problem.output_dtype)
         if variant.tma_store and inner < TMA_BYTES:
             detail = f"{config.id}: a stored block is {inner} bytes wide, {TMA_BYTES} are required: use fewer subtiles"
@@ -125,23 +115,14 @@ class PersistentTmaGemm(GemmKernel):
 
     def _host_descriptors(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Descriptors of A, B and C; None for one that is not needed, or that would describe no memory."""
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
         problem, config = plan.problem, plan.config
         descriptors: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
         if problem.has_product and 0 not in plan.grid:
-            blocks = {"a": [config.block_m, config.block_k], "b": [config.block_k, config.block_n]}
-            for name, block in blocks.items():
-                operand = problem.operand(name)
-                order = slice(None) if row_major(operand) else slice(None, None, -1)
-                shape = list(operand.shape)
-                descriptors[f"{name}_desc"] = TensorDescriptor(
-                    tensors[name], shape[order], [leading(operand), 1], block[order]
-                )
+            for name, block in (("a", (config.block_m, config.block_k)), ("b", (config.block_k, config.block_n))):
+                descriptors[f"{name}_desc"] = host_descriptor(tensors[name], problem.operand(name), block)
         if plan.variant.tma_store and 0 not in plan.grid:
-            block = [config.block_m, config.block_n // plan.variant.epilogue_subtile]
-            strides = [problem.output.strides[0], 1]
-            descriptors["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, block)
+            block = (config.block_m, config.block_n // plan.variant.epilogue_subtile)
+            descriptors["c_desc"] = host_descriptor(tensors["out"], problem.output, block)
         return descriptors
 
     def features(self, plan: Plan) -> Features:
@@ -162,15 +143,15 @@ class PersistentTmaGemm(GemmKernel):
 
 def row_major(operand: Operand) -> bool:
     """Whether the last dimension has unit stride; an operand with both strides 1 counts as row-major."""
-    return operand.strides[1] == 1
+    return operand.strides[-1] == 1
 
 
 def leading(operand: Operand) -> int:
-    """Stride in elements between rows of the operand as it lies in memory.
+    """Stride in elements between rows of the operand, or of each matrix of a batch, as they lie in memory.
 
     With a single row it is never used, but a descriptor must still hold a valid one: the row's own length, rounded up.
     """
-    outer = 0 if row_major(operand) else 1
+    outer = -2 if row_major(operand) else -1
     if operand.shape[outer] > 1:
         return operand.strides[outer]
     step = TMA_BYTES // itemsize(operand.dtype)
@@ -180,7 +161,7 @@ def leading(operand: Operand) -> int:
 def undescribable(operand: Operand) -> Reason | None:
     """Why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below 2**31."""
     size = itemsize(operand.dtype)
-    if 1 not in operand.strides:
+    if 1 not in operand.strides[-2:]:
         detail = f"{operand.name} has strides {operand.strides}: a descriptor needs unit stride in one dimension"
         return Reason(ReasonCode.LAYOUT, operand.name, detail)
     base = operand.offset * size % BASE_ALIGNMENT
@@ -190,19 +171,53 @@ def undescribable(operand: Operand) -> Reason | None:
             f"base on one. Copy the operand or use a pointer kernel"
         )
         return Reason(ReasonCode.ALIGNMENT_BASE, operand.name, detail)
+    apart = operand.strides[0] * size if len(operand.shape) == 3 and operand.shape[0] > 1 else 0
     pitch = leading(operand) * size
-    if pitch % TMA_BYTES:
+    if pitch % TMA_BYTES or apart % TMA_BYTES:
+        what = f"rows of {operand.name} are {pitch}" if pitch % TMA_BYTES else f"matrices of {operand.name} are {apart}"
         detail = (
-            f"rows of {operand.name} are {pitch} bytes apart: a descriptor needs a multiple of {TMA_BYTES}. "
+            f"{what} bytes apart: a descriptor needs a multiple of {TMA_BYTES}. "
             f"Pad the leading dimension or use a pointer kernel"
         )
         return Reason(ReasonCode.ALIGNMENT_PITCH, operand.name, detail)
-    if max(operand.shape) >= INDEX_LIMIT or pitch >= PITCH_LIMIT:
+    if max(operand.shape) >= INDEX_LIMIT or max(pitch, apart) >= PITCH_LIMIT:
         detail = (
-            f"{operand.name} is {operand.shape} with a pitch of {pitch} bytes: sizes must be below 2**31, pitches 2**40"
+            f"{operand.name} is {operand.shape} with a pitch of {max(pitch, apart)} bytes: sizes must be below 2**31, "
+            "pitches 2**40"
         )
         return Reason(ReasonCode.EXTENT, operand.name, detail)
     return None
+
+
+def unstorable(out: Operand) -> Reason | None:
+    """Why a descriptor cannot store to ``out``: unit stride along N, rows of whole units of the copy engine, and what
+    :func:`undescribable` says."""
+    if out.strides[-1] != 1:
+        detail = f"out has strides {out.strides}: a descriptor store needs unit stride along N"
+        return Reason(ReasonCode.LAYOUT, "out", detail)
+    if out.numel and (reason := undescribable(out)):
+        return reason
+    extent = out.shape[-1] * itemsize(out.dtype)
+    if extent % TMA_BYTES:
+        detail = (
+            f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
+            "and would overwrite what follows. Use the pointer store or pad N"
+        )
+        return Reason(ReasonCode.ALIGNMENT_EXTENT, "out", detail)
+    return None
+
+
+def host_descriptor(tensor: Tensor, operand: Operand, block: tuple[int, int]) -> Any:
+    """A descriptor, made by the host, of a matrix or a batch of them, with blocks of ``block`` rows and columns of a
+    matrix. That of a column-major operand is of its transpose."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    order = (-2, -1) if row_major(operand) else (-1, -2)
+    batch = [(operand.shape[0], operand.strides[0], 1)] if len(operand.shape) == 3 else []
+    sides = [(operand.shape[dim], block[dim]) for dim in order]
+    dims = [*batch, (sides[0][0], leading(operand), sides[0][1]), (sides[1][0], 1, sides[1][1])]
+    shape, strides, blocks = (list(values) for values in zip(*dims, strict=True))
+    return TensorDescriptor(tensor, shape, strides, blocks)
 
 
 class PersistentTmaMm(PersistentTmaGemm):

@@ -1,28 +1,43 @@
-"""Block-wise scaled mm: fp8 operands with one scale per 128 k, applied to each partial sum in the main loop."""
+"""Block-wise scaled mm: fp8 operands with one scale per 128 k, applied to each partial sum in the main loop.
+
+By pointers, and by descriptors.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
+from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import pointer_arguments
-from conformance.kernels.device.scaled_mm_blockwise import gemm_blockwise
-from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Plan
+from conformance.kernels.device.scaled_mm_blockwise import gemm_blockwise, gemm_blockwise_descriptors
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.gemm import GemmKernel, PointerGemm
+from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch
+from conformance.kernels.mm_descriptors import EveryTarget
+from conformance.kernels.persistent_tma import leading
 from conformance.numerics.contract import Accumulator
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.records import Reason, ReasonCode
 
+#: Tiles of large and of small matrix instructions, loops with and without a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    Config(64, 64, 128, 2, 4, group_m=4),
+    Config(32, 32, 64, 1, 2),
+    Config(128, 128, 128, 3, 8),
+    Config(128, 64, 64, 2, 4, group_m=1),
+)
 
-class BlockScaledGemm(PointerGemm):
+
+class BlockScaled(GemmKernel):
     """scaled_mm with one scale per 1x128 or 128x128 elements of an operand. Fast accumulation changes nothing: each
     step's partial sum is promoted."""
 
     core = False
-    zero_sign = "ieee"
     block_scaled = True
 
     def _config(self, plan: Plan) -> Reason | None:
@@ -38,11 +53,11 @@ class BlockScaledGemm(PointerGemm):
     def _accumulator(self, plan: Plan) -> Accumulator:
         return dataclasses.replace(super()._accumulator(plan), promote=self.promotion(plan))
 
-    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
+    def _scale_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Scales, bias and what a scale holds for."""
         problem = plan.problem
         rows, columns = (1 if kind == "1x128" else SCALE_BLOCK for kind in problem.scaling.split("/"))
-        more = {
+        return {
             **pointer_arguments("scale_a", tensors["scale_a"], problem.operand("scale_a"), "mk"),
             **pointer_arguments("scale_b", tensors["scale_b"], problem.operand("scale_b"), "kn"),
             **self._bias_arguments(plan, tensors),
@@ -51,7 +66,54 @@ class BlockScaledGemm(PointerGemm):
             "SCALE_N": columns,
             "HAS_BIAS": problem.reads_bias,
         }
-        return self._launch(gemm_blockwise, plan, tensors, **more)
 
 
-KERNELS = (BlockScaledGemm("scaled_mm_blockwise", "scaled_mm", "scaled_persistent_mm"),)
+class BlockScaledGemm(BlockScaled, PointerGemm):
+    """One tile per program, by pointer loads and stores."""
+
+    zero_sign = "ieee"
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        return self._launch(gemm_blockwise, plan, tensors, **self._scale_arguments(plan, tensors))
+
+
+class BlockScaledDescriptors(BlockScaled, EveryTarget):
+    """Persistent programs: operands by descriptors, scales by pointers, pointer or descriptor store."""
+
+    zero_sign = "ieee"
+
+    def _config(self, plan: Plan) -> Reason | None:
+        variant = plan.variant
+        if variant.static or variant.flatten or variant.epilogue_subtile != 1:
+            detail = f"{self.name} takes its sizes at run time and stores whole tiles, '{variant.id}' was asked for"
+            return Reason(ReasonCode.CONFIG, "variant", detail)
+        return super()._config(plan)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        problem, host = plan.problem, plan.variant.descriptors == "host"
+        arguments = {
+            **self._arguments(plan, tensors),
+            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
+            **self._scale_arguments(plan, tensors),
+            **(self._host_descriptors(plan, tensors) if host else dict.fromkeys(("a_desc", "b_desc", "c_desc"))),
+            "a_ptr": tensors["a"],
+            "b_ptr": tensors["b"],
+            "lda": leading(problem.operand("a")),
+            "ldb": leading(problem.operand("b")),
+            "HAS_PRODUCT": problem.has_product,
+            "ON_DEVICE": not host,
+            "TMA_STORE": plan.variant.tma_store,
+        }
+        return Launch(gemm_blockwise_descriptors, plan.grid, arguments, plan.config.options)
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: descriptors of both kinds, on few programs."""
+        return Variant(draw.pick(("device", "host")), draw.chance(0.5), sms=draw.pick((None, 2, 3)))
+
+
+KERNELS: tuple[BlockScaled, ...] = (
+    BlockScaledGemm("scaled_mm_blockwise", "scaled_mm", "scaled_persistent_mm"),
+    BlockScaledDescriptors("scaled_mm_blockwise_descriptors", "scaled_mm", configs=CONFIGS),
+)

@@ -184,10 +184,14 @@ def _fused_steps(problem: Gemm, total: Tensor, inputs: Inputs, first: int = 0) -
 
 
 def _grouped(problem: GroupedGemm, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
-    """The product of each group."""
+    """The product of each group, and its scales."""
     form = seen_format(problem, problem.dtype)
-    pairs = zip(*(grouped.parts(problem, name, inputs[name].double()) for name in "ab"), strict=True)
-    return [grouped.joined(problem, "out", [_sum(unit, order, [Factors(a, b, form, form)]) for a, b in pairs])]
+    operands = [grouped.parts(problem, name, inputs[name].double()) for name in "ab"]
+    totals = []
+    for group, (a, b) in enumerate(zip(*operands, strict=True)):
+        total = _sum(unit, order, [Factors(a, b, form, form)])
+        totals += _epilogue(problem.group_product(group), total, grouped.group_scales(problem, inputs)[group])
+    return [grouped.joined(problem, "out", totals)]
 
 
 def _conv(problem: Conv, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from conformance.problems import GroupedGemm
-from conformance.references import dispatch
+from conformance.references import dispatch, gemm
 from conformance.references.dispatch import Device, check_inputs, in_fp64
 
 
@@ -18,23 +18,43 @@ def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device 
     ``inputs["offsets"]`` must hold the problem's own offsets: ValueError is raised for others.
     """
     a, b = _operands(problem, inputs, device)
-    return joined(problem, "out", _products(problem, a, b))
+    return joined(problem, "out", scaled(problem, inputs, _products(problem, a, b)))
 
 
 def magnitude(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The same of ``|A|`` and ``|B|``."""
+    """The same of ``|A|`` and ``|B|``, without scales."""
     a, b = _operands(problem, inputs, device)
     return joined(problem, "out", _products(problem, a.abs(), b.abs()))
 
 
+def scaled(problem: GroupedGemm, inputs: Mapping[str, Tensor], products: Sequence[Tensor]) -> list[Tensor]:
+    """The products of all groups times their scales in fp64; as they are, if the problem has none."""
+    scales = group_scales(problem, inputs)
+    return [
+        gemm.epilogue(problem.group_product(group), scales[group], product) for group, product in enumerate(products)
+    ]
+
+
+def group_scales(problem: GroupedGemm, inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The scales of each group, as :meth:`GroupedGemm.group_product` has them; {} without scales."""
+    scales: list[dict[str, Tensor]] = [{} for _ in range(problem.groups)]
+    for name in ("scale_a", "scale_b") if problem.scaling else ():
+        for group, own in enumerate(parts(problem, name, inputs[name])):
+            shape = problem.group_product(group).operand(name).shape
+            scales[group][name] = own.reshape(shape)
+    return scales
+
+
 def joined(problem: GroupedGemm, name: str, matrices: Sequence[Tensor]) -> Tensor:
-    """The tensor called ``name`` ("a", "b" or "out") from the matrix of each group."""
+    """The tensor called ``name`` ("a", "b", "out" or that of a scale) from the matrix, or the scales, of each group."""
+    if name.startswith("scale"):
+        matrices = [scales.flatten() if problem.scaling == "row" else scales for scales in matrices]
     dim = _split_dim(problem, name)
     return torch.stack(list(matrices)) if dim is None else torch.cat(list(matrices), dim)
 
 
 def parts(problem: GroupedGemm, name: str, tensor: Tensor) -> list[Tensor]:
-    """The matrix of each group in the tensor called ``name``: views, the inverse of :func:`joined`."""
+    """The matrix, or scales, of each group in the tensor called ``name``: views, the inverse of :func:`joined`."""
     dim = _split_dim(problem, name)
     if dim is None:
         return list(tensor.unbind(0))
@@ -42,8 +62,10 @@ def parts(problem: GroupedGemm, name: str, tensor: Tensor) -> list[Tensor]:
 
 
 def _split_dim(problem: GroupedGemm, name: str) -> int | None:
-    """The dimension of a two-dimensional tensor in which it is split; None for one matrix per group."""
-    dims = {"a": "MK", "b": "KN", "out": "MN"}[name]
+    """The dimension in which a tensor that the groups share is split; None for one matrix, or its scales, per group."""
+    dims = {"a": "MK", "b": "KN", "out": "MN", "scale_a": "M", "scale_b": "N"}[name]
+    if name.startswith("scale") and problem.scaling == "tensor":
+        return None
     return dims.index(problem.ragged) if problem.ragged and problem.ragged in dims else None
 
 

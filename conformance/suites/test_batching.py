@@ -3,7 +3,9 @@
 import math
 
 from conformance.cases.scenarios import ragged, scenario, where
+from conformance.kernels.kernel import Variant
 from conformance.problems import Bias, Layout
+from conformance.records import ReasonCode
 
 BATCHED = ("bmm", "baddbmm")
 
@@ -40,6 +42,67 @@ def test_batch_strides(conform, kernel, target, dtype, config, strides, static):
     """Batch strides of 0, of 1 and with a gap, in either order of a matrix."""
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=False), batch=2, **STRIDES[strides])
     conform(kernel, problem, config=config, target=target, static=static)
+
+
+#: Batches that descriptors can have. One matrix for all is described by the device alone.
+DESCRIBED = {
+    "packed": {},
+    "padded": {"layout_a": Layout(pad=16, batch_pad=48), "layout_b": Layout("col", pad=32, batch_pad=16)},
+    "one-A": {"layout_a": Layout(batch="zero"), "layout_b": Layout("col")},
+    "one-B": {"layout_b": Layout("col", batch="zero")},
+    "other-order": {"layout_a": Layout("col", pad=16), "layout_b": Layout(pad=16)},
+}
+
+
+def described_strides(kernel):
+    """The names of the strides that a kernel with descriptors takes."""
+    return [name for name in DESCRIBED if kernel.any_order or name != "other-order"]
+
+
+@scenario(
+    where(family="loads", operation=BATCHED),
+    strides=described_strides,
+    rotate={"descriptors": ["host", "device"], "tma_store": [False, True]},
+    configs=2,
+    every_row=where(family="loads"),
+)
+def test_described_batches(conform, kernel, target, dtype, config, strides, descriptors, tma_store):
+    """One descriptor of all matrices by the host, or one for each by the device. Their rows end within blocks, and the
+    result's rows and matrices have gaps, which are watched."""
+    sizes = ragged(kernel, config, dtype, aligned=True)
+    layouts = {"layout_out": Layout(pad=16, batch_pad=32), **DESCRIBED[strides]}
+    if strides.startswith("one"):
+        descriptors = "device"
+    problem = kernel.problem(dtype, *sizes, batch=3, **layouts)
+    variant = {"descriptors": descriptors, "tma_store": tma_store, "sms": 4}
+    conform(kernel, problem, config=config, target=target, **variant)
+
+
+@scenario(where(family="loads", operation=BATCHED), one=["A", "B"], configs=1)
+def test_the_host_describes_no_stride_of_zero(recorder, kernel, target, dtype, config, one):
+    """A tensor map has no stride of 0: one matrix for all is refused, and not read as if it were many."""
+    fields = {f"layout_{one.lower()}": Layout("row" if one == "A" else "col", batch="zero")}
+    problem = kernel.problem(dtype, 48, 64, 64, **fields)
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target)
+    reason = kernel.refusal(kernel.draft(problem, config, target, Variant("host")))
+    refused = reason is not None and (reason.code, reason.subject) == (ReasonCode.LAYOUT, one.lower())
+    recorder.verdict("refusal", refused, str(reason))
+
+
+@scenario(where(family="loads", operation=BATCHED), empty=["batch", "K", "N"], dtypes=("bf16", "e4m3"), configs=1)
+def test_described_batches_of_nothing(conform, kernel, target, dtype, config, empty):
+    """Products of no k are zeros, and an empty result is not launched."""
+    sizes = {"M": 40, "N": 48, "K": 64, "batch": 2} | {empty: 0}
+    conform(kernel, kernel.problem(dtype, **sizes, layout_out=Layout(pad=16)), config=config, target=target)
+
+
+@scenario(where(family="loads", operation=BATCHED), dtypes=("bf16", "e4m3"), configs=1)
+def test_described_far_batches(conform, kernel, target, dtype, config):
+    """The last matrix of each operand and of the result begins past 2**31 elements. The memory between is not used."""
+    far = Layout(batch_pad=2**30)
+    layouts = {"layout_a": far, "layout_b": Layout("col", batch_pad=2**30), "layout_out": far}
+    problem = kernel.problem(dtype, 40, 48, 64, batch=3, **layouts)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=2)
 
 
 #: The quick tier has the second one, of which every stride counts.

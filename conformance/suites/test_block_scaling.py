@@ -4,7 +4,7 @@ import pytest
 
 from conformance.cases.scenarios import scenario, where
 from conformance.kernels import catalogue
-from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
+from conformance.problems import BLOCK_SCALINGS, Bias, Layout, scaled_mm
 from conformance.records import ReasonCode
 
 #: K with a ragged last block that a scale still covers, of one block, and of less than one.
@@ -18,6 +18,32 @@ def test_block_scales(conform, kernel, target, dtype, config, scaling, depth, ou
     """Each accepted pair of recipes; M and N are ragged in blocks of 128 and in tiles."""
     sizes = (config.block_m + 40, config.block_n + 24, depth)
     problem = kernel.problem(dtype, *sizes, scaling=scaling, out_dtype=out_dtype)
+    conform(kernel, problem, config=config, target=target)
+
+
+@scenario(
+    where(family="loads", block_scaled=True),
+    scaling=SCALINGS,
+    depth=DEPTHS,
+    rotate={"descriptors": ["device", "host"], "tma_store": [False, True], "out_dtype": ["bf16", "fp32"]},
+    configs=2,
+    every_row=where(family="loads"),
+)
+def test_described_blocks(conform, kernel, target, dtype, config, scaling, depth, descriptors, tma_store, out_dtype):
+    """The same by descriptors, with gaps behind rows of A, columns of B and rows of the result. Three programs share
+    the tiles."""
+    sizes = (config.block_m + 40, config.block_n + 24, depth)
+    layouts = {"layout_a": Layout(pad=16), "layout_b": Layout("col", pad=32), "layout_out": Layout(pad=16)}
+    problem = kernel.problem(dtype, *sizes, scaling=scaling, out_dtype=out_dtype, **layouts)
+    variant = {"descriptors": descriptors, "tma_store": tma_store, "sms": 3}
+    conform(kernel, problem, config=config, target=target, **variant)
+
+
+@scenario(where(family="loads", block_scaled=True), empty=["K", "N", "M"], dtypes=("e4m3",), configs=1)
+def test_described_blocks_of_nothing(conform, kernel, target, dtype, config, empty):
+    """A sum of nothing is the bias alone, and an empty result is not launched."""
+    sizes = {"M": 40, "N": 48, "K": 144} | {empty: 0}
+    problem = kernel.problem(dtype, **sizes, bias=Bias(dtype="bf16"))
     conform(kernel, problem, config=config, target=target)
 
 

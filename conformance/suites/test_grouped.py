@@ -2,7 +2,8 @@
 
 from conformance.cases.scenarios import scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
-from conformance.problems import GroupedGemm, Layout
+from conformance.kernels.families.examples import stored_dtype
+from conformance.problems import Layout, itemsize
 from conformance.problems.grouped import KINDS
 
 #: Extents of the groups by name -> what they are in blocks of the dimension that is split.
@@ -19,23 +20,28 @@ GROUPS = (
     ("2d-2d", ("none", "block", "more")),
     ("2d-2d", ("none", "none")),
 )
+#: Of two kernels with one loop the first has all rows in the quick tier.
+UNSCALED = where(family="grouped", scaled=False)
 SOME = ("more", "none", "part")
 MANY = ("part", "none", "block", "part", "none", "part", "more", "part")
 
 
-def _problem(kind, groups, dtype, config, **fields):
-    """Ragged in every dimension; the groups' extents are those of EXTENTS, and in a plain batch all the same."""
-    if dtype == "tf32":
-        dtype, fields = "fp32", {**fields, "precision": "tf32"}
+def _problem(kernel, kind, groups, dtype, config, **fields):
+    """Ragged in every dimension; the groups' extents are those of EXTENTS, and in a plain batch all the same. Groups
+    that descriptors load begin at multiples of 16 bytes of a row."""
     blocks = dict(zip("MNK", config.tile, strict=True))
     split = KINDS[kind]
     # one ragged tile of rows or columns, two of the other, three ragged blocks of k
     extents = {"M": config.block_m - 3, "N": config.block_n + 5, "K": 2 * config.block_k + 7}
     if not split:
-        return GroupedGemm(kind, (extents["M"],) * len(groups), **extents, dtype=dtype, **fields)
+        return kernel.problem(dtype, kind, (extents["M"],) * len(groups), **extents, **fields)
     deeper = 2 if split == "K" else 1
-    sizes = tuple(int(deeper * EXTENTS[name] * blocks[split]) for name in groups)
-    return GroupedGemm(kind, sizes, **{**extents, split: None}, dtype=dtype, **fields)
+    sizes = [int(deeper * EXTENTS[name] * blocks[split]) for name in groups]
+    if kernel.descriptors and (split != "M" or fields.get("layout_a", Layout()).order == "col"):
+        step = 16 // itemsize(stored_dtype(dtype))
+        sizes = [-(-size // step) * step for size in sizes]
+        sizes[-1] -= 3 if sizes[-1] else 0
+    return kernel.problem(dtype, kind, tuple(sizes), **{**extents, split: None}, **fields)
 
 
 @scenario(where(family="grouped"), case=GROUPS, configs=4)
@@ -43,8 +49,75 @@ def test_groups(conform, kernel, target, dtype, config, case):
     """Three programs share the tiles of all groups: each begins in the middle of some and skips others. NaN that stands
     beside a group must not get into it."""
     kind, groups = case
-    problem = _problem(kind, groups, dtype, config)
-    conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), sms=3)
+    problem = _problem(kernel, kind, groups, dtype, config)
+    made = "host" if kernel.descriptors and groups[0] == "none" else "device"
+    fills = ("transparent", "special")
+    conform(kernel, problem, config=config, target=target, fills=fills, sms=3, descriptors=made)
+
+
+@scenario(
+    where(family="grouped", descriptors=True),
+    kind=list(KINDS),
+    descriptors=["device", "host"],
+    rotate={"order": ["row", "col"]},
+    configs=2,
+    every_row=UNSCALED,
+)
+def test_described_groups(conform, kernel, target, dtype, config, kind, descriptors, order):
+    """Groups of nothing, of one row or a few, and of more than a tile. Descriptors of the device are made anew for each
+    group and end where it does; those of whole tensors go on, and what follows must not be summed."""
+    other = {"row": "col", "col": "row"}[order]
+    layouts = {"layout_a": Layout(order, pad=16), "layout_b": Layout(other, pad=32), "layout_out": Layout(pad=16)}
+    problem = _problem(kernel, kind, MANY, dtype, config, **layouts)
+    if problem.ragged == "M" and order == "row":  # those of a column-major A begin at multiples of 16 bytes
+        sizes = (1, 0, config.block_m, 1, config.block_m + 1, 7)
+        problem = kernel.problem(dtype, kind, sizes, N=problem.N, K=problem.K, **layouts)
+    fills = ("transparent", "special")
+    conform(kernel, problem, config=config, target=target, fills=fills, sms=3, descriptors=descriptors)
+
+
+@scenario(
+    where(family="grouped", descriptors=True),
+    kind=["2d-3d", "2d-2d", "3d-3d"],
+    rotate={"descriptors": ["device", "host"]},
+    dtypes=("bf16", "fp16", "e4m3"),
+    configs=1,
+    every_row=UNSCALED,
+)
+def test_described_results(conform, kernel, target, dtype, config, kind, descriptors):
+    """The result leaves by descriptors that end with the group, or with the matrix. Its rows are padded, so that a byte
+    too much shows. Only the device knows where a group of rows ends, so the host's are refused."""
+    problem = _problem(kernel, kind, SOME, dtype, config)
+    extents = {name: getattr(problem, name) for name in "MK"}
+    problem = kernel.problem(dtype, kind, problem.sizes, **extents, N=config.block_n + 16, layout_out=Layout(pad=16))
+    made = {"tma_store": True, "descriptors": descriptors}
+    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3, **made)
+
+
+@scenario(where(family="grouped", descriptors=True), kind=["2d-2d", "3d-2d"], descriptors=["device", "host"], configs=1)
+def test_groups_begin_anywhere(conform, kernel, target, dtype, config, kind, descriptors):
+    """Groups begin within 16 bytes of a row. Only a device shows what its copy unit does with that."""
+    split = KINDS[kind]
+    extents = {name: None if name == split else 48 for name in "MNK"}
+    problem = kernel.problem(dtype, kind, (config.block_k + 1, 0, 2, config.block_n + 3), **extents)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=2, descriptors=descriptors)
+
+
+@scenario(
+    where(operation="scaled_grouped_mm", family="grouped"),
+    kind=list(KINDS),
+    scaling=["row", "tensor"],
+    rotate={"fast_accum": [False, True], "out": ["bf16", "fp32", "fp16"], "descriptors": ["device", "host"]},
+    configs=2,
+    every_row=where(family="grouped", descriptors=False),
+)
+def test_scales(conform, kernel, target, dtype, config, kind, scaling, fast_accum, out, descriptors):
+    """Scales of each row and column, or one for each matrix of a group; rows of all groups share a vector where the
+    groups share the rows."""
+    fields = {"scaling": scaling, "fast_accum": fast_accum, "out_dtype": out}
+    problem = _problem(kernel, kind, ("more", "none", "part", "more"), dtype, config, **fields)
+    made = descriptors if kernel.descriptors else "device"
+    conform(kernel, problem, config=config, target=target, sms=3, descriptors=made)
 
 
 #: Columns, and the tile rows of a band; the last band has more tiles than a tile has columns.
@@ -56,7 +129,11 @@ EDGES = {
 
 
 @scenario(
-    where(family="grouped"), edge=list(EDGES), dtypes=("bf16", "fp16"), configs=1, every_row=where(family="grouped")
+    where(family="grouped"),
+    edge=list(EDGES),
+    dtypes=("bf16", "fp16", "e4m3"),
+    configs=1,
+    every_row=UNSCALED,
 )
 def test_tile_edges(conform, kernel, target, dtype, config, edge):
     """No extent of a group can be one more or one less, and no number of the config can stand for another: a group ends
@@ -64,17 +141,17 @@ def test_tile_edges(conform, kernel, target, dtype, config, edge):
     columns, group_m = EDGES[edge]
     config = unlike_blocks(config, group_m)
     sizes = (2 * config.block_m + 1, 0, 3 * config.block_m)
-    problem = GroupedGemm("2d-3d", sizes, None, columns(config), config.block_k + 7, dtype)
+    problem = kernel.problem(dtype, "2d-3d", sizes, N=columns(config), K=config.block_k + 7)
     conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3)
 
 
-@scenario(where(family="grouped"), dtypes=("bf16",), configs=1)
+@scenario(where(family="grouped"), dtypes=("bf16", "e4m3"), configs=1)
 def test_groups_past_2_31_elements(conform, kernel, target, dtype, config):
     """The last group begins past 2**31 elements of A and of the output, and spans as many. The memory between is not
     used."""
     rows = config.block_m + 8
     far = Layout(pad=-(-(2**31) // (rows - 1) // 16) * 16)
-    problem = GroupedGemm("2d-3d", (rows, 0, rows + 1), None, 24, 40, dtype, layout_a=far, layout_out=far)
+    problem = kernel.problem(dtype, "2d-3d", (rows, 0, rows + 1), N=24, K=40, layout_a=far, layout_out=far)
     conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3)
 
 
@@ -83,31 +160,31 @@ def test_groups_past_2_31_elements(conform, kernel, target, dtype, config):
     kind=list(KINDS),
     rotate={"orders": [("row", "col", "row", "outer"), ("col", "row", "col", "inner"), ("row", "row", "row", "inner")]},
     configs=4,
-    every_row=where(family="grouped"),
+    every_row=where(family="grouped", scaled=False, descriptors=False),
 )
 def test_layouts(conform, kernel, target, dtype, config, kind, orders):
     """Groups that follow each other along either dimension of an operand, padded, or interleaved, with strides of its
     own for each operand."""
     names = zip(("layout_a", "layout_b", "layout_out"), orders, (8, 16, 3), strict=False)
     layouts = {name: Layout(order, pad=pad, batch=orders[3]) for name, order, pad in names}
-    problem = _problem(kind, SOME, dtype, config, **layouts)
+    problem = _problem(kernel, kind, SOME, dtype, config, **layouts)
     conform(kernel, problem, config=config, target=target, fills=("wide-A",), sms=3)
 
 
-@scenario(where(family="grouped"), case=[("2d-3d", 2), ("2d-2d", 7)], dtypes=("bf16", "fp16"), configs=2)
+@scenario(where(family="grouped"), case=[("2d-3d", 2), ("2d-2d", 7)], dtypes=("bf16", "fp16", "e4m3"), configs=2)
 def test_more_groups_than_programs(conform, recorder, kernel, target, dtype, config, case):
     """The grid does not depend on the sizes of the groups, which only the device knows."""
     kind, sms = case
-    problem = _problem(kind, MANY, dtype, config)
+    problem = _problem(kernel, kind, MANY, dtype, config)
     run = conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=sms)
     recorder.verdict("programs", run.plan.grid == (sms,), f"grid {run.plan.grid}, {sms} SMs")
 
 
-@scenario(where(family="grouped"), kind=["2d-3d", "3d-3d"], dtypes=("bf16", "fp16"), configs=1)
+@scenario(where(family="grouped"), kind=["2d-3d", "3d-3d"], dtypes=("bf16", "fp16", "e4m3"), configs=1)
 def test_no_k(conform, recorder, kernel, target, dtype, config, kind):
     """Products of no k are zeros in every element."""
     rows = config.block_m + 5
-    problem = GroupedGemm(kind, (rows,) * 2, None if KINDS[kind] else rows, rows, 0, dtype)
+    problem = kernel.problem(dtype, kind, (rows,) * 2, M=None if KINDS[kind] else rows, N=rows, K=0)
     run = conform(kernel, problem, config=config, target=target, sms=3)
     for name, out in run.trial.outputs.items():
         recorder.verdict(f"zeros/{name}", not out.double().any(), "every element is zero")

@@ -250,6 +250,25 @@ def test_swizzled_scales(conform, kernel, target, config, scales, formats):
     conform(kernel, problem_of(kernel, formats, *sizes, **fields), config=config, target=target)
 
 
+@scenario(
+    where(family="microscaled", described_scales=True),
+    dtypes=E4M3,
+    scales=list(SWIZZLED),
+    made=["device", "host"],
+    rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "nvfp4.nvfp4.kk", "bf16.mxfp4.kk", "mxfp8e5.bf16.kk"]},
+    configs=1,
+    every_row=every_kernel,
+)
+def test_described_scales(conform, kernel, target, config, scales, made, formats):
+    """Tiles of scales by descriptors of either maker. The padding of the last tiles is loaded, where it is NaN past the
+    last line, and zeros behind them."""
+    more_m, more_n, more_blocks, layout = SWIZZLED[scales]
+    block = 16 if formats.startswith("nvfp4") else 32
+    sizes = (128 + more_m, 128 + more_n, int((8 + more_blocks) * block))
+    problem = problem_of(kernel, formats, *sizes, layout_scale=layout)
+    conform(kernel, problem, config=config, target=target, variant=Variant(made, sms=2))
+
+
 @scenario(where(family="microscaled", descriptors=True), dtypes=E4M3, rotate={"made": ["device", "host"]}, configs=1)
 def test_zeros_are_stored_by_descriptor(conform, kernel, target, config, made):
     """No k: no descriptor of an operand is made, and the result is zeros in every element of several tiles."""

@@ -3,7 +3,6 @@
 from conformance.cases.scenarios import scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.problems import Layout
-from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 
 #: Rows of each group in blocks of a tile's: an empty group first, in the middle and last, nothing but empty ones, one
 #: group, and one that ends with a tile between two.
@@ -41,7 +40,7 @@ def test_groups(conform, kernel, target, config, groups, formats, out):
     block of scales."""
     sizes, (n, k) = sizes_of(config, GROUPS[groups]), (config.block_n + 6, 2 * config.block_k + 16)
     a, b = formats.split(".")
-    problem = MicroscaledGroupedGemm(a, b, sizes, n, k, out_dtype=out)
+    problem = kernel.problem((a, b), sizes, n, k, out_dtype=out)
     conform(kernel, problem, config=config, target=target, sms=3)
 
 
@@ -51,15 +50,38 @@ def test_layouts(conform, kernel, target, config, order):
     names = ("layout_a", "layout_b", "layout_out", "layout_scale")
     layouts = dict(zip(names, ORDERS[order], strict=True))
     sizes, (n, k) = sizes_of(config, (1.3, 0.0, 0.4)), (config.block_n + 6, config.block_k + 40)
-    problem = MicroscaledGroupedGemm("mxfp8", "mxfp4", sizes, n, k, **layouts)
+    problem = kernel.problem(("mxfp8", "mxfp4"), sizes, n, k, **layouts)
     conform(kernel, problem, config=config, target=target, sms=2)
+
+
+#: Of these B's and A's rows are multiples of 128 codes, as tcgen05 needs them of four-bit codes beside eight-bit ones.
+DESCRIBED_FORMATS = ("mxfp8.mxfp8", "mxfp8.mxfp4", "mxfp4.mxfp4", "bf16.mxfp4")
+
+
+@scenario(
+    where(family="microscaled-grouped", descriptors=True),
+    dtypes=("e4m3",),
+    order=["rows", "columns"],
+    descriptors=["device", "host"],
+    rotate={"formats": DESCRIBED_FORMATS},
+    configs=2,
+    every_row=where(family="microscaled-grouped"),
+)
+def test_described_groups(conform, kernel, target, config, order, descriptors, formats):
+    """Groups of nothing, of one row and of more than a tile; descriptors of either maker, and B in either order. What
+    follows a group's rows is loaded and must not be stored."""
+    a, b = formats.split(".")
+    fields = {"layout_a": Layout(pad=32), "layout_b": Layout("row" if order == "rows" else "col", pad=32, batch_pad=64)}
+    sizes = (1, 0, config.block_m, 1, config.block_m + 1, 7)
+    problem = kernel.problem((a, b), sizes, config.block_n + 64, 2 * config.block_k + 128, **fields)
+    conform(kernel, problem, config=config, target=target, sms=3, descriptors=descriptors)
 
 
 @scenario(where(family="microscaled-grouped"), dtypes=("e4m3",), k=["none", "one-pair"], configs=1)
 def test_little_k(conform, kernel, target, config, k):
     """Products of no k are zeros in every element; those of two k have part of one block of scales."""
     depth = 0 if k == "none" else 2
-    problem = MicroscaledGroupedGemm("mxfp8", "mxfp4", (config.block_m + 5, 0, 3), 40, depth)
+    problem = kernel.problem(("mxfp8", "mxfp4"), (config.block_m + 5, 0, 3), 40, depth)
     conform(kernel, problem, config=config, target=target, sms=2)
 
 
@@ -68,7 +90,7 @@ def test_tile_edges(conform, kernel, target, config, columns):
     """No extent of a group can be one more or one less, and no number of the config can stand for another."""
     config = unlike_blocks(config, 2)
     n = 2 * config.block_n + (columns == "one-over")
-    problem = MicroscaledGroupedGemm("mxfp8", "mxfp8", (2 * config.block_m + 1, 0, 3 * config.block_m), n, 130)
+    problem = kernel.problem(("mxfp8", "mxfp8"), (2 * config.block_m + 1, 0, 3 * config.block_m), n, 130)
     conform(kernel, problem, config=config, target=target, fills=("codes-A", "codes-B"), sms=3)
 
 
@@ -82,5 +104,5 @@ def test_strides_past_2_31_elements(conform, kernel, target, config, far):
         layouts = {"layout_a": layout, "layout_out": layout}
     else:
         layouts = {"layout_b": Layout("col", batch_pad=2**30), "layout_scale": Layout(batch_pad=2**30)}
-    problem = MicroscaledGroupedGemm("mxfp8", "mxfp8", (rows, 0, 2), 24, 80, out_dtype="bf16", **layouts)
+    problem = kernel.problem(("mxfp8", "mxfp8"), (rows, 0, 2), 24, 80, out_dtype="bf16", **layouts)
     conform(kernel, problem, config=config, target=target, fills=("codes-A", "codes-B"), sms=3)

@@ -25,11 +25,33 @@ def by_id(problem):
     return problem.id
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=by_id)
+FP8 = {"dtype": "e4m3", "out_dtype": "fp16", "layout_b": Layout("col")}
+SCALED = [
+    GroupedGemm("2d-3d", (9, 0, 5), None, 7, 64, scaling="row", **FP8),
+    GroupedGemm("3d-2d", (0, 9, 5), 7, None, 64, scaling="row", **FP8),
+    GroupedGemm("2d-2d", (32, 16, 0), 7, 6, None, scaling="tensor", **FP8),
+    GroupedGemm("3d-3d", (6, 6), 6, 7, 64, scaling="row", **FP8),
+]
+
+
+def factor(problem, fill, group, where):
+    """The product of the scales of each element of a group's result; 1 without scales."""
+    if problem.scaling is None:
+        return 1.0
+    scale_a, scale_b = (fill.inputs[name].double() for name in ("scale_a", "scale_b"))
+    if problem.scaling == "tensor":
+        return scale_a[group] * scale_b[group]
+    rows = scale_a[where] if problem.ragged == "M" else scale_a[group]
+    columns = scale_b[where] if problem.ragged == "N" else scale_b[group]
+    return rows[:, None] * columns[None]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS + SCALED, ids=by_id)
 def test_every_fill_and_its_value(problem):
     """The value is written out here once more, by a loop over groups of the operands' own slices."""
     every_fill = fills(problem, CONTRACT)
-    assert tuple(fill.name for fill in every_fill) == fill_names(problem)
+    names = tuple(name for name in fill_names(problem) if problem.scaling or name != "wide-scales")
+    assert tuple(fill.name for fill in every_fill) == names
     for fill in every_fill:
         a, b = (fill.inputs[name].double() for name in "ab")
         pieces = []
@@ -37,7 +59,7 @@ def test_every_fill_and_its_value(problem):
             where = slice(end - size, end)
             left = a[group] if a.dim() == 3 else a[where] if problem.ragged == "M" else a[:, where]
             right = b[group] if b.dim() == 3 else b[:, where] if problem.ragged == "N" else b[where]
-            pieces.append(left @ right)
+            pieces.append((left @ right) * factor(problem, fill, group, where))
         wanted = {"2d-3d": torch.cat, "3d-2d": lambda p: torch.cat(p, 1)}.get(problem.kind, torch.stack)(pieces)
         assert tuple(fill.expected.shape) == problem.output.shape
         torch.testing.assert_close(fill.expected, wanted, rtol=1e-12, atol=1e-12, equal_nan=True)
@@ -97,8 +119,8 @@ def test_groups_put_together_wrongly_are_noticed(monkeypatch):
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="wide-scales"):
-        fills(PROBLEMS[0], CONTRACT, names=("wide-scales",))
+    with pytest.raises(ValueError, match="codes-A"):
+        fills(PROBLEMS[0], CONTRACT, names=("codes-A",))
     with pytest.raises(ValueError, match="its contract says bf16"):
         fills(PROBLEMS[0], Contract("bf16", FMA))
     inputs = dict(fills(PROBLEMS[0], CONTRACT, names=("randn",))[0].inputs)

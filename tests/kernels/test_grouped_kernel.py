@@ -1,4 +1,4 @@
-"""The grouped kernel: problems, typed reasons, a grid that the offsets cannot change, numbers, and code per target."""
+"""The grouped kernels: problems, typed reasons, a grid that the offsets cannot change, numbers, and code per target."""
 
 import pytest
 
@@ -95,6 +95,65 @@ def test_typed_reason(problem, config, target, variant, code):
     assert caught.value.reason.code is code, str(caught.value.reason)
 
 
+SCALED = GroupedGemm("2d-3d", (40, 0, 25), None, 56, 64, "e4m3", layout_b=Layout("col"), scaling="row")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem", "variant", "code"),
+    [
+        ("grouped_mm_descriptors", GroupedGemm("2d-3d", (8,), None, 8, 9), {}, ReasonCode.ALIGNMENT_PITCH),
+        (
+            "grouped_mm_descriptors",
+            GroupedGemm("2d-3d", (8, 8), None, 8, 8, layout_b=Layout(batch_pad=3)),
+            {},
+            ReasonCode.ALIGNMENT_PITCH,
+        ),
+        (
+            "grouped_mm_descriptors",
+            GroupedGemm("3d-3d", (8, 8), 8, 8, 8, layout_a=Layout(batch="inner")),
+            {},
+            ReasonCode.LAYOUT,
+        ),
+        ("grouped_mm_descriptors", GroupedGemm("3d-2d", (8,), 8, None, 8), {"tma_store": True}, ReasonCode.CONFIG),
+        ("grouped_mm_descriptors", PLAIN, {"tma_store": True, "descriptors": "host"}, ReasonCode.CONFIG),
+        (
+            "grouped_mm_descriptors",
+            GroupedGemm("2d-2d", (8,), 8, 9, None, layout_b=Layout("col")),
+            {"tma_store": True},
+            ReasonCode.ALIGNMENT_PITCH,
+        ),
+        ("grouped_mm_descriptors", PLAIN, {"epilogue_subtile": 2}, ReasonCode.CONFIG),
+        ("grouped_mm", SCALED, {}, ReasonCode.OPERATION),
+        ("scaled_grouped_mm", PLAIN, {}, ReasonCode.OPERATION),
+        (
+            "scaled_grouped_mm",
+            GroupedGemm("2d-3d", (8,), None, 32, 32, "e5m2", scaling="tensor"),
+            {},
+            ReasonCode.LAYOUT,
+        ),
+    ],
+)
+def test_typed_reason_of_descriptors_and_scales(kernel, problem, variant, code):
+    with pytest.raises(NotApplicable) as caught:
+        catalogue.get(kernel).plan(problem, Config(32, 32, 32, 2, 4), HOPPER, Variant(**variant))
+    assert caught.value.reason.code is code, str(caught.value.reason)
+
+
+def test_scales_by_kind():
+    """The groups' rows share a vector of scales where they share the rows; with a scale a matrix they never do."""
+
+    def shapes(kind, scaling, **extents):
+        problem = GroupedGemm(kind, (20, 25), **extents, dtype="e4m3", scaling=scaling)
+        return [problem.operand(name).shape for name in ("scale_a", "scale_b")]
+
+    assert shapes("2d-3d", "row", N=56, K=40) == [(45,), (2, 56)]
+    assert shapes("3d-2d", "row", M=24, K=40) == [(2, 24), (45,)]
+    assert shapes("2d-2d", "row", M=24, N=56) == [(2, 24), (2, 56)]
+    assert shapes("2d-3d", "tensor", N=56, K=40) == [(2,), (2,)]
+    with pytest.raises(ValueError, match="e4m3"):
+        GroupedGemm("2d-3d", (8,), None, 8, 8, "bf16", scaling="row")
+
+
 @pytest.mark.parametrize("kind", ["2d-3d", "3d-2d", "2d-2d"])
 def test_the_grid_depends_on_the_sum_of_the_sizes_only(kind):
     """Offsets are on the device: groups of other sizes get the same programs, and no more than there can be tiles."""
@@ -135,25 +194,49 @@ def test_numbers():
     )
 
 
+def test_numbers_by_descriptors_and_with_scales():
+    kernel, deep, config = "scaled_grouped_mm_descriptors", (32, 0, 16, 25), Config(32, 32, 32, 2, 4)
+    problems = (
+        catalogue.get(kernel).problem("e4m3", "2d-3d", (40, 0, 1, 25), N=48, K=72),
+        catalogue.get(kernel).problem("e5m2", "2d-2d", deep, M=40, N=48, scaling="tensor"),
+    )
+    variants = (Variant(sms=3), Variant("host", sms=2), Variant(tma_store=True, sms=2))
+    assert not judged_examples.failures(
+        (kernel, problem, config, "sm_90", variant, ("transparent", "special", "wide-scales"))
+        for problem in problems
+        for variant in variants
+    )
+
+
 @pytest.fixture(scope="module")
 def pool():
     with CompilePool(2, 240) as workers:
         yield workers
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942", "gfx950"])
+@pytest.mark.parametrize("target", ["sm_90", "sm_100", "gfx950"])
 @pytest.mark.parametrize("kind", ["2d-3d", "2d-2d", "3d-3d"])
-def test_code(pool, kind, target):
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("grouped_mm", Variant()),
+        ("grouped_mm_descriptors", Variant(tma_store=True)),
+        ("scaled_grouped_mm_descriptors", Variant("host")),
+    ],
+)
+def test_code(pool, name, variant, kind, target):
+    kernel = catalogue.get(name)
     if target not in {known.id for known in targets.compile_targets()}:
         pytest.skip(f"the installed Triton cannot compile for {target}")
     target = targets.find(target)
     split = {"2d-3d": "M", "2d-2d": "K"}.get(kind)
     extents = {name: None if name == split else size for name, size in (("M", 136), ("N", 72), ("K", 520))}
     sizes = (136, 136) if kind == "3d-3d" else (136, 0, 40)
-    plan = KERNEL.plan(GroupedGemm(kind, sizes, **extents, dtype="bf16"), Config(64, 64, 32, 2, 4), target)
+    problem = kernel.problem(kernel.dtypes[0], kind, sizes, **extents)
+    plan = kernel.plan(problem, Config(64, 64, 32, 2, 4), target, variant)
     result = pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)).result()
     assert result.status is Status.PASS, result.error[-2000:]
-    features = KERNEL.features(plan)
+    features = kernel.features(plan)
     verdicts = codegen_checks.check(result.artefact, target, features.required, features.forbidden)
     assert verdicts
     assert not [verdict.text for verdict in verdicts if not verdict.passed]

@@ -111,6 +111,47 @@ def test_rows_that_nothing_is_said_about_have_a_pitch_for_descriptors():
     assert said.operand("a").strides == (49, 1)
 
 
+def test_scales_by_descriptor():
+    kernel, target = catalogue.get("microscaled_mm_scales_persistent_tma"), BLACKWELL
+    whole = Config(128, 128, 128, 2, 4)
+    features = kernel.features(kernel.plan(kernel.problem(("mxfp8", "mxfp8"), 144, 160, 288), whole, target))
+    assert codegen.POINTER_LOAD in features.forbidden
+    assert {codegen.TMA_LOAD, codegen.SCALED_MMA} <= features.required
+    rows = kernel.problem(("mxfp8", "mxfp8"), 144, 160, 288, swizzled=False)
+    odd = kernel.problem(("mxfp8", "bf16"), 144, 160, 288, layout_scale=Layout(offset=5))
+    tiles = kernel.problem(("mxfp8", "mxfp8"), 144, 160, 288)
+    refusals = (
+        (rows, whole, ReasonCode.LAYOUT),
+        (odd, whole, ReasonCode.LAYOUT),
+        (tiles, Config(128, 64, 128, 2, 4), ReasonCode.CONFIG),
+        (tiles, Config(128, 128, 64, 2, 4), ReasonCode.CONFIG),
+    )
+    for problem, config, code in refusals:
+        draft = kernel.draft(problem, config, target)
+        reason = kernel.refusal(draft)
+        assert reason.code == code
+        assert objection(kernel, draft, reason) is None
+
+
+def test_grouped_products_by_descriptor():
+    kernel, target = catalogue.get("microscaled_mm_grouped_persistent_tma"), BLACKWELL
+    problem = kernel.problem(("mxfp8", "mxfp4"), (130, 0, 1), 128, 128)
+    features = kernel.features(kernel.plan(problem, LARGE, target, Variant("host", sms=3)))
+    assert {codegen.TMA_LOAD, codegen.SCALED_MMA, codegen.POINTER_STORE} <= features.required
+    apart = MicroscaledGroupedGemm("mxfp8", "mxfp8", (64,) * 2, 64, 64, layout_b=Layout("col", batch_pad=8))
+    narrow = kernel.problem(("mxfp8", "mxfp4"), (64,), 64, 64)
+    refusals = (
+        (apart, {}, ReasonCode.ALIGNMENT_PITCH),
+        (narrow, {}, ReasonCode.ALIGNMENT_EXTENT),
+        (problem, {"tma_store": True}, ReasonCode.CONFIG),
+    )
+    for asked, variant, code in refusals:
+        draft = kernel.draft(asked, LARGE, target, Variant(**variant))
+        reason = kernel.refusal(draft)
+        assert reason.code == code, reason
+        assert objection(kernel, draft, reason) is None
+
+
 def test_the_grouped_kernel():
     kernel, target = catalogue.get("microscaled_mm_grouped"), BLACKWELL
     problem = MicroscaledGroupedGemm("mxfp8", "mxfp4", (130, 0, 5), 128, 96)

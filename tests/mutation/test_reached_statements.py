@@ -16,7 +16,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Modules of ``conformance.kernels.device``, and kernels whose cases reach all of their statements.
 MODULES = (
-    *("bmm", "contiguous_mm", "conv", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm", "loops", "mm_plus_mm"),
+    *(
+        "bmm",
+        "contiguous_mm",
+        "conv",
+        "decompose_k_mm",
+        "descriptors",
+        "fused_mm",
+        "grouped_mm",
+        "int_mm",
+        "loops",
+        "mm_plus_mm",
+    ),
     *(
         "persistent_tma",
         "pointer",
@@ -33,7 +44,16 @@ MODULES = (
 )
 KERNELS = (
     *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
-    *("mm_plus_mm", "scaled_mm_blockwise", "mm", "mm_persistent_tma", "addmm_persistent_tma", "scaled_mm_blackwell_ws"),
+    *("grouped_mm_descriptors", "scaled_grouped_mm_descriptors"),
+    *(
+        "mm_plus_mm",
+        "scaled_mm_blockwise",
+        "scaled_mm_blockwise_descriptors",
+        "mm",
+        "mm_persistent_tma",
+        "addmm_persistent_tma",
+        "scaled_mm_blackwell_ws",
+    ),
     *("attention", "attention_backward", "attention_decode"),
     *("gated_linear_attention", "linear_attention_transposed"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),

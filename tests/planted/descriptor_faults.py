@@ -1,8 +1,10 @@
 """Faults of products by descriptors on targets without TMA, whose descriptors become pointers."""
 
+from dataclasses import replace
+
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import Fusion, Layout, fused_mm, mm
+from conformance.problems import Fusion, Layout, fused_mm, mm, scaled_mm
 from tests.planted.cases import HOST_PERSISTENT, PERSISTENT, SMALL, TILES, Case, fault, grouped
 
 PADDED = Layout(pad=8)
@@ -22,6 +24,37 @@ ROWS_COLUMN = Case(
 )
 ROWS_EMPTY = Case("mm_gather", fused_mm(40, 56, 0, fusion=Fusion("gather")), SMALL, target="sm_100")
 _STORE = "store_pointers(acc, c_ptr, rm, first_n + tl.arange(0, BLOCK_N), M, N"
+
+BLOCKWISE, BLOCKWISE_HOST = "device/scaled_mm_blockwise.py", "scaled_mm_blockwise.py"
+#: Columns of B are padded, and rows of A and of the result.
+_SCALED = {"layout_a": Layout(pad=16), "layout_b": Layout("col", pad=16), "layout_out": Layout(pad=16)}
+_LOOPS = Config(32, 32, 64, 2, 4)
+BLOCKS = Case(
+    "scaled_mm_blockwise_descriptors",
+    scaled_mm(40, 56, 208, scaling="1x128/128x128", **_SCALED),
+    _LOOPS,
+    Variant(sms=2),
+)
+BLOCKS_STORED = replace(BLOCKS, variant=Variant(tma_store=True, sms=2))
+BLOCKS_HOST = replace(BLOCKS, variant=Variant("host", tma_store=True, sms=2))
+_A_TILE, _B_TILE = "a_desc.load([first_m, k * BLOCK_K])", "b_desc.load([first_n, k * BLOCK_K])"
+
+_BLOCKWISE = (
+    fault("blocks_described_rows", BLOCKS, BLOCKWISE, _A_TILE, "a_desc.load([0, k * BLOCK_K])"),
+    fault("blocks_described_columns", BLOCKS, BLOCKWISE, _B_TILE, "b_desc.load([0, k * BLOCK_K])"),
+    fault("blocks_described_k", BLOCKS, BLOCKWISE, _B_TILE, "b_desc.load([first_n, 0])"),
+    fault("blocks_described_too_deep", BLOCKS, BLOCKWISE, "describe(a_ptr, M, K, lda", "describe(a_ptr, M, lda, lda"),
+    fault("blocks_described_pitch", BLOCKS, BLOCKWISE_HOST, '"ldb": leading(problem.operand("b"))', '"ldb": problem.K'),
+    fault("blocks_stored_pitch", BLOCKS_STORED, BLOCKWISE, "N, stride_cm, BLOCK_M", "N, N, BLOCK_M"),
+    fault("blocks_stored_place", BLOCKS_HOST, BLOCKWISE, "c_tiles.store([tile_m * BLOCK_M,", "c_tiles.store([0,"),
+    fault(
+        "blocks_skipped_tiles",
+        BLOCKS,
+        BLOCKWISE,
+        "range(tl.program_id(0), tiles, tl",
+        "range(tl.program_id(0), tiles - 1, tl",
+    ),
+)
 
 _GATHERS = (
     fault("gather_not", ROWS, GATHER, "a_desc.gather(rows, k", "a_desc.gather(rm, k"),
@@ -84,7 +117,10 @@ DESCRIPTORS = grouped(
         "descriptors_store_place", STORED, PERSISTENT, "c_desc.store([first_m, first_n]", "c_desc.store([first_m, 0]"
     ),
     fault("descriptors_store_rows", STORED, PERSISTENT, "(c_ptr, [M, N], [stride_cm", "(c_ptr, [M - 1, N], [stride_cm"),
-    fault("descriptors_host_pitch", BY_HOST, HOST_PERSISTENT, "[leading(operand), 1]", "[operand.shape[1], 1]"),
+    fault(
+        "descriptors_host_pitch", BY_HOST, HOST_PERSISTENT, "leading(operand), sides[0][1]", "sides[1][0], sides[0][1]"
+    ),
     fault("descriptors_order", TURNED, HOST_PERSISTENT, '"A_ROW_MAJOR": row_major(a)', '"A_ROW_MAJOR": True'),
+    *_BLOCKWISE,
     *_GATHERS,
 )

@@ -1,11 +1,15 @@
-"""Faults of the grouped kernel: which group a tile belongs to, where it begins and ends, and its precision."""
+"""Faults of the grouped kernels: which group a tile belongs to, where it begins and ends, its descriptors and scales,
+and its precision."""
+
+from dataclasses import replace
 
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import GroupedGemm
-from tests.planted.cases import Case, Edit, Fault, grouped
+from conformance.problems import GroupedGemm, Layout, bmm
+from tests.planted.cases import HOST_PERSISTENT, Case, Edit, Fault, fault, grouped
 
-SOURCE, HOST = "device/grouped_mm.py", "grouped_mm.py"
+SOURCE, HOST, BATCHED = "device/grouped_mm.py", "grouped_mm.py", "device/bmm.py"
+DESCRIPTORS = "device/descriptors.py"
 
 SMALL = Config(32, 32, 16, 2, 4)
 TWO_SMS = Variant(sms=2)
@@ -14,6 +18,53 @@ COLUMNS = Case("grouped_mm", GroupedGemm("3d-2d", (25, 0, 40), 40, None, 40, "bf
 DEPTH = Case("grouped_mm", GroupedGemm("2d-2d", (40, 0, 25), 40, 56, None, "fp16"), SMALL, TWO_SMS)
 BATCH = Case("grouped_mm", GroupedGemm("3d-3d", (40, 40), 40, 56, 40, "bf16"), SMALL, TWO_SMS)
 TF32 = Case("grouped_mm", GroupedGemm("2d-3d", (40, 25), None, 56, 40, "fp32"), SMALL, TWO_SMS)
+
+#: By descriptors, which can begin anywhere in rows, and at multiples of 16 bytes within one.
+DESCRIBED = Config(32, 32, 32, 2, 4)
+HOST_DESCRIPTORS = Variant("host", sms=2)
+WIDE = Layout("row", pad=8)
+DESCRIBED_ROWS = Case(
+    "grouped_mm_descriptors", GroupedGemm("2d-3d", (40, 0, 1, 25), None, 56, 40, "bf16"), DESCRIBED, TWO_SMS
+)
+DESCRIBED_DEPTH = Case(
+    "grouped_mm_descriptors", GroupedGemm("2d-2d", (40, 0, 32), 40, 56, None, "fp16"), DESCRIBED, TWO_SMS
+)
+DESCRIBED_COLUMNS = Case(
+    "grouped_mm_descriptors", GroupedGemm("3d-2d", (40, 0, 32), 40, None, 40, "fp16", layout_b=Layout("col")),
+    DESCRIBED, TWO_SMS,
+)  # fmt: skip
+HOST_ROWS, HOST_DEPTH = (replace(case, variant=HOST_DESCRIPTORS) for case in (DESCRIBED_ROWS, DESCRIBED_DEPTH))
+STORED_ROWS = Case(
+    "grouped_mm_descriptors",
+    GroupedGemm("2d-3d", (40, 25), None, 56, 40, "bf16", layout_out=WIDE),
+    DESCRIBED,
+    Variant(tma_store=True, sms=2),
+)
+STORED_BATCH = Case(
+    "grouped_mm_descriptors",
+    GroupedGemm("3d-3d", (40, 40), 40, 56, 40, "bf16", layout_a=Layout("col"), layout_out=WIDE),
+    DESCRIBED,
+    Variant("host", tma_store=True, sms=2),
+)
+SCALED = Case(
+    "scaled_grouped_mm",
+    GroupedGemm("2d-3d", (40, 0, 25), None, 56, 64, "e4m3", layout_b=Layout("col"), scaling="row"),
+    DESCRIBED,
+    TWO_SMS,
+)
+SCALED_COLUMNS = replace(
+    SCALED, problem=GroupedGemm("3d-2d", (40, 25), 40, None, 64, "e5m2", layout_b=Layout("col"), scaling="row")
+)
+SCALED_TENSORS = replace(SCALED, problem=replace(SCALED.problem, scaling="tensor"))
+
+BATCHES = Case(
+    "bmm_descriptors",
+    bmm(40, 56, 40, "bf16", layout_a=Layout(batch_pad=8), layout_b=Layout("col", batch_pad=16)),
+    DESCRIBED,
+    HOST_DESCRIPTORS,
+)
+MADE_ANEW = replace(BATCHES, variant=TWO_SMS)
+FP8_BATCHES = Case("fp8_bmm", bmm(40, 56, 64, "e4m3", layout_b=Layout("col", batch_pad=16)), DESCRIBED)
 
 _DOT = "a_ptr, b_ptr, rm, rn, m, n, k,"
 _STORE = "store_pointers(acc, c_ptr, rm, rn, m, n,"
@@ -39,9 +90,9 @@ GROUPED = grouped(
     Fault("group_columns_not_masked", Edit(SOURCE, _STORE, _STORE.replace("n,", "n + BLOCK_N,")), COLUMNS),
     Fault("group_offsets_as_sizes", Edit(SOURCE, "size = end - begin", "size = end"), ROWS),
     Fault("group_begin_kept", Edit(SOURCE, "            begin = end\n", ""), DEPTH),
-    Fault("group_first_b_for_all", Edit(SOURCE, "b_ptr += stride_bg +", "b_ptr +="), ROWS),
+    Fault("group_first_b_for_all", Edit(SOURCE, "b_ptr += stride_bg + steps", "b_ptr += steps"), ROWS),
     Fault("group_columns_not_advanced", Edit(SOURCE, " + steps * stride_bs", ""), COLUMNS),
-    Fault("group_output_not_advanced", Edit(SOURCE, "c_ptr += stride_cg +", "c_ptr +="), BATCH),
+    Fault("group_output_not_advanced", Edit(SOURCE, "c_ptr += stride_cg + steps", "c_ptr += steps"), BATCH),
     Fault("group_tiles_not_wrapped", Edit(SOURCE, _MINE, _MINE.replace(") % programs", ")")), ROWS),
     Fault(
         "group_tiles_counted_once",
@@ -58,4 +109,39 @@ GROUPED = grouped(
         TF32,
         device_only=True,
     ),
+    fault("group_rows_of_the_tensor", DESCRIBED_ROWS, SOURCE, "in_m + tile_m * BLOCK_M", "tile_m * BLOCK_M"),
+    fault(
+        "group_descriptor_of_next_k", DESCRIBED_DEPTH, SOURCE, "in_m + m, in_k + k, lda", "in_m + m, in_k + 2 * k, lda"
+    ),
+    fault("group_described_k_from_zero", DESCRIBED_DEPTH, SOURCE, "at = first_k + step", "at = step"),
+    fault("group_columns_of_the_tensor", DESCRIBED_COLUMNS, SOURCE, "in_n + tile_n * BLOCK_N", "tile_n * BLOCK_N"),
+    fault(
+        "group_stored_past_its_rows", STORED_ROWS, SOURCE, "describe(c_ptr, m, n,", "describe(c_ptr, m + BLOCK_M, n,"
+    ),
+    fault("group_stored_to_the_first", STORED_BATCH, SOURCE, "store([group, tile_m", "store([0, tile_m"),
+    fault("group_matrix_not_transposed", STORED_BATCH, DESCRIPTORS, "[matrix, column, row]", "[matrix, row, column]"),
+    fault("group_first_matrix_for_all", HOST_ROWS, DESCRIPTORS, "desc.load([matrix, row", "desc.load([0, row"),
+    fault("group_k_not_masked", HOST_DEPTH, SOURCE, "if MASK_K:", "if False:"),
+    fault("group_k_of_b_not_masked", HOST_DEPTH, SOURCE, "b = tl.where(inside[:, None], b, tl.zeros_like(b))", "pass"),
+    fault("group_k_masked_late", HOST_DEPTH, SOURCE, "< k - step * BLOCK_K", "<= k - step * BLOCK_K"),
+    fault(
+        "group_row_scales_of_the_tensor", SCALED, SOURCE, "stride_scale_ag + steps * stride_scale_as", "stride_scale_ag"
+    ),
+    fault("group_column_scales_of_the_first", SCALED, SOURCE, "stride_scale_bg + steps * stride_scale_bs", "0"),
+    fault("group_column_scales_not_advanced", SCALED_COLUMNS, SOURCE, " + steps * stride_scale_bs", ""),
+    fault("group_scales_by_rows", SCALED_TENSORS, HOST, 'f"stride_{name}": by_line', 'f"stride_{name}": 1'),
+    fault(
+        "group_without_scales", SCALED, SOURCE, "SCALED, False, False, WIDE_INDEX", "False, False, False, WIDE_INDEX"
+    ),
+    fault("batches_one_left_out", BATCHES, HOST, '"groups": problem.batch', '"groups": problem.batch - 1'),
+    fault(
+        "batches_without_gaps",
+        BATCHES,
+        HOST_PERSISTENT,
+        "(operand.shape[0], operand.strides[0], 1)",
+        "(operand.shape[0], operand.shape[1] * operand.shape[2], 1)",
+    ),
+    fault("batches_of_one_matrix", MADE_ANEW, SOURCE, "a_ptr += stride_ag + steps * stride_as", "a_ptr += steps"),
+    fault("batches_described_too_deep", MADE_ANEW, SOURCE, "in_k + k, lda", "in_k + k + 8, lda"),
+    fault("batches_of_fp8_from_the_first", FP8_BATCHES, BATCHED, "b_ptr + z * stride_bz", "b_ptr"),
 )

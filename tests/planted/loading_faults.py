@@ -226,7 +226,7 @@ ADDRESSING = grouped(
     ),
     Fault(
         "host_descriptor_pitch",
-        Edit(HOST_PERSISTENT, "[leading(operand), 1]", "[operand.shape[1], 1]"),
+        Edit(HOST_PERSISTENT, "leading(operand), sides[0][1]", "sides[1][0], sides[0][1]"),
         on.TMA_HOST,
         "A is read as if it were contiguous",
     ),

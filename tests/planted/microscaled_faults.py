@@ -1,11 +1,13 @@
 """Faults of products of block-scaled operands: codes, scales, their blocks of k and their layouts, the dimension of the
 packing, and descriptors."""
 
+from dataclasses import replace
+
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from conformance.problems.microscaled import MicroscaledGemm
-from tests.planted.cases import Case, fault, grouped
+from tests.planted.cases import HOST_PERSISTENT, Case, fault, grouped
 
 SHARED, POINTER, TMA = "device/scaled_tiles.py", "device/microscaled_mm.py", "device/microscaled_persistent_tma.py"
 HOST, HOST_TMA = "microscaled_mm.py", "microscaled_persistent_tma.py"
@@ -142,6 +144,15 @@ SPECIALISED = Case(
     "sm_100",
 )
 
+#: Two tiles of scales along the lines, and three along k, the last of which is not full.
+SCALES = Case(
+    "microscaled_mm_scales_persistent_tma",
+    MicroscaledGemm("mxfp8", "mxfp8", 144, 160, 288, swizzled=True, layout_scale=Layout(pad=1)),
+    Config(128, 128, 128, 2, 4),
+    Variant(sms=2),
+)
+SCALES_HOST = replace(SCALES, variant=Variant("host", sms=2))
+
 _TILE = "tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN"
 _SCALE_A = "scale_a_ptr, tile_m * BLOCK_M, k * BLOCK_K, M, K, stride_scale_am, stride_scale_ak,"
 _SCALE_B = "scale_b_ptr, tile_n * BLOCK_N, k * BLOCK_K, N, K, stride_scale_bn, stride_scale_bk,"
@@ -159,11 +170,9 @@ MICROSCALED_TMA = grouped(
         _TILE,
         _TILE.replace("tl.program_id(0)", "tl.program_id(0) + 1"),
     ),
-    fault("tma_scaled_a_of_first_k", TMA8, TMA, "a_desc.load([first_a, ka])", "a_desc.load([first_a, 0])"),
-    fault(
-        "tma_scaled_a_of_next_tile", TURNED, TMA, "a_desc.load([ka, first_a])", "a_desc.load([ka, first_a + BLOCK_M])"
-    ),
-    fault("tma_scaled_b_of_first_columns", TMA4, TMA, "b_desc.load([first_b, kb])", "b_desc.load([0, kb])"),
+    fault("tma_scaled_a_of_first_k", TMA8, TMA, "first_row + first_a, ka,", "first_row + first_a, 0,"),
+    fault("tma_scaled_a_of_next_tile", TURNED, TMA, "first_row + first_a, ka,", "BLOCK_M + first_a, ka,"),
+    fault("tma_scaled_b_of_first_columns", TMA4, TMA, "matrix, kb, first_b,", "matrix, kb, 0,"),
     fault(
         "tma_scaled_b_packed_along_k",
         TMA_PACKED,
@@ -182,23 +191,23 @@ MICROSCALED_TMA = grouped(
         "tma_scaled_described_rows",
         TURNED,
         TMA,
-        "[K // A_ALONG_K, M // A_ALONG_M], [lda, 1]",
-        "[K // A_ALONG_K, M // A_ALONG_M - 1], [lda, 1]",
+        "a_ptr, M // A_ALONG_M, K",
+        "a_ptr, M // A_ALONG_M - 1, K",
     ),
     fault(
         "tma_scaled_described_k",
         TMA4,
         TMA,
-        "[N // B_ALONG_N, K // B_ALONG_K], [ldb, 1]",
-        "[N // B_ALONG_N, K // B_ALONG_K - 1], [ldb, 1]",
+        "b_ptr, K // B_ALONG_K, N",
+        "b_ptr, K // B_ALONG_K - 1, N",
     ),
     fault("tma_scaled_pitch_of_extent", TMA8, HOST_TMA, '"lda": leading(a)', '"lda": a.shape[1]'),
     fault(
         "tma_scaled_host_pitch",
         HOST_MADE,
-        HOST_TMA,
-        "[leading(operand), 1], block[order]",
-        "[operand.shape[1], 1], block[order]",
+        HOST_PERSISTENT,
+        "leading(operand), sides[0][1]",
+        "sides[1][0], sides[0][1]",
     ),
     fault(
         "tma_scaled_stored_rows",
@@ -216,6 +225,24 @@ MICROSCALED_TMA = grouped(
         HOST,
         "strides[:-3] if problem.swizzled",
         "strides[1:-2] if problem.swizzled",
+    ),
+    fault("tma_scales_of_first_lines", SCALES, SHARED, "load([first_line // 128,", "load([0,"),
+    fault("tma_scales_of_first_blocks", SCALES, SHARED, "first_k // (4 * SCALE_BLOCK), 0, 0", "0, 0, 0"),
+    fault("tma_scales_of_other_lines", SCALES, SHARED, "(0, 3, 2, 1, 4)", "(0, 2, 3, 1, 4)"),
+    fault(
+        "tma_scales_exchanged_strides",
+        SCALES,
+        SHARED,
+        "[stride_line, stride_block, 256",
+        "[stride_block, stride_line, 256",
+    ),
+    fault("tma_scales_whole_tiles_alone", SCALES, SHARED, "tl.cdiv(blocks, 4), 2, 256]", "blocks // 4, 2, 256]"),
+    fault(
+        "tma_scales_host_strides",
+        SCALES_HOST,
+        HOST_TMA,
+        "[*operand.strides[:2], half, 1]",
+        "[*operand.strides[1::-1], half, 1]",
     ),
     fault(
         "tma_scaled_zeros_of_no_k",

@@ -1,7 +1,10 @@
 """Faults of grouped products of block-scaled operands: which group a tile, a matrix or a scale belongs to."""
 
+from dataclasses import replace
+
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
+from conformance.problems import Layout
 from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 from tests.planted.cases import Case, fault, grouped
 
@@ -14,6 +17,17 @@ ROWS = Case(
     Config(32, 64, 64, 2, 4),
     Variant(sms=2),
 )
+
+#: The same by descriptors: groups of one row, and rows of A and columns of B with gaps.
+DESCRIBED = Case(
+    "microscaled_mm_grouped_persistent_tma",
+    MicroscaledGroupedGemm(
+        "mxfp8", "mxfp8", (42, 0, 1, 33), 74, 96, layout_a=Layout(pad=32), layout_b=Layout("col", batch_pad=64)
+    ),
+    Config(32, 64, 64, 2, 4),
+    Variant(sms=2),
+)
+BY_HOST = replace(DESCRIBED, variant=Variant("host", sms=2))
 
 _MINE = "mine = (tl.program_id(0) + programs - earlier_tiles % programs) % programs"
 _DOT = "tile_m, tile_n, rows, N, K,"
@@ -33,9 +47,28 @@ MICROSCALED_GROUPED = grouped(
     fault("scaled_group_tiles_not_wrapped", ROWS, SOURCE, _MINE, _MINE.replace(") % programs", ")")),
     fault("scaled_group_last_left_out", ROWS, SOURCE, "range(groups)", "range(groups - 1)"),
     fault("scaled_group_stores_next_rows", ROWS, SOURCE, _STORE, _STORE.replace("rows", "rows + 1")),
-    fault("scaled_group_last_row_left_out", ROWS, SOURCE, _DOT, _DOT.replace("rows", "rows - 1")),
-    fault("scaled_group_k_of_whole_scales", ROWS, SOURCE, _DOT, _DOT.replace("K,", "K // 32 * 32,")),
-    fault("scaled_group_columns_left_out", ROWS, SOURCE, _DOT, _DOT.replace("N,", "N - 1,")),
+    fault("scaled_group_last_row_left_out", ROWS, SOURCE, _DOT, _DOT.replace("rows", "rows - 1"), count=2),
+    fault("scaled_group_k_of_whole_scales", ROWS, SOURCE, _DOT, _DOT.replace("K,", "K // 32 * 32,"), count=2),
+    fault("scaled_group_columns_left_out", ROWS, SOURCE, _DOT, _DOT.replace("N,", "N - 1,"), count=2),
+    fault("scaled_group_described_from_the_first", DESCRIBED, SOURCE, "b_tiles, group, begin,", "b_tiles, group, 0,"),
+    fault(
+        "scaled_group_described_too_deep",
+        DESCRIBED,
+        SOURCE,
+        "a_ptr, M // A_ALONG_M, K //",
+        "a_ptr, M // A_ALONG_M, lda //",
+    ),
+    fault("scaled_group_described_rows", DESCRIBED, SOURCE, "a_ptr, M // A_ALONG_M,", "a_ptr, (M - 1) // A_ALONG_M,"),
+    fault(
+        "scaled_group_described_columns",
+        DESCRIBED,
+        SOURCE,
+        "b_ptr, K // B_ALONG_K, N //",
+        "b_ptr, K // B_ALONG_K, (N - 1) //",
+    ),
+    fault("scaled_group_matrix_of_first", BY_HOST, SOURCE, "b_tiles, group, begin,", "b_tiles, 0, begin,"),
+    fault("scaled_group_order_of_b", BY_HOST, HOST, "(row_major(a), row_major(b),", "(row_major(a), row_major(a),"),
+    fault("scaled_group_pitch", DESCRIBED, HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
     fault(
         "scaled_group_tiles_counted_once",
         ROWS,

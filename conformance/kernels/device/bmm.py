@@ -12,7 +12,7 @@ def gemm_batched(
     stride_az, stride_am, stride_ak, stride_bz, stride_bk, stride_bn, stride_cz, stride_cm, stride_cn,
     stride_bias_z, stride_bias_m, stride_bias_n, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, PROMOTE: tl.constexpr,
     HAS_BIAS: tl.constexpr, ADDMM: tl.constexpr,
 ):  # fmt: skip
     """C[z] = alpha * A[z] @ B[z] + beta * bias[z]; grid (tiles of all matrices,), those of one matrix together.
@@ -26,7 +26,7 @@ def gemm_batched(
     rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     acc = dot_pointers(
         a_ptr + z * stride_az, b_ptr + z * stride_bz, rm, rn, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION, None,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION, PROMOTE,
     )  # fmt: skip
     if HAS_BIAS:
         bias_ptr += z * stride_bias_z

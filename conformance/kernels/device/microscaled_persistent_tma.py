@@ -3,23 +3,25 @@
 import triton
 import triton.language as tl
 
-from conformance.kernels.device.scaled_tiles import load_scales
+from conformance.kernels.device.descriptors import describe, load_block
+from conformance.kernels.device.scaled_tiles import describe_scales, load_scales
 from conformance.kernels.device.tiles import store_pointers, swizzle
 
 
 @triton.jit
 def scaled_dot_descriptors(
-    a_desc, b_desc, scale_a_ptr, scale_b_ptr, tile_m, tile_n, M, N, K,
+    a_desc, b_desc, matrix, first_row, scale_a_ptr, scale_b_ptr, tile_m, tile_n, M, N, K,
     stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
     A_CODES: tl.constexpr, B_CODES: tl.constexpr, A_ALONG_M: tl.constexpr, A_ALONG_K: tl.constexpr,
     B_ALONG_K: tl.constexpr, B_ALONG_N: tl.constexpr, SCALED_A: tl.constexpr, SCALED_B: tl.constexpr,
     SCALE_BLOCK_A: tl.constexpr, SCALE_BLOCK_B: tl.constexpr, SWIZZLED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, B_BATCH: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
     """The tile (tile_m, tile_n) of A @ B over all of K: (BLOCK_M, BLOCK_N) fp32.
 
     Codes by descriptors, of a column-major operand by one of its transpose; outside the described shape they are zero.
+    A begins in row ``first_row`` of what its descriptor describes. B is number ``matrix`` of a batch with B_BATCH.
     Scales by masked pointer loads. The other arguments are those of :func:`.scaled_tiles.scaled_dot_pointers`.
     """
     first_a = tile_m * (BLOCK_M // A_ALONG_M)
@@ -28,14 +30,10 @@ def scaled_dot_descriptors(
     for k in range(tl.cdiv(K, BLOCK_K)):
         ka = k * (BLOCK_K // A_ALONG_K)
         kb = k * (BLOCK_K // B_ALONG_K)
-        if A_ROW_MAJOR:
-            a = a_desc.load([first_a, ka])
-        else:
-            a = a_desc.load([ka, first_a]).T
-        if B_ROW_MAJOR:
-            b = b_desc.load([kb, first_b])
-        else:
-            b = b_desc.load([first_b, kb]).T
+        a = load_block(
+            a_desc, matrix, first_row + first_a, ka, BLOCK_M // A_ALONG_M, BLOCK_K // A_ALONG_K, A_ROW_MAJOR, False
+        )
+        b = load_block(b_desc, matrix, kb, first_b, BLOCK_K // B_ALONG_K, BLOCK_N // B_ALONG_N, B_ROW_MAJOR, B_BATCH)
         scale_a = None
         if SCALED_A:
             scale_a = load_scales(
@@ -73,10 +71,11 @@ def _persistent_scaled_tiles(
         tile_m, tile_n = swizzle(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         if HAS_PRODUCT:
             acc = scaled_dot_descriptors(
-                a_desc, b_desc, scale_a_ptr, scale_b_ptr, tile_m, tile_n, M, N, K,
+                a_desc, b_desc, 0, 0, scale_a_ptr, scale_b_ptr, tile_m, tile_n, M, N, K,
                 stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
                 A_CODES, B_CODES, A_ALONG_M, A_ALONG_K, B_ALONG_K, B_ALONG_N, SCALED_A, SCALED_B,
-                SCALE_BLOCK_A, SCALE_BLOCK_B, SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR, WIDE_INDEX,
+                SCALE_BLOCK_A, SCALE_BLOCK_B, SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR,
+                False, WIDE_INDEX,
             )  # fmt: skip
         else:
             acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
@@ -106,22 +105,12 @@ def gemm_microscaled_device_descriptors(
     K == 0: no descriptor is built over an operand that is empty.
     """
     if HAS_PRODUCT:
-        if A_ROW_MAJOR:
-            a_desc = tl.make_tensor_descriptor(
-                a_ptr, [M // A_ALONG_M, K // A_ALONG_K], [lda, 1], [BLOCK_M // A_ALONG_M, BLOCK_K // A_ALONG_K]
-            )
-        else:
-            a_desc = tl.make_tensor_descriptor(
-                a_ptr, [K // A_ALONG_K, M // A_ALONG_M], [lda, 1], [BLOCK_K // A_ALONG_K, BLOCK_M // A_ALONG_M]
-            )
-        if B_ROW_MAJOR:
-            b_desc = tl.make_tensor_descriptor(
-                b_ptr, [K // B_ALONG_K, N // B_ALONG_N], [ldb, 1], [BLOCK_K // B_ALONG_K, BLOCK_N // B_ALONG_N]
-            )
-        else:
-            b_desc = tl.make_tensor_descriptor(
-                b_ptr, [N // B_ALONG_N, K // B_ALONG_K], [ldb, 1], [BLOCK_N // B_ALONG_N, BLOCK_K // B_ALONG_K]
-            )
+        a_desc = describe(
+            a_ptr, M // A_ALONG_M, K // A_ALONG_K, lda, BLOCK_M // A_ALONG_M, BLOCK_K // A_ALONG_K, A_ROW_MAJOR
+        )
+        b_desc = describe(
+            b_ptr, K // B_ALONG_K, N // B_ALONG_N, ldb, BLOCK_K // B_ALONG_K, BLOCK_N // B_ALONG_N, B_ROW_MAJOR
+        )
     else:
         a_desc = None
         b_desc = None
@@ -129,8 +118,19 @@ def gemm_microscaled_device_descriptors(
         c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_cm, 1], [BLOCK_M, BLOCK_N])
     else:
         c_desc = None
+    scales_a = scale_a_ptr
+    scales_b = scale_b_ptr
+    if SWIZZLED == "described" and HAS_PRODUCT:
+        if SCALED_A:
+            scales_a = describe_scales(
+                scale_a_ptr, M, K, stride_scale_am, stride_scale_ak, BLOCK_M, BLOCK_K, SCALE_BLOCK_A
+            )
+        if SCALED_B:
+            scales_b = describe_scales(
+                scale_b_ptr, N, K, stride_scale_bn, stride_scale_bk, BLOCK_N, BLOCK_K, SCALE_BLOCK_B
+            )
     _persistent_scaled_tiles(
-        a_desc, b_desc, c_desc, c_ptr, scale_a_ptr, scale_b_ptr, M, N, K, stride_cm, stride_cn,
+        a_desc, b_desc, c_desc, c_ptr, scales_a, scales_b, M, N, K, stride_cm, stride_cn,
         stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
         A_CODES, B_CODES, A_ALONG_M, A_ALONG_K, B_ALONG_K, B_ALONG_N, SCALED_A, SCALED_B, SCALE_BLOCK_A, SCALE_BLOCK_B,
         SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROW_MAJOR, B_ROW_MAJOR, HAS_PRODUCT, TMA_STORE,
@@ -149,7 +149,8 @@ def gemm_microscaled_host_descriptors(
     A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, HAS_PRODUCT: tl.constexpr, TMA_STORE: tl.constexpr,
     FLATTEN: tl.constexpr, WARP_SPECIALIZE: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The same with descriptors made by the host; one that is not needed is None."""
+    """The same with descriptors made by the host, which are in place of ``scale_?_ptr`` for SWIZZLED "described"; one
+    that is not needed is None."""
     _persistent_scaled_tiles(
         a_desc, b_desc, c_desc, c_ptr, scale_a_ptr, scale_b_ptr, M, N, K, stride_cm, stride_cn,
         stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,

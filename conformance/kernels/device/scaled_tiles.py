@@ -16,11 +16,17 @@ def load_scales(
 
     A line and a block of k lie ``stride_line`` and ``stride_block`` elements from the next one. SWIZZLED scales lie in
     tiles of 128 lines by 4 blocks, and these are the strides from tile to tile: line l and block b of a tile have place
-    ``l % 32 * 16 + l // 32 * 4 + b`` in it. They are loaded in that order, as (32, LINES // 32, blocks).
+    ``l % 32 * 16 + l // 32 * 4 + b`` in it. They are loaded in that order, as (32, LINES // 32, blocks). With SWIZZLED
+    "described" ``scale_ptr`` is a descriptor of such tiles, as :func:`describe_scales` makes it, and the padding of the
+    last tiles is loaded, too.
     """
     blocks = first_k // SCALE_BLOCK + tl.arange(0, BLOCK_K // SCALE_BLOCK)
     in_k = blocks * SCALE_BLOCK < K
-    if SWIZZLED:
+    if SWIZZLED == "described":
+        tiles = scale_ptr.load([first_line // 128, first_k // (4 * SCALE_BLOCK), 0, 0])
+        tiles = tl.reshape(tiles, (LINES // 128, BLOCK_K // SCALE_BLOCK // 4, 32, 4, 4))
+        result = tl.reshape(tl.permute(tiles, (0, 3, 2, 1, 4)), (LINES, BLOCK_K // SCALE_BLOCK))
+    elif SWIZZLED:
         inner = tl.arange(0, 32)
         outer = first_line // 32 + tl.arange(0, LINES // 32)
         inside = (outer[None, :] * 32 + inner[:, None] < lines)[:, :, None] & in_k[None, None, :]
@@ -41,6 +47,22 @@ def load_scales(
         place = scale_ptr + line[:, None] * stride_line + blocks[None, :] * stride_block
         result = tl.load(place, mask=inside, other=0.0)
     return result
+
+
+@triton.jit
+def describe_scales(
+    scale_ptr, lines, K, stride_line, stride_block,
+    LINES: tl.constexpr, BLOCK_K: tl.constexpr, SCALE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A descriptor of swizzled scales: of tiles of 512 elements, in two halves, because a block of a descriptor is 256
+    elements wide at most."""
+    blocks = tl.cdiv(K, SCALE_BLOCK)
+    return tl.make_tensor_descriptor(
+        scale_ptr,
+        [tl.cdiv(lines, 128), tl.cdiv(blocks, 4), 2, 256],
+        [stride_line, stride_block, 256, 1],
+        [LINES // 128, BLOCK_K // SCALE_BLOCK // 4, 2, 256],
+    )
 
 
 @triton.jit

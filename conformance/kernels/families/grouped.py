@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from conformance.kernels.families.draw import Draw
@@ -14,8 +15,9 @@ from conformance.kernels.families.examples import (
     matrix_sizes,
     rest,
 )
-from conformance.kernels.kernel import Kernel
-from conformance.problems import GroupedGemm
+from conformance.kernels.kernel import Kernel, Variant
+from conformance.problems import GroupedGemm, Layout, itemsize
+from conformance.problems.grouped import KINDS
 
 
 class GroupedFamily(Kernel):
@@ -28,16 +30,32 @@ class GroupedFamily(Kernel):
     operations = frozenset({"grouped_mm"})
     dtypes = FLOATS
 
+    @property
+    def scaled(self) -> bool:
+        """Whether its operands are fp8 with scales, of which k lies side by side."""
+        return "scaled_grouped_mm" in self.operations
+
+    def problem(self, dtype: str, kind: str, sizes: tuple[int, ...], **fields: Any) -> GroupedGemm:
+        """A problem of the kernel's operation, in the orders that it takes, and for one with descriptors with pitches
+        and batches that these can have. ``dtype`` is one of :meth:`dtype_names`, ``fields`` are those of
+        :class:`~conformance.problems.GroupedGemm`."""
+        if self.scaled:
+            fields = {"scaling": "row", **fields}
+            for name, order in (("layout_a", "row"), ("layout_b", "col")):
+                fields[name] = dataclasses.replace(fields.get(name, Layout()), order=order)
+        problem = GroupedGemm(kind, sizes, **{**fields, **dtype_fields(dtype)})
+        return _describable(problem) if self.descriptors else problem
+
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> GroupedGemm:
         """See :class:`Kernel`: a group of one product's rows, one of none and one of a few; of whole tiles two."""
         m, n, k = matrix_sizes(config, dtype, shape)
         rows = (m, m) if shape in (WHOLE_TILES, EVEN) else (m, 0, 24)
-        return GroupedGemm("2d-3d", rows, None, n, k, **dtype_fields(dtype))
+        return self.problem(dtype, "2d-3d", rows, N=n, K=k)
 
     def timed(self, dtype: str) -> GroupedGemm:
         """See :class:`Kernel`: four groups of one square product."""
         edge = TIMED_EDGE + rest(dtype)
-        return GroupedGemm("2d-3d", (edge // 4,) * 4, None, edge, edge, **dtype_fields(dtype))
+        return self.problem(dtype, "2d-3d", (edge // 4,) * 4, N=edge, K=edge)
 
     def draw_problem(self, draw: Draw) -> GroupedGemm:
         """See :class:`Kernel`: any kind and sizes, groups of nothing among them."""
@@ -48,9 +66,31 @@ class GroupedFamily(Kernel):
         if kind == "3d-3d":
             sizes = (extents["M"],) * len(sizes)
         else:
-            extents[{"2d-3d": "M", "3d-2d": "N", "2d-2d": "K"}[kind]] = None
+            extents[KINDS[kind]] = None
         dtype = pick(self.dtypes)
         fields: dict[str, Any] = {name: draw.layout() for name in ("layout_a", "layout_b", "layout_out")}
         if dtype == "fp32":
-            fields["precision"] = pick(("ieee", "tf32"))
-        return GroupedGemm(kind, sizes, **extents, dtype=dtype, **fields)
+            dtype = pick(("fp32", "tf32"))
+        if self.scaled:
+            fields |= {"scaling": pick(("tensor", "row")), "fast_accum": pick((False, True))}
+        return self.problem(dtype, kind, sizes, **extents, **fields)
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: descriptors of both kinds, on few programs."""
+        made = draw.pick(("device", "host")) if self.descriptors else "device"
+        return Variant(made, sms=draw.pick((None, 2, 3)))
+
+
+def _describable(problem: GroupedGemm) -> GroupedGemm:
+    """``problem`` with an A, a B and a result whose rows, and matrices, are multiples of 16 bytes apart."""
+    layouts = {}
+    for name, field in (("a", "layout_a"), ("b", "layout_b"), ("out", "layout_out")):
+        layout, operand = getattr(problem, field), problem.operand(name)
+        step = 16 // itemsize(operand.dtype)
+        if layout.batch == "inner":
+            layout = dataclasses.replace(layout, batch="outer", batch_pad=step)
+        layout = dataclasses.replace(layout, step=1)
+        pitch = layout.strides(operand.shape)[-2 if layout.order == "row" else -1]
+        more = {key: -(-getattr(layout, key) // step) * step for key in ("batch_pad", "offset")}
+        layouts[field] = dataclasses.replace(layout, pad=layout.pad + -pitch % step, **more)
+    return dataclasses.replace(problem, **layouts)

@@ -9,7 +9,7 @@ from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, TIMED_EDGE, WHOLE_TILES, matrix_sizes
 from conformance.kernels.families.microscaled import DRAWN, EXAMPLES
 from conformance.kernels.kernel import Kernel
-from conformance.problems import Layout
+from conformance.problems import Layout, itemsize
 from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 
 
@@ -23,15 +23,23 @@ class MicroscaledGroupedFamily(Kernel):
     dtypes = tuple(EXAMPLES)
     more_shapes = (WHOLE_TILES,)
 
+    def problem(
+        self, formats: tuple[str, str], sizes: tuple[int, ...], N: int, K: int, **fields: Any
+    ) -> MicroscaledGroupedGemm:
+        """A product in these ``formats``; of a kernel with descriptors with operands that these can have. ``fields``
+        are those of :class:`~conformance.problems.microscaled_grouped.MicroscaledGroupedGemm`."""
+        problem = MicroscaledGroupedGemm(*formats, sizes, N, K, **fields)
+        return _describable(problem) if self.descriptors else problem
+
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> MicroscaledGroupedGemm:
         """See :class:`Kernel`: a group of one product's rows, one of none and one of a few; of whole tiles two."""
         m, n, k = matrix_sizes(config, "e4m3", shape)
         rows = (m, m) if shape in (WHOLE_TILES, EVEN) else (m, 0, 25)
-        return MicroscaledGroupedGemm(*EXAMPLES[dtype], rows, n, k)
+        return self.problem(EXAMPLES[dtype], rows, n, k)
 
     def timed(self, dtype: str) -> MicroscaledGroupedGemm:
         """See :class:`Kernel`: four groups of one square product."""
-        return MicroscaledGroupedGemm(*EXAMPLES[dtype], (TIMED_EDGE // 4,) * 4, TIMED_EDGE, TIMED_EDGE)
+        return self.problem(EXAMPLES[dtype], (TIMED_EDGE // 4,) * 4, TIMED_EDGE, TIMED_EDGE)
 
     def draw_problem(self, draw: Draw) -> MicroscaledGroupedGemm:
         """See :class:`Kernel`: any sizes and layouts, groups of nothing among them; no fp16, beside which no released
@@ -44,4 +52,20 @@ class MicroscaledGroupedFamily(Kernel):
         fields["layout_out"] = Layout(pick(("row", "col")), pick((0, 1, 8)))
         fields["layout_scale"] = Layout(pick(("row", "col")), pick((0, 3)), offset=pick((0, 5)))
         a, b = pick([pair for pair in DRAWN if "fp16" not in pair])
-        return MicroscaledGroupedGemm(a, b, sizes, draw.size(), 2 * -(-draw.k() // 2), **fields)
+        return self.problem((a, b), sizes, draw.size(), 2 * -(-draw.k() // 2), **fields)
+
+
+def _describable(problem: MicroscaledGroupedGemm) -> MicroscaledGroupedGemm:
+    """``problem`` with bases of A and B at multiples of 32 bytes, and rows and matrices as far apart: so do those of
+    four-bit codes beside eight-bit ones lie for tcgen05."""
+    layouts = {}
+    for name, field in (("a", "layout_a"), ("b", "layout_b")):
+        layout, operand = getattr(problem, field), problem.operand(name)
+        step = 32 // itemsize(operand.dtype)
+        if layout.batch == "inner":
+            layout = dataclasses.replace(layout, batch="outer", batch_pad=step)
+        layout = dataclasses.replace(layout, step=1)
+        pitch = layout.strides(operand.shape)[-2 if layout.order == "row" else -1]
+        more = {key: -(-getattr(layout, key) // step) * step for key in ("batch_pad", "offset")}
+        layouts[field] = dataclasses.replace(layout, pad=layout.pad + -pitch % step, **more)
+    return dataclasses.replace(problem, **layouts)

@@ -57,7 +57,7 @@ class _Reading:
         def compute(inputs: Mapping[str, Tensor]) -> Outputs:
             operands = {name: self._matrices(problem, name, inputs[name].double()) for name in "ab"}
             products = [a @ b for a, b in zip(operands["a"], operands["b"], strict=True)]
-            return {"out": (grouped.joined(problem, "out", products), None)}
+            return {"out": (grouped.joined(problem, "out", grouped.scaled(problem, inputs, products)), None)}
 
         return Alteration(cause, compute)
 

@@ -134,13 +134,27 @@ def _of_groups(problem: GroupedGemm, stored: Indices) -> Needed:
     member = torch.cat([last & ~first for first, last in itertools.pairwise(inside)])  # (groups, along the split axis)
     if problem.ragged == "K":
         k = member[stored[0]].any(0)
-        return {"a": (rows, k), "b": (k, columns)} if bool(k.any()) else {}
+        return (
+            {"a": (rows, k), "b": (k, columns), **_of_group_scales(problem, stored[0], stored)} if bool(k.any()) else {}
+        )
     every = _every(problem.K or 0)
     if not problem.K:
         return {}
     groups = stored[0] if not problem.ragged else (member & (rows if problem.ragged == "M" else columns)).any(1)
     a, b = (rows, every), (every, columns)
-    return {"a": a if problem.ragged == "M" else (groups, *a), "b": b if problem.ragged == "N" else (groups, *b)}
+    operands = {"a": a if problem.ragged == "M" else (groups, *a), "b": b if problem.ragged == "N" else (groups, *b)}
+    return operands | _of_group_scales(problem, groups, stored)
+
+
+def _of_group_scales(problem: GroupedGemm, groups: Tensor, stored: Indices) -> Needed:
+    """The scales of the rows and columns of ``groups``, as the operand has them."""
+    if problem.scaling is None:
+        return {}
+    if problem.scaling == "tensor":
+        return {"scale_a": (groups,), "scale_b": (groups,)}
+    lines = {"M": stored[-2], "N": stored[-1]}
+    pairs = {"scale_a": "M", "scale_b": "N"}.items()
+    return {name: (lines[axis],) if problem.ragged == axis else (groups, lines[axis]) for name, axis in pairs}
 
 
 def _of_conv(problem: Conv, stored: Indices) -> Needed:

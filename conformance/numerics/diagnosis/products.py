@@ -60,8 +60,9 @@ def products_of(problem: Problem, fill: Fill, out: Tensor, bad: Tensor, tiling: 
         for group, (a, b, part, wrong) in enumerate(zip(*operands, *lists, strict=True)):
             if bool(wrong.any()):
                 sizes = problem.group_extents(group)
-                product = mm(*sizes, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision)
-                yield Product(f"group {group}", product, _inner(fill, {"a": a, "b": b}), part, wrong, ((0, sizes[2]),))
+                inputs = {"a": a, "b": b, **grouped.group_scales(problem, fill.inputs)[group]}
+                product = problem.group_product(group)
+                yield Product(f"group {group}", product, _inner(fill, inputs), part, wrong, ((0, sizes[2]),))
     elif isinstance(problem, Conv):
         yield from _of_conv(problem, fill, out, bad, tiling)
 
