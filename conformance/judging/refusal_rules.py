@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.kernels.kernel import Kernel, Plan, Variant
-from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, SPLIT_PRECISIONS, Operand, itemsize
+from conformance.problems import (
+    BASE_ALIGNMENT,
+    BLOCK_SCALINGS,
+    DTYPES,
+    FP8,
+    SPLIT_PRECISIONS,
+    Attention,
+    Operand,
+    itemsize,
+)
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.problems.int4 import Int4Gemm
 from conformance.problems.microscaled import BlockScaled
@@ -30,9 +39,10 @@ Broken = tuple[ReasonCode, str, str]
 
 
 def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
-    """The rules that descriptors of A and B, and of the output if ``tma_store``, break: for each a code, the operand,
-    and what is broken in bytes. Empty: a kernel with descriptors must take the problem's memory."""
-    described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
+    """The rules that descriptors of A and B, or of q, k and v, and of the output if ``tma_store``, break: for each a
+    code, the operand, and what is broken in bytes. Empty: a kernel with descriptors must take the problem's memory."""
+    names = "qkv" if isinstance(problem, Attention) else "ab" if problem.has_product else ""
+    described = [problem.operand(name) for name in names]
     described += [problem.output] if tma_store else []
     broken = [rule for operand in described if operand.numel for rule in _broken_by(operand)]
     if tma_store and problem.output.numel:
@@ -58,6 +68,12 @@ def _broken_by(operand: Operand) -> Iterator[Broken]:
     pitch = operand.strides[rows] * size
     if operand.shape[rows] > 1 and pitch % DESCRIPTOR_BYTES:
         yield ReasonCode.ALIGNMENT_PITCH, operand.name, f"a pitch of {pitch} bytes, no multiple of {DESCRIPTOR_BYTES}"
+    if len(operand.shape) == 4:  # a descriptor lies over the rows of one batch and head
+        yield from (
+            (ReasonCode.ALIGNMENT_PITCH, operand.name, f"matrices {stride * size} bytes apart")
+            for extent, stride in zip(operand.shape[:2], operand.strides[:2], strict=True)
+            if extent > 1 and stride * size % DESCRIPTOR_BYTES
+        )
     if max(operand.shape) >= SIZE_LIMIT or (operand.shape[rows] > 1 and pitch >= PITCH_LIMIT):
         yield ReasonCode.EXTENT, operand.name, f"sizes {operand.shape} and a pitch of {pitch} bytes"
 
@@ -170,7 +186,8 @@ def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
     if _dtypes_of(plan) != {"fp32"}:
         return False
-    if getattr(kernel, "matrix_unit_only", False) and plan.problem.precision == "ieee":
+    only = getattr(kernel, "matrix_unit_only", False) or getattr(plan.config, "specialised", False)
+    if only and plan.problem.precision == "ieee":
         return True
     if plan.problem.precision in SPLIT_PRECISIONS and plan.problem.precision not in kernel.more_precisions:
         return True
@@ -197,6 +214,8 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
         orders = {problem.order_x, problem.order_out} != {"channels-last"}
         return bool(kernel.pointwise) and (orders or (problem.batch_pad > 0 and problem.batch > 1))
     operand = problem.operand(subject)
+    if kernel.family == "attention":
+        return subject in getattr(kernel, "described", ()) and bool(operand.strides[-1] != 1)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
     if getattr(kernel, "gathers", False) and subject == "a":
@@ -237,6 +256,8 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must -= {"static", "epilogue_subtile"} if kernel.family == "microscaled" else set()
     elif kernel.family in ("gemm", "conv", "split-k", "loads"):
         must |= {"static"}
+    elif "out" in getattr(kernel, "described", ()):
+        must |= {"tma_store"}
     if "int_mm" in kernel.operations:
         must |= {"implied_dtype"}
     return bool(unusual - must)
@@ -279,7 +300,9 @@ def _chain(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _loop(kernel: Any, plan: Plan, subject: str) -> bool:
     config = plan.config
-    return not hasattr(config, "loop") or config.block_m < 64 or config.num_warps % 4 != 0 or config.num_stages < 2
+    if not hasattr(config, "loop") and not getattr(config, "specialised", False):
+        return str(kernel.family) != "attention"
+    return bool(config.block_m < 64 or config.num_warps % 4 or config.num_stages < 2)
 
 
 def _chunk(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -302,6 +325,8 @@ def _list_block(kernel: Any, plan: Plan, subject: str) -> bool:
     block = plan.problem.block
     if not block:
         return False
+    if getattr(plan.config, "merged", False):  # one loop, over a range
+        return True
     return any(block % size for size in plan.config.tile) or plan.problem.queries > block
 
 

@@ -283,6 +283,10 @@ class Forward(AttentionKernel):
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "RAW": _unscaled(problem),
+            "DESCRIBED": False,
+            "STORED": False,
+            "SPECIALISED": False,
+            "MERGED": False,
         }
         return Launch(attention_forward, plan.grid, arguments, config.options)
 

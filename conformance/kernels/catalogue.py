@@ -47,6 +47,7 @@ ORDER = (
     "depthwise_conv",
     "transposed_conv",
     "attention",
+    "attention_descriptors",
     "legacy_tma",
     "microscaled_mm",
     "microscaled_persistent_tma",

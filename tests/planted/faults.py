@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.planted.accumulator_faults import ACCUMULATORS
 from tests.planted.arithmetic_faults import DATA, EPILOGUE, PRECISION
+from tests.planted.attention_descriptor_faults import ATTENTION_DESCRIPTORS
 from tests.planted.attention_faults import FAULTS as ATTENTION
 from tests.planted.blackwell_faults import BLACKWELL
 from tests.planted.cases import Fault
@@ -35,6 +36,7 @@ _PLANTED: tuple[Fault, ...] = (
     *DEPTHWISE,
     *TRANSPOSED,
     *ATTENTION,
+    *ATTENTION_DESCRIPTORS,
     *BLACKWELL,
     *GROUPED,
     *LEGACY,

@@ -16,8 +16,12 @@ def attention_forward(
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr,
     RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    DESCRIBED: tl.constexpr, STORED: tl.constexpr, SPECIALISED: tl.constexpr, MERGED: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(queries, BLOCK_M), batch, heads). GROUP query heads share a head of k and v.
+
+    DESCRIBED: q, k and v are loaded by descriptors, whose last stride is 1. STORED: one stores ``out``. SPECIALISED:
+    in the loops over keys warps have different work. MERGED: there is one loop, see :func:`attend_part`.
 
     The block lists, where there are some (LIST_BLOCK > 0), have ``stride_list`` entries per batch, one per LIST_BLOCK
     queries. ``lse`` (batch, heads, queries) is contiguous.
@@ -33,7 +37,15 @@ def attention_forward(
     q_base = head(q_ptr, batch, query_head, stride_qb, stride_qh)
     k_base = head(k_ptr, batch, key_head, stride_kb, stride_kh)
     v_base = head(v_ptr, batch, key_head, stride_vb, stride_vh)
-    q = load_rows(q_base, rows, queries, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
+    if DESCRIBED:
+        q_desc = tl.make_tensor_descriptor(q_base, [queries, HEAD_DIM], [stride_qm, 1], [BLOCK_M, BLOCK_D])
+        k_rows = tl.make_tensor_descriptor(k_base, [keys, HEAD_DIM], [stride_kn, 1], [BLOCK_N, BLOCK_D])
+        v_rows = tl.make_tensor_descriptor(v_base, [keys, VALUE_DIM], [stride_vn, 1], [BLOCK_N, BLOCK_V])
+        q = q_desc.load([block * BLOCK_M, 0])
+    else:
+        k_rows = k_base
+        v_rows = v_base
+        q = load_rows(q_base, rows, queries, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
     slope = 0.0
     if SCORE == "alibi":
         slope = tl.load(slopes_ptr + query_head)
@@ -45,17 +57,22 @@ def attention_forward(
     unit = scale if RAW else 1.0
 
     acc, total, largest = attend_part(
-        q, first, first + BLOCK_M - 1, entry, 0, k_base, v_base, key_document_base,
+        q, first, first + BLOCK_M - 1, entry, 0, k_rows, v_rows, key_document_base,
         partial_count_ptr, partial_index_ptr, full_count_ptr, full_index_ptr,
         rows[:, None] + offset, query_document, slope, keys, window, scale, cap, unit * LOG2E,
         stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
         BLOCK_M, BLOCK_N, 1, LIST_BLOCK, MASK, SCORE, RAW, PRECISION, WIDE_INDEX,
+        DESCRIBED, SPECIALISED, MERGED,
     )  # fmt: skip
 
     # A row that sees nothing has a sum of 0: its output is 0, its log -inf.
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     out_base = head(out_ptr, batch, query_head, stride_ob, stride_oh)
-    store_rows(acc, out_base, rows, queries, stride_om, stride_od, VALUE_DIM, BLOCK_V, WIDE_INDEX)
+    if STORED:
+        out_desc = tl.make_tensor_descriptor(out_base, [queries, VALUE_DIM], [stride_om, 1], [BLOCK_M, BLOCK_V])
+        out_desc.store([block * BLOCK_M, 0], acc.to(out_ptr.dtype.element_ty))
+    else:
+        store_rows(acc, out_base, rows, queries, stride_om, stride_od, VALUE_DIM, BLOCK_V, WIDE_INDEX)
     lse = tl.where(total == 0.0, float("-inf"), largest * unit + tl.log(total))
     lse_base = lse_ptr + (batch * tl.num_programs(2) + query_head).to(tl.int64) * queries
     tl.store(lse_base + rows, lse, mask=rows < queries)
