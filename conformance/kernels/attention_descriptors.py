@@ -21,8 +21,8 @@ from conformance.kernels.persistent_tma import BARRIER_BYTES, TMA_BYTES, leading
 from conformance.problems import Operand, itemsize
 from conformance.records import Reason, ReasonCode
 
-#: One loop and several, specialised and not; tiles of large and of small matrix instructions. On Hopper only one loop of
-#: four warps is ever specialised.
+#: One loop and several, specialised and not; tiles of large and of small matrix instructions. On Hopper only one loop
+#: of four warps is ever specialised.
 CONFIGS: tuple[AnyConfig, ...] = (
     SpecialisedFlexConfig(64, 32, 2, 4, merged=True),
     SpecialisedFlexConfig(32, 32, 2, 4, specialised=False),
