@@ -34,6 +34,8 @@ DESCRIPTOR_BYTES = 16
 PITCH_LIMIT, SIZE_LIMIT = 2**40, 2**31
 #: Programs along the second and third dimension of a grid, at most.
 GRID_LIMIT = 65535
+#: Families of problems with a softmax.
+ATTENTION = ("attention", "packed-attention")
 
 Broken = tuple[ReasonCode, str, str]
 
@@ -136,6 +138,10 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
     return False
 
 
+def _mask(kernel: Any, plan: Plan, subject: str) -> bool:
+    return bool(plan.problem.mask.packed) != (kernel.family == "packed-attention")
+
+
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:
     """A kernel that gathers rows does nothing else beside the product."""
     fusion = plan.problem.fusion
@@ -214,7 +220,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
         orders = {problem.order_x, problem.order_out} != {"channels-last"}
         return bool(kernel.pointwise) and (orders or (problem.batch_pad > 0 and problem.batch > 1))
     operand = problem.operand(subject)
-    if kernel.family == "attention":
+    if kernel.family in ATTENTION:
         return subject in getattr(kernel, "described", ()) and bool(operand.strides[-1] != 1)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
@@ -279,7 +285,7 @@ def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
     """The least tiles of the matrix units: 16 in each direction, 32 k of operands of one byte."""
-    if kernel.family in ("attention", "linear-attention"):
+    if kernel.family in (*ATTENTION, "linear-attention"):
         return any(size < 16 or size & (size - 1) for size in plan.config.tile)
     config = plan.config
     if isinstance(plan.problem, BlockScaled):
@@ -301,7 +307,7 @@ def _chain(kernel: Any, plan: Plan, subject: str) -> bool:
 def _loop(kernel: Any, plan: Plan, subject: str) -> bool:
     config = plan.config
     if not hasattr(config, "loop") and not getattr(config, "specialised", False):
-        return str(kernel.family) != "attention"
+        return kernel.family not in ATTENTION
     return bool(config.block_m < 64 or config.num_warps % 4 or config.num_stages < 2)
 
 
@@ -316,7 +322,7 @@ def _kpack(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _splits(kernel: Any, plan: Plan, subject: str) -> bool:
     splits = plan.variant.splits
-    if kernel.family == "attention":
+    if kernel.family in ATTENTION:
         return splits is not None
     return splits is None or not 2 <= splits <= GRID_LIMIT or plan.problem.K % splits != 0
 
@@ -346,10 +352,11 @@ def _bias(kernel: Any, plan: Plan, subject: str) -> bool:
 def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
     """Sizes past an index or a grid, and those for which another kernel is meant."""
     problem = plan.problem
-    if kernel.family == "attention":
+    if kernel.family in ATTENTION:
         group = problem.heads // problem.key_heads
         least = {"head_dim": problem.head_dim < 16, "value_dim": problem.values_dim < 16}
-        most = {"batch": problem.batch > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}
+        matrices = problem.mask.size if problem.mask.packed else problem.batch
+        most = {"batch": matrices > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}
         decode = {"queries": problem.queries >= 128, "rows": problem.queries * group > 128}
         rows = problem.batch * max(problem.queries, problem.keys, problem.heads)
         far = {"positions": max(problem.queries + problem.keys + problem.mask.size, rows) >= 2**31 - 2**16}
@@ -373,6 +380,7 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
 _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.OPERATION, ""): _operation,
     (ReasonCode.OPERATION, "fusion"): _fusion,
+    (ReasonCode.OPERATION, "mask"): _mask,
     (ReasonCode.CAPABILITY, ""): _capability,
     (ReasonCode.DTYPE, ""): _dtype,
     (ReasonCode.DTYPE, "out"): _output_dtype,

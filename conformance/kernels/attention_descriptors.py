@@ -153,4 +153,4 @@ def _undescribable(operand: Operand) -> Iterator[Reason]:
             yield Reason(ReasonCode.ALIGNMENT_PITCH, operand.name, detail)
 
 
-KERNELS = (DescribedForward("attention_descriptors", "flex_fwd", CONFIGS),)
+KERNELS = (DescribedForward("attention_descriptors", None, CONFIGS),)

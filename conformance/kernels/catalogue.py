@@ -48,6 +48,7 @@ ORDER = (
     "transposed_conv",
     "attention",
     "attention_descriptors",
+    "attention_packed",
     "legacy_tma",
     "microscaled_mm",
     "microscaled_persistent_tma",
