@@ -132,8 +132,9 @@ def packed_starts(problem: Attention, seed: int) -> dict[str, Tensor]:
 
 
 def documents(problem: Attention, seed: int) -> dict[str, Tensor]:
-    """The operands of a mask that is data. Packed sequences: see :func:`packed_starts`. Documents: runs of keys with one number each, in no order; a query has the number at its position.
+    """The operands of a mask that is data; for packed sequences see :func:`packed_starts`.
 
+    Documents are runs of keys with one number each, in no order; a query has the number at its position.
     In every batch but the second one run of queries has a number that no key has, and so sees no key. In the second
     batch the last two thirds of the keys are one document, in the third batch the first two thirds: there are blocks of
     keys that all of a block of queries see, if these are a third of all keys.

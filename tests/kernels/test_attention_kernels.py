@@ -7,7 +7,7 @@ import pytest
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig, SpecialisedFlexConfig
-from conformance.kernels import attention, attention_descriptors, carveout
+from conformance.kernels import attention, attention_descriptors, attention_packed, carveout
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Attention, Mask, Score, mm
@@ -15,7 +15,9 @@ from conformance.problems.attention import LETTERS, ORDERS
 from conformance.records import ReasonCode
 from tests.kernels import judged_examples
 
-KERNELS = {kernel.name: kernel for kernel in (*attention.KERNELS, *attention_descriptors.KERNELS)}
+KERNELS = {
+    kernel.name: kernel for module in (attention, attention_descriptors, attention_packed) for kernel in module.KERNELS
+}
 SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)
 DESCRIBED, SPECIALISED = "attention_descriptors", SpecialisedFlexConfig(64, 32, 2, 4, merged=True)
 HOPPER, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_80", "gfx950"))
@@ -27,6 +29,10 @@ def forward(batch=2, heads=4, queries=100, keys=100, head_dim=64, dtype="fp16", 
 
 def backward(**fields):
     return Attention("attention_backward", 2, 4, 100, 100, 64, **fields)
+
+
+def packed(sequences=3, **fields):
+    return forward(batch=1, mask=Mask("packed-causal", sequences), **fields)
 
 
 def few(queries=5, **fields):
@@ -61,6 +67,10 @@ def plan(name, problem, config=None, target=HOPPER, **variant):
         ("attention_decode", few(128), {}, ReasonCode.EXTENT, "queries"),
         ("attention_decode", few(100, kv_heads=2), {}, ReasonCode.EXTENT, "rows"),
         ("attention_decode", few(40, block=32), {}, ReasonCode.CONFIG, "block"),
+        ("attention", packed(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_decode", packed(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_packed", forward(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_packed", packed(sequences=65_536), {}, ReasonCode.EXTENT, "batch"),
         (DESCRIBED, backward(), {}, ReasonCode.OPERATION, "attention_backward"),
         (DESCRIBED, forward(), {"config": SPECIALISED, "target": AMPERE}, ReasonCode.CAPABILITY, "warp-specialization"),
         (DESCRIBED, forward(order="bhds"), {}, ReasonCode.LAYOUT, "q"),
@@ -134,6 +144,7 @@ def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
 
 def test_grids():
     assert plan("attention", forward(queries=65)).grid == (3, 2, 4)
+    assert plan("attention_packed", packed(queries=65)).grid == (3, 3, 4)
     assert plan("attention_backward", backward(kv_heads=2)).grid == (2, 2, 2)
     assert plan("attention_backward", backward(kv_batch=1)).grid == (2, 1, 4)
     assert plan("attention_decode", few(kv_heads=2), sms=64).grid == (4, 32, 1)
@@ -157,6 +168,7 @@ def test_decode_leaves_out_the_sms_that_are_set_aside():
         ),
         ("attention_decode", few(), ["attention_decode", "attention_decode_merge"]),
         (DESCRIBED, forward(), ["attention_forward"]),
+        ("attention_packed", packed(), ["attention_forward"]),
     ],
 )
 def test_launches(name, problem, steps):

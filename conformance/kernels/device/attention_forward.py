@@ -24,9 +24,10 @@ def attention_forward(
 
     DESCRIBED: q, k and v are loaded by descriptors, whose last stride is 1. STORED: one stores ``out``. SPECIALISED:
     in the loops over keys warps have different work. MERGED: there is one loop, see :func:`attend_part`.
-
     PACKED: the second number of a program is that of a sequence, whose queries and keys begin where ``query_starts``
-    and ``key_starts`` say, and the strides of the batch are those of rows. The block lists, where there are some (LIST_BLOCK > 0), have ``stride_list`` entries per batch, one per LIST_BLOCK
+    and ``key_starts`` say, and the strides of the batch are those of rows.
+
+    The block lists, where there are some (LIST_BLOCK > 0), have ``stride_list`` entries per batch, one per LIST_BLOCK
     queries. ``lse`` (batch, heads, queries) is contiguous.
     """
     block, batch, query_head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
