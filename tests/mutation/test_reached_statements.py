@@ -34,7 +34,7 @@ MODULES = (
 KERNELS = (
     *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
     *("mm_plus_mm", "scaled_mm_blockwise", "mm", "mm_persistent_tma", "addmm_persistent_tma", "scaled_mm_blackwell_ws"),
-    *("attention", "attention_backward", "attention_decode"),
+    *("attention", "attention_backward", "attention_decode", "attention_descriptors", "attention_packed"),
     *("gated_linear_attention", "linear_attention_transposed"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )
