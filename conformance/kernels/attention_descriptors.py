@@ -29,7 +29,6 @@ CONFIGS: tuple[AnyConfig, ...] = (
     SpecialisedFlexConfig(64, 64, 3, 4),
     SpecialisedFlexConfig(128, 64, 2, 4, merged=True),
     SpecialisedFlexConfig(128, 64, 2, 8),
-    SpecialisedFlexConfig(128, 32, 1, 8, specialised=False, merged=True),
 )
 
 

@@ -22,6 +22,9 @@ MASKS = {
 SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0), "alibi": Score("alibi")}
 
 
+#: Kernels that load by pointers: what those by descriptors do with masks and positions, these do.
+POINTERS = where(family="attention", described=None)
+
 #: Fills where a test is about sizes and strides: a key that is left out, taken twice or read from elsewhere, and a
 #: maximum or scale that is wrong.
 SHAPE_FILLS = ("tie", "hot")
@@ -48,9 +51,7 @@ def quick_fills(harness, *names):
     return names if harness.settings.tier == "quick" else None
 
 
-@scenario(
-    where(family="attention"), mask=list(MASKS), score=list(SCORES), rotate={"block": [None, 128, 256]}, configs=2
-)
+@scenario(POINTERS, mask=list(MASKS), score=list(SCORES), rotate={"block": [None, 128, 256]}, configs=2)
 def test_masks_and_scores(conform, harness, kernel, target, dtype, config, mask, score, block):
     """Every mask with every score modification, walked by range or by lists of blocks."""
     if block and any(block % edge for edge in config.tile):
@@ -198,7 +199,11 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, con
     conform(kernel, problem, fills=far_fills(harness), **run)
 
 
-@scenario(FORWARD, dtypes=("bf16", "fp32"), configs=2)
+@scenario(
+    where(family="attention", operation="attention", few_queries=False, described=None),
+    dtypes=("bf16", "fp32"),
+    configs=2,
+)
 def test_distant_positions(conform, harness, kernel, target, dtype, config):
     """Slopes meet distances past 2,048, which half precision rounds: the queries stand before all keys."""
     problem = attention(kernel, dtype, config, queries=2085, keys=9, heads=1, head_dim=16, score=Score("alibi"))
