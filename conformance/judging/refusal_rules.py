@@ -139,7 +139,7 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _mask(kernel: Any, plan: Plan, subject: str) -> bool:
-    return bool(plan.problem.mask.packed) != (kernel.family == "packed-attention")
+    return bool(plan.problem.mask.packed != (kernel.family == "packed-attention"))
 
 
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:

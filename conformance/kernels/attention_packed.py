@@ -50,8 +50,8 @@ class PackedForward(Forward):
         """See :class:`Kernel`: any number of sequences, also one and more than queries."""
         problem = super().draw_problem(draw)
         score = Score() if problem.score.kind == "alibi" else problem.score
-        fields = {"mask": _mask(draw.chance(0.5), draw.pick((1, 2, 4, 9))), "score": score}
-        return dataclasses.replace(problem, batch=1, kv_batch=None, **fields)
+        mask = _mask(draw.chance(0.5), draw.pick((1, 2, 4, 9)))
+        return dataclasses.replace(problem, batch=1, kv_batch=None, mask=mask, score=score)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: (blocks of queries, sequences, heads)."""
