@@ -8,7 +8,9 @@ import math
 import pytest
 import torch
 
+from conformance.inputs import attention_operands
 from conformance.problems import Attention, Mask, Score
+from conformance.problems.attention import PACKED
 from conformance.references import attention as meaning
 
 BASE = Attention("attention", 2, 4, 9, 12, 6, "fp32", kv_heads=2)
@@ -129,3 +131,45 @@ def test_wrong_inputs_are_named():
         meaning.forward(BASE, {name: t for name, t in inputs.items() if name != "k"})
     with pytest.raises(ValueError, match=r"'v' has shape \(2, 4, 12, 6\), it must have \(2, 2, 12, 6\)"):
         meaning.forward(BASE, {**inputs, "v": inputs["v"].repeat_interleave(2, 1)})
+
+
+def _packed_by_hand(problem, inputs, query, key):
+    """Whether a query sees a key, number by number."""
+    queries, keys = (inputs[name].tolist() for name in ("query_starts", "key_starts"))
+    for sequence in range(problem.mask.size):
+        if queries[sequence] <= query < queries[sequence + 1]:
+            behind = (keys[sequence + 1] - key) - (queries[sequence + 1] - query)
+            inside = keys[sequence] <= key < keys[sequence + 1]
+            return inside and (problem.mask.kind == "packed" or behind >= 0)
+    raise AssertionError(f"query {query} is in no sequence")
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize(("sequences", "queries", "keys"), [(1, 5, 7), (5, 30, 23), (9, 3, 12), (4, 1, 1)])
+def test_packed_sequences(kind, sequences, queries, keys):
+    """Each query sees the keys of its own sequence. Of many sequences some have no query, no key, or one."""
+    problem = Attention("attention", 1, 1, queries, keys, 16, mask=Mask(kind, sequences))
+    inputs = attention_operands.packed_starts(problem, 0)
+    for name, count in (("query_starts", queries), ("key_starts", keys)):
+        starts = inputs[name]
+        assert starts.dtype == torch.int32
+        assert starts.shape == (sequences + 1,)
+        assert (starts[0], starts[-1]) == (0, count)
+        assert bool((starts.diff() >= 0).all())
+    seen = meaning.visible(problem, inputs)[0, 0]
+    assert bool(seen.any())
+    expected = [[_packed_by_hand(problem, inputs, query, key) for key in range(keys)] for query in range(queries)]
+    assert seen.tolist() == expected
+    if sequences == 5:
+        lengths = {name: inputs[name].diff().tolist() for name in inputs}
+        assert lengths["query_starts"][:2] == [0, 1]
+        assert lengths["key_starts"][-2:] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"batch": 2}, {"block": 32}, {"op": "attention_backward"}, {"score": Score("alibi")}], ids=str
+)
+def test_what_packed_sequences_do_not_have(fields):
+    plain = {"op": "attention", "batch": 1, "heads": 1, "queries": 9, "keys": 9, "head_dim": 16}
+    with pytest.raises(ValueError, match="packed sequences have batch 1"):
+        Attention(**{**plain, **fields}, mask=Mask("packed", 2))

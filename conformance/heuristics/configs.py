@@ -136,6 +136,21 @@ class FlexConfig(AnyConfig):
 
 
 @dataclass(frozen=True)
+class SpecialisedFlexConfig(FlexConfig):
+    """Config of attention forward that says whether warps have different work in the loops over keys, and whether
+    there is one loop: ``merged`` walks through blocks that all queries see as through those with a mask. The id of a
+    specialised one ends with "-one" or "-several", the loops that it has."""
+
+    specialised: bool = field(default=True, kw_only=True)
+    merged: bool = field(default=False, kw_only=True)
+
+    @property
+    def _id_suffix(self) -> str:
+        loops = "-one" if self.merged else "-several" if self.specialised else ""
+        return ("-specialised" if self.specialised else "") + loops
+
+
+@dataclass(frozen=True)
 class FlexBackwardConfig(FlexConfig):
     """Config of attention backward with blocks of its own for dQ: ``block_m2`` queries by ``block_n2`` keys."""
 

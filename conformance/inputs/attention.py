@@ -34,7 +34,7 @@ def left_out(problem: Attention, contract: Contract) -> dict[str, str]:
     if codes(problem, contract) is None:
         too_few = "keys cannot have different codes: few dims for many keys, or a scale that is extreme or not positive"
         reasons |= {"selector": too_few, "tie": too_few}
-    elif problem.keys == 1 or problem.mask.size == 1:
+    elif problem.keys == 1 or (problem.mask.size == 1 and not problem.mask.packed):
         one_key = "each query sees one key, as in {}"
         reasons |= {"uniform": one_key.format("tie" if problem.backward else "selector")}
         reasons |= {} if problem.backward else {"tie": one_key.format("selector")}

@@ -108,13 +108,39 @@ def slopes_of(problem: Attention, draws: Draws, name: str) -> Tensor:
     return round_to(torch.from_numpy(np.zeros(shape) if name in ("tie", "uniform") else slopes), "fp32")
 
 
-def documents(problem: Attention, seed: int) -> dict[str, Tensor]:
-    """Runs of keys with one number each, in no order; a query has the number at its position.
+def packed_starts(problem: Attention, seed: int) -> dict[str, Tensor]:
+    """Where the packed sequences begin: anywhere. Of four or more the first has no query and the second has one, the
+    last has no key and the one before it has one. Where then no query saw a key the first sequence has everything."""
+    draws = Draws(seed, "attention sequences")
+    more = problem.mask.size - 1
 
+    def within(cuts: Integers, count: int) -> Tensor:
+        return torch.from_numpy(np.concatenate([[0], np.sort(cuts), [count]]).astype(np.int32))
+
+    queries, keys = (np.sort(draws.below(count + 1, (more,))) for count in (problem.queries, problem.keys))
+    if more >= 3:
+        queries[1:] = np.maximum(queries[1:], 1)
+        queries[:2], keys[-2:] = (0, 1), (problem.keys - 1, problem.keys)
+        keys[:-2] = np.minimum(keys[:-2], problem.keys - 1)
+    starts = {"query_starts": within(queries, problem.queries), "key_starts": within(keys, problem.keys)}
+    if bool(meaning.visible(problem, starts).any()):
+        return starts
+    return {
+        "query_starts": within(np.full(more, problem.queries), problem.queries),
+        "key_starts": within(np.full(more, problem.keys), problem.keys),
+    }
+
+
+def documents(problem: Attention, seed: int) -> dict[str, Tensor]:
+    """The operands of a mask that is data; for packed sequences see :func:`packed_starts`.
+
+    Documents are runs of keys with one number each, in no order; a query has the number at its position.
     In every batch but the second one run of queries has a number that no key has, and so sees no key. In the second
     batch the last two thirds of the keys are one document, in the third batch the first two thirds: there are blocks of
     keys that all of a block of queries see, if these are a third of all keys.
     """
+    if problem.mask.packed:
+        return packed_starts(problem, seed)
     if problem.mask.kind != "document":
         return {}
     draws = Draws(seed, "attention documents")

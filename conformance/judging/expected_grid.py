@@ -99,4 +99,5 @@ def _attention(kernel: Kernel, problem: Attention, plan: Plan, free: int) -> tup
         return (pairs, plan.variant.splits or max(1, free // pairs * 2), 1)
     if problem.backward:
         return (-(-problem.keys // config.block_n), problem.key_batch, problem.key_heads)
-    return (-(-problem.queries // config.block_m), problem.batch, problem.heads)
+    sequences = problem.mask.size if problem.mask.packed else problem.batch
+    return (-(-problem.queries // config.block_m), sequences, problem.heads)

@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.kernels.kernel import Kernel, Plan, Variant
-from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, SPLIT_PRECISIONS, Operand, itemsize
+from conformance.problems import (
+    BASE_ALIGNMENT,
+    BLOCK_SCALINGS,
+    DTYPES,
+    FP8,
+    SPLIT_PRECISIONS,
+    Attention,
+    Operand,
+    itemsize,
+)
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.problems.int4 import Int4Gemm
 from conformance.problems.microscaled import BlockScaled
@@ -25,14 +34,17 @@ DESCRIPTOR_BYTES = 16
 PITCH_LIMIT, SIZE_LIMIT = 2**40, 2**31
 #: Programs along the second and third dimension of a grid, at most.
 GRID_LIMIT = 65535
+#: Families of problems with a softmax.
+ATTENTION = ("attention", "packed-attention")
 
 Broken = tuple[ReasonCode, str, str]
 
 
 def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
-    """The rules that descriptors of A and B, and of the output if ``tma_store``, break: for each a code, the operand,
-    and what is broken in bytes. Empty: a kernel with descriptors must take the problem's memory."""
-    described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
+    """The rules that descriptors of A and B, or of q, k and v, and of the output if ``tma_store``, break: for each a
+    code, the operand, and what is broken in bytes. Empty: a kernel with descriptors must take the problem's memory."""
+    names = "qkv" if isinstance(problem, Attention) else "ab" if problem.has_product else ""
+    described = [problem.operand(name) for name in names]
     described += [problem.output] if tma_store else []
     broken = [rule for operand in described if operand.numel for rule in _broken_by(operand)]
     if tma_store and problem.output.numel:
@@ -62,6 +74,12 @@ def _broken_by(operand: Operand) -> Iterator[Broken]:
     if apart % DESCRIPTOR_BYTES:
         text = f"matrices {apart} bytes apart, no multiple of {DESCRIPTOR_BYTES}"
         yield ReasonCode.ALIGNMENT_PITCH, operand.name, text
+    if len(operand.shape) == 4:  # a descriptor lies over the rows of one batch and head
+        yield from (
+            (ReasonCode.ALIGNMENT_PITCH, operand.name, f"matrices {stride * size} bytes apart")
+            for extent, stride in zip(operand.shape[:2], operand.strides[:2], strict=True)
+            if extent > 1 and stride * size % DESCRIPTOR_BYTES
+        )
     if max(operand.shape) >= SIZE_LIMIT or apart >= PITCH_LIMIT or (operand.shape[rows] > 1 and pitch >= PITCH_LIMIT):
         yield ReasonCode.EXTENT, operand.name, f"sizes {operand.shape} and a pitch of {pitch} bytes"
 
@@ -124,6 +142,10 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
     return False
 
 
+def _mask(kernel: Any, plan: Plan, subject: str) -> bool:
+    return bool(plan.problem.mask.packed != (kernel.family == "packed-attention"))
+
+
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:
     """A kernel that gathers rows does nothing else beside the product."""
     fusion = plan.problem.fusion
@@ -174,7 +196,8 @@ def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
     if _dtypes_of(plan) != {"fp32"}:
         return False
-    if getattr(kernel, "matrix_unit_only", False) and plan.problem.precision == "ieee":
+    only = getattr(kernel, "matrix_unit_only", False) or getattr(plan.config, "specialised", False)
+    if only and plan.problem.precision == "ieee":
         return True
     if plan.problem.precision in SPLIT_PRECISIONS and plan.problem.precision not in kernel.more_precisions:
         return True
@@ -201,6 +224,8 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
         orders = {problem.order_x, problem.order_out} != {"channels-last"}
         return bool(kernel.pointwise) and (orders or (problem.batch_pad > 0 and problem.batch > 1))
     operand = problem.operand(subject)
+    if kernel.family in ATTENTION:
+        return subject in getattr(kernel, "described", ()) and bool(operand.strides[-1] != 1)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
     if kernel.descriptors and plan.variant.descriptors == "host" and operand.strides[0] == 0:
@@ -247,6 +272,8 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must -= {"flatten", "static", "epilogue_subtile"} if whole else set()
     elif kernel.family in ("gemm", "conv", "split-k", "loads"):
         must |= {"static"}
+    elif "out" in getattr(kernel, "described", ()):
+        must |= {"tma_store"}
     if "int_mm" in kernel.operations:
         must |= {"implied_dtype"}
     return bool(unusual - must)
@@ -284,7 +311,7 @@ def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
     """The least tiles of the matrix units: 16 in each direction, 32 k of operands of one byte."""
-    if kernel.family in ("attention", "linear-attention"):
+    if kernel.family in (*ATTENTION, "linear-attention"):
         return any(size < 16 or size & (size - 1) for size in plan.config.tile)
     config = plan.config
     if isinstance(plan.problem, BlockScaled):
@@ -305,7 +332,9 @@ def _chain(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _loop(kernel: Any, plan: Plan, subject: str) -> bool:
     config = plan.config
-    return not hasattr(config, "loop") or config.block_m < 64 or config.num_warps % 4 != 0 or config.num_stages < 2
+    if not hasattr(config, "loop") and not getattr(config, "specialised", False):
+        return kernel.family not in ATTENTION
+    return bool(config.block_m < 64 or config.num_warps % 4 or config.num_stages < 2)
 
 
 def _chunk(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -319,7 +348,7 @@ def _kpack(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _splits(kernel: Any, plan: Plan, subject: str) -> bool:
     splits = plan.variant.splits
-    if kernel.family == "attention":
+    if kernel.family in ATTENTION:
         return splits is not None
     return splits is None or not 2 <= splits <= GRID_LIMIT or plan.problem.K % splits != 0
 
@@ -328,6 +357,8 @@ def _list_block(kernel: Any, plan: Plan, subject: str) -> bool:
     block = plan.problem.block
     if not block:
         return False
+    if getattr(plan.config, "merged", False):  # one loop, over a range
+        return True
     return any(block % size for size in plan.config.tile) or plan.problem.queries > block
 
 
@@ -347,10 +378,11 @@ def _bias(kernel: Any, plan: Plan, subject: str) -> bool:
 def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
     """Sizes past an index or a grid, and those for which another kernel is meant."""
     problem = plan.problem
-    if kernel.family == "attention":
+    if kernel.family in ATTENTION:
         group = problem.heads // problem.key_heads
         least = {"head_dim": problem.head_dim < 16, "value_dim": problem.values_dim < 16}
-        most = {"batch": problem.batch > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}
+        matrices = problem.mask.size if problem.mask.packed else problem.batch
+        most = {"batch": matrices > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}
         decode = {"queries": problem.queries >= 128, "rows": problem.queries * group > 128}
         rows = problem.batch * max(problem.queries, problem.keys, problem.heads)
         far = {"positions": max(problem.queries + problem.keys + problem.mask.size, rows) >= 2**31 - 2**16}
@@ -374,6 +406,7 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
 _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.OPERATION, ""): _operation,
     (ReasonCode.OPERATION, "fusion"): _fusion,
+    (ReasonCode.OPERATION, "mask"): _mask,
     (ReasonCode.CAPABILITY, ""): _capability,
     (ReasonCode.DTYPE, ""): _dtype,
     (ReasonCode.DTYPE, "out"): _output_dtype,

@@ -8,7 +8,7 @@ from typing import Any
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.kernels.catalogue import own_kernels
-from conformance.kernels.kernel import Kernel
+from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Problem
 from conformance.records import ReasonCode
 from conformance.targets import Target
@@ -23,11 +23,13 @@ def expect_refusal(
     config: AnyConfig,
     target: Target,
     code: ReasonCode,
+    variant: Variant | None = None,
 ) -> None:
-    """A kernel of ours must refuse ``problem`` for a reason of this ``code``. One from elsewhere may have another
-    reason. It may also take the problem: then ``conform``, the fixture, judges it."""
+    """A kernel of ours must refuse ``problem``, in its usual variant unless one is given, for a reason of this
+    ``code``. One from elsewhere may have another reason. It may also take the problem: then ``conform``, the fixture,
+    judges it."""
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
-    reason = kernel.refusal(kernel.draft(problem, config, target))
+    reason = kernel.refusal(kernel.draft(problem, config, target, variant))
     if kernel.name in own_kernels():
         taken = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
         recorder.verdict(
@@ -36,4 +38,4 @@ def expect_refusal(
     elif reason is not None:
         recorder.verdict("refused", True, str(reason))
     else:
-        conform(kernel, problem, config=config, target=target)
+        conform(kernel, problem, config=config, target=target, variant=variant)

@@ -61,7 +61,10 @@ def _power_of_two(extent: int) -> int:
 class AttentionKernel(AttentionFamily):
     """What the three share: requirements, the contract of the products inside, arguments."""
 
-    def __init__(self, name: str, table: str, configs: tuple[AnyConfig, ...]) -> None:
+    #: whether it takes packed sequences, and nothing else
+    packed: bool = False
+
+    def __init__(self, name: str, table: str | None, configs: tuple[AnyConfig, ...]) -> None:
         self.name = name
         self.operations = frozenset({self.operation})
         self.table = table
@@ -100,6 +103,11 @@ class AttentionKernel(AttentionFamily):
         if problem.op not in self.operations:
             detail = f"{self.name} computes {self.operation}, not {problem.op}"
             return Reason(ReasonCode.OPERATION, problem.op, detail)
+        if problem.mask.packed != self.packed:
+            detail = (
+                f"the mask is {problem.mask.id}, and {self.name} takes {'only' if self.packed else 'no'} packed ones"
+            )
+            return Reason(ReasonCode.OPERATION, "mask", detail)
         if problem.dtype not in self.dtypes:
             detail = f"q, k and v are {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert them"
             return Reason(ReasonCode.DTYPE, "q", detail)
@@ -116,7 +124,7 @@ class AttentionKernel(AttentionFamily):
             if extent < LEAST_TILE:
                 detail = f"{name} is {extent}: the matrix units need {LEAST_TILE} at least. Pad q, k and v with zeros"
                 return Reason(ReasonCode.EXTENT, name, detail)
-        for name, extent in (("batch", problem.batch), ("heads", problem.heads)):
+        for name, extent in (("batch", problem.mask.size if self.packed else problem.batch), ("heads", problem.heads)):
             if extent > GRID_LIMIT:
                 detail = f"{name} is {extent}: it is a dimension of the grid, at most {GRID_LIMIT}. Split the problem"
                 return Reason(ReasonCode.EXTENT, name, detail)
@@ -283,6 +291,13 @@ class Forward(AttentionKernel):
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "RAW": _unscaled(problem),
+            "DESCRIBED": False,
+            "STORED": False,
+            "SPECIALISED": False,
+            "MERGED": False,
+            "PACKED": False,
+            "query_starts_ptr": None,
+            "key_starts_ptr": None,
         }
         return Launch(attention_forward, plan.grid, arguments, config.options)
 

@@ -48,6 +48,8 @@ ORDER = (
     "depthwise_conv",
     "transposed_conv",
     "attention",
+    "attention_descriptors",
+    "attention_packed",
     "legacy_tma",
     "microscaled_mm",
     "microscaled_persistent_tma",

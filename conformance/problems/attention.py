@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import DTYPES, Operand, check_choice
 
-MASKS = ("full", "causal", "sliding-window", "document")
+MASKS = ("full", "causal", "sliding-window", "document", "packed", "packed-causal")
+#: Those of sequences that lie one behind the other in one batch.
+PACKED = ("packed", "packed-causal")
 SCORES = ("none", "soft-cap", "alibi")
 
 #: How the tensors with a head dim lie in memory: order of the strides, largest first, of batch, heads, sequence, head
@@ -33,6 +35,10 @@ class Mask:
     * "sliding-window": the ``size`` nearest of the causal keys;
     * "document": the keys with the query's document number. The operands ``query_document`` and ``key_document`` hold
       the numbers.
+    * "packed": the keys of the query's sequence. Of ``size`` sequences, which lie one behind the other, number s has
+      the queries from ``query_starts[s]`` and the keys from ``key_starts[s]`` on, up to those of the next. A sequence
+      may have no queries or no keys. These operands have size + 1 numbers, from 0 to all queries or keys;
+    * "packed-causal": of those no later keys. The last query of a sequence stands at its last key.
     """
 
     kind: str = "full"
@@ -40,8 +46,19 @@ class Mask:
 
     def __post_init__(self) -> None:
         check_choice("mask", self.kind, MASKS)
-        if (self.kind == "sliding-window") != (self.size > 0):
-            raise ValueError(f"mask {self.kind!r} with size {self.size}: a sliding window needs a size, others none")
+        if (self.kind in ("sliding-window", *PACKED)) != (self.size > 0):
+            detail = "a sliding window needs a size and packed sequences a number, others none"
+            raise ValueError(f"mask {self.kind!r} with size {self.size}: {detail}")
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is of packed sequences."""
+        return self.kind in PACKED
+
+    @property
+    def is_data(self) -> bool:
+        """Whether operands say which keys a query sees."""
+        return self.packed or self.kind == "document"
 
     @property
     def id(self) -> str:
@@ -112,6 +129,8 @@ class Attention(Problem):
                 raise ValueError(f"{name} is {getattr(self, name)}: attention needs sizes >= 1")
         if self.heads % self.key_heads:
             raise ValueError(f"{self.heads} heads share {self.key_heads} of k and v: kv_heads must divide heads")
+        if self.mask.packed and (self.batch > 1 or self.block or self.backward or self.score.kind == "alibi"):
+            raise ValueError(f"{self.id}: packed sequences have batch 1, no block lists, no gradients and no slopes")
         if self.key_batch not in (1, self.batch):
             raise ValueError(f"kv_batch is {self.kv_batch}: it must be 1 or {self.batch}")
 
@@ -165,7 +184,8 @@ class Attention(Problem):
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
-        """q, k, v, then slopes (alibi), query_document and key_document (int32), then out, lse, grad_out (backward)."""
+        """q, k, v, then slopes (alibi), query_document and key_document, or query_starts and key_starts
+        (int32), then out, lse, grad_out (backward)."""
         operands = [
             self._query_like("q", self.head_dim, "q"),
             self._key_like("k", self.head_dim, "k"),
@@ -176,6 +196,9 @@ class Attention(Problem):
         if self.mask.kind == "document":
             operands.append(Operand("query_document", (self.batch, self.queries), (self.queries, 1), "int32"))
             operands.append(Operand("key_document", (self.batch, self.keys), (self.keys, 1), "int32"))
+        if self.mask.packed:
+            count = self.mask.size + 1
+            operands += [Operand(name, (count,), (1,), "int32") for name in ("query_starts", "key_starts")]
         if self.backward:
             operands += [self._query_like("out", self.values_dim, "f"), self._lse()]
             operands.append(self._query_like("grad_out", self.values_dim, "g"))

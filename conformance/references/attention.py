@@ -100,8 +100,10 @@ def positions(problem: Attention, device: Device = None) -> Tensor:
 def visible(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
     """Whether each query sees each key: bool, (batch or 1, 1, queries, keys).
 
-    ``inputs`` are needed for a document mask only.
+    ``inputs`` are needed only for a mask that is data.
     """
+    if problem.mask.packed:
+        return _packed(problem, inputs, device)[None, None]
     if problem.mask.kind == "document":
         query, key = (inputs[name].to(device or "cpu") for name in ("query_document", "key_document"))
         return (query[:, :, None] == key[:, None, :]).unsqueeze(1)
@@ -110,6 +112,19 @@ def visible(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device 
     if problem.mask.kind == "sliding-window":
         seen &= offset > -problem.mask.size
     return seen[None, None]
+
+
+def _packed(problem: Attention, inputs: Mapping[str, Tensor], device: Device) -> Tensor:
+    """Whether each query sees each key of its own sequence, and of these no later one if the mask is causal."""
+    starts = [inputs[name].to(device or "cpu").long() for name in ("query_starts", "key_starts")]
+    counts = (problem.queries, problem.keys)
+    numbers = [torch.arange(count, device=device) for count in counts]
+    of = [torch.searchsorted(ends[1:], each, right=True) for ends, each in zip(starts, numbers, strict=True)]
+    seen = of[0][:, None] == of[1]
+    if problem.mask.kind == "packed-causal":  # counted back from the end of the sequence
+        query, key = (each - ends[1:][which] for ends, each, which in zip(starts, numbers, of, strict=True))
+        seen &= key <= query[:, None]
+    return seen
 
 
 def repeated(problem: Attention, shared: Tensor) -> Tensor:

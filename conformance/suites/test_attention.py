@@ -8,6 +8,7 @@ from conformance.cases.unrolled import UNROLLED
 from conformance.judging.refusals import expect_refusal
 from conformance.kernels.attention import DECODE_QUERIES
 from conformance.kernels.families.examples import WHOLE_TILES
+from conformance.kernels.kernel import Variant
 from conformance.problems import Attention, Mask, Score
 from conformance.problems.attention import LETTERS
 from conformance.records import ReasonCode
@@ -20,6 +21,9 @@ MASKS = {
 }
 SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0), "alibi": Score("alibi")}
 
+
+#: Kernels that load by pointers: what those by descriptors do with masks and positions, these do.
+POINTERS = where(family="attention", described=None)
 
 #: Fills where a test is about sizes and strides: a key that is left out, taken twice or read from elsewhere, and a
 #: maximum or scale that is wrong.
@@ -47,9 +51,7 @@ def quick_fills(harness, *names):
     return names if harness.settings.tier == "quick" else None
 
 
-@scenario(
-    where(family="attention"), mask=list(MASKS), score=list(SCORES), rotate={"block": [None, 128, 256]}, configs=2
-)
+@scenario(POINTERS, mask=list(MASKS), score=list(SCORES), rotate={"block": [None, 128, 256]}, configs=2)
 def test_masks_and_scores(conform, harness, kernel, target, dtype, config, mask, score, block):
     """Every mask with every score modification, walked by range or by lists of blocks."""
     if block and any(block % edge for edge in config.tile):
@@ -109,7 +111,10 @@ def test_unlike_sizes(conform, harness, kernel, target, dtype, config, unlike):
     if kernel.few_queries:
         whole = fields.get("block") == edge  # one block of the lists, of which each query is merged alone
         fields |= {"queries": min(edge, DECODE_QUERIES - 1), "heads": 1} if whole else {"queries": 5}
-    problem = attention(kernel, dtype, config, pad=3, padded="qkvofg", **fields)
+    described = hasattr(kernel, "described")
+    if described and fields.get("order") == "bhds":
+        fields["order"] = "bshd"  # a descriptor needs rows whose stride is 1, and pitches of whole 16 bytes
+    problem = attention(kernel, dtype, config, pad=16 if described else 3, padded="qkvofg", **fields)
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
     conform(kernel, problem, fills=quick_fills(harness, "randn"), **run)
 
@@ -137,7 +142,7 @@ def test_lengths(conform, harness, kernel, target, dtype, config, lengths, mask)
         queries = min(queries, 16)
     problem = attention(kernel, dtype, config, queries=queries, keys=keys, mask=MASKS[mask])
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
-    conform(kernel, problem, fills=quick_fills(harness, "tie"), **run)
+    conform(kernel, problem, fills=quick_fills(harness, "randn" if keys == 1 else "tie"), **run)
 
 
 def far_problem(kernel, dtype, config, **fields):
@@ -194,12 +199,56 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, con
     conform(kernel, problem, fills=far_fills(harness), **run)
 
 
-@scenario(FORWARD, dtypes=("bf16", "fp32"), configs=2)
+@scenario(
+    where(family="attention", operation="attention", few_queries=False, described=None),
+    dtypes=("bf16", "fp32"),
+    configs=2,
+)
 def test_distant_positions(conform, harness, kernel, target, dtype, config):
     """Slopes meet distances past 2,048, which half precision rounds: the queries stand before all keys."""
     problem = attention(kernel, dtype, config, queries=2085, keys=9, heads=1, head_dim=16, score=Score("alibi"))
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
     conform(kernel, problem, fills=quick_fills(harness, "randn"), **run)
+
+
+@scenario(
+    where(family="attention", described=("q", "k", "v", "out")),
+    mask=list(MASKS),
+    tma_store=[False, True],
+    rotate={"order": ["bhsd", "bshd"], "score": list(SCORES)},
+    configs=4,
+    every_row=every_kernel,
+)
+def test_described_operands(conform, harness, kernel, target, dtype, config, mask, tma_store, order, score):
+    """Descriptors over the rows of each batch and head, in any order of both, padded; loops that give warps different
+    work, and others. The last blocks are ragged, and rows of the output end inside their block."""
+    fields = {"batch": 2, "heads": 4, "kv_heads": 2, "head_dim": 40, "value_dim": 24, "order": order, "pad": 8}
+    problem = attention(kernel, dtype, config, mask=MASKS[mask], score=SCORES[score], padded="qkvo", **fields)
+    run = {"config": config, "target": target, "tma_store": tma_store}
+    conform(kernel, problem, fills=quick_fills(harness, "randn"), **run)
+
+
+#: What a descriptor cannot lie over.
+UNDESCRIBED: dict[str, tuple[dict[str, Any], Variant, ReasonCode]] = {
+    "rows-apart": ({"order": "bhds"}, Variant(), ReasonCode.LAYOUT),
+    "pitch": ({"pad": 3}, Variant(), ReasonCode.ALIGNMENT_PITCH),
+    "matrices-apart": ({"batch": 2, "batch_pad": 3, "pad": 8}, Variant(), ReasonCode.ALIGNMENT_PITCH),
+    "stored-rows": ({"value_dim": 20, "pad": 20, "padded": "vo"}, Variant(tma_store=True), ReasonCode.ALIGNMENT_EXTENT),
+}
+
+
+@scenario(
+    where(family="attention", described=("q", "k", "v", "out")),
+    undescribed=list(UNDESCRIBED),
+    dtypes=("bf16",),
+    configs=1,
+)
+def test_undescribed_operands(conform, recorder, kernel, target, dtype, config, undescribed):
+    """What a descriptor cannot lie over is refused for a typed reason."""
+    fields, variant, code = UNDESCRIBED[undescribed]
+    problem = attention(kernel, dtype, config, **fields)
+    run = {"config": config, "target": target, "variant": variant}
+    expect_refusal(conform, recorder, kernel, problem, code=code, **run)
 
 
 #: More parts than are merged at a time, all but one with a block of keys; and more parts than blocks.

@@ -6,8 +6,8 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance import targets
-from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig
-from conformance.kernels import attention, carveout
+from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig, SpecialisedFlexConfig
+from conformance.kernels import attention, attention_descriptors, attention_packed, carveout
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Attention, Mask, Score, mm
@@ -15,8 +15,11 @@ from conformance.problems.attention import LETTERS, ORDERS
 from conformance.records import ReasonCode
 from tests.kernels import judged_examples
 
-KERNELS = {kernel.name: kernel for kernel in attention.KERNELS}
+KERNELS = {
+    kernel.name: kernel for module in (attention, attention_descriptors, attention_packed) for kernel in module.KERNELS
+}
 SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)
+DESCRIBED, SPECIALISED = "attention_descriptors", SpecialisedFlexConfig(64, 32, 2, 4, merged=True)
 HOPPER, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_80", "gfx950"))
 
 
@@ -26,6 +29,10 @@ def forward(batch=2, heads=4, queries=100, keys=100, head_dim=64, dtype="fp16", 
 
 def backward(**fields):
     return Attention("attention_backward", 2, 4, 100, 100, 64, **fields)
+
+
+def packed(sequences=3, **fields):
+    return forward(batch=1, mask=Mask("packed-causal", sequences), **fields)
 
 
 def few(queries=5, **fields):
@@ -60,6 +67,26 @@ def plan(name, problem, config=None, target=HOPPER, **variant):
         ("attention_decode", few(128), {}, ReasonCode.EXTENT, "queries"),
         ("attention_decode", few(100, kv_heads=2), {}, ReasonCode.EXTENT, "rows"),
         ("attention_decode", few(40, block=32), {}, ReasonCode.CONFIG, "block"),
+        ("attention", packed(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_decode", packed(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_packed", forward(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_packed", packed(sequences=65_536), {}, ReasonCode.EXTENT, "batch"),
+        (DESCRIBED, backward(), {}, ReasonCode.OPERATION, "attention_backward"),
+        (DESCRIBED, forward(), {"config": SPECIALISED, "target": AMPERE}, ReasonCode.CAPABILITY, "warp-specialization"),
+        (DESCRIBED, forward(order="bhds"), {}, ReasonCode.LAYOUT, "q"),
+        (DESCRIBED, forward(pad=3), {}, ReasonCode.ALIGNMENT_PITCH, "q"),
+        (DESCRIBED, forward(batch_pad=4, pad=8, padded="v"), {}, ReasonCode.ALIGNMENT_PITCH, "v"),
+        (
+            DESCRIBED,
+            forward(value_dim=20, pad=20, padded="vo"),
+            {"tma_store": True},
+            ReasonCode.ALIGNMENT_EXTENT,
+            "out",
+        ),
+        (DESCRIBED, forward(), {"descriptors": "host"}, ReasonCode.CONFIG, "variant"),
+        (DESCRIBED, forward(), {"config": SpecialisedFlexConfig(32, 64, 2, 4)}, ReasonCode.CONFIG, "loop"),
+        (DESCRIBED, forward(block=64), {"config": SPECIALISED}, ReasonCode.CONFIG, "block"),
+        (DESCRIBED, forward(dtype="fp32"), {"config": SPECIALISED}, ReasonCode.PRECISION, "ieee"),
     ],
 )
 def test_typed_reason(name, problem, options, code, subject):
@@ -117,6 +144,7 @@ def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
 
 def test_grids():
     assert plan("attention", forward(queries=65)).grid == (3, 2, 4)
+    assert plan("attention_packed", packed(queries=65)).grid == (3, 3, 4)
     assert plan("attention_backward", backward(kv_heads=2)).grid == (2, 2, 2)
     assert plan("attention_backward", backward(kv_batch=1)).grid == (2, 1, 4)
     assert plan("attention_decode", few(kv_heads=2), sms=64).grid == (4, 32, 1)
@@ -139,6 +167,8 @@ def test_decode_leaves_out_the_sms_that_are_set_aside():
             ["attention_delta", "attention_backward_keys", "attention_backward_queries"],
         ),
         ("attention_decode", few(), ["attention_decode", "attention_decode_merge"]),
+        (DESCRIBED, forward(), ["attention_forward"]),
+        ("attention_packed", packed(), ["attention_forward"]),
     ],
 )
 def test_launches(name, problem, steps):
@@ -204,6 +234,22 @@ def test_features_follow_the_rows_of_the_tile():
     assert unit("attention", forward(dtype="fp32"), FlexConfig(64, 32, 2, 4)) == set()
 
 
+def test_features_of_descriptors():
+    """What loads and stores: a copy unit where there is one, else pointers. Warps of a specialised loop differ, unless
+    the compiler knows that there is no loop."""
+    stored = KERNELS[DESCRIBED].features(plan(DESCRIBED, forward(), SPECIALISED, tma_store=True))
+    assert {codegen.TMA_LOAD, codegen.TMA_STORE, codegen.WARP_SPECIALIZED, codegen.WGMMA} <= stored.required
+    assert codegen.POINTER_LOAD in stored.forbidden
+    listed = KERNELS[DESCRIBED].features(plan(DESCRIBED, forward(block=64)))
+    assert codegen.POINTER_LOAD not in listed.forbidden
+    assert codegen.WARP_SPECIALIZED not in listed.required | listed.forbidden
+    single = KERNELS[DESCRIBED].features(plan(DESCRIBED, forward(keys=1), SPECIALISED))
+    assert codegen.WARP_SPECIALIZED not in single.required
+    rewritten = KERNELS[DESCRIBED].features(plan(DESCRIBED, forward(), SMALL, AMD))
+    assert {codegen.TMA_LOAD, codegen.TENSOR_DESCRIPTOR} <= rewritten.forbidden
+    assert codegen.POINTER_LOAD in rewritten.required
+
+
 def _tiny(op, queries, keys, heads=2, dtype="fp16", **fields):
     return Attention(op, 1, heads, queries, keys, 16, dtype, **fields)
 
@@ -236,6 +282,12 @@ CASES = [
         _tiny("attention", 3, 40, 6, kv_heads=2, value_dim=24, score=Score("alibi"), order="bshd", pad=8),
         FlexDecodeConfig(16, 1, 2),
         Variant(splits=5),
+    ),
+    (
+        DESCRIBED,
+        _tiny("attention", 70, 37, 4, kv_heads=2, value_dim=24, mask=Mask("sliding-window", 19), order="bshd", pad=8),
+        SPECIALISED,
+        Variant(tma_store=True),
     ),
 ]
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from tests.planted.accumulator_faults import ACCUMULATORS
 from tests.planted.arithmetic_faults import DATA, EPILOGUE, PRECISION
+from tests.planted.attention_descriptor_faults import ATTENTION_DESCRIPTORS
 from tests.planted.attention_faults import FAULTS as ATTENTION
+from tests.planted.attention_packed_faults import ATTENTION_PACKED
 from tests.planted.blackwell_faults import BLACKWELL
 from tests.planted.cases import Fault
 from tests.planted.causes import CAUSES
@@ -35,6 +37,8 @@ _PLANTED: tuple[Fault, ...] = (
     *DEPTHWISE,
     *TRANSPOSED,
     *ATTENTION,
+    *ATTENTION_DESCRIPTORS,
+    *ATTENTION_PACKED,
     *BLACKWELL,
     *GROUPED,
     *LEGACY,

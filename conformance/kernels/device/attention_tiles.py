@@ -145,6 +145,58 @@ def step_start(step, index_ptr, LIST_BLOCK: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _keys_or_values(
+    base, columns, start, limit, stride_row, stride_column,
+    COLUMNS: tl.constexpr, BLOCK: tl.constexpr, INSIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, DESCRIBED: tl.constexpr,
+):  # fmt: skip
+    """Rows ``columns``, which begin with ``start``, of k or v: see :func:`load_rows`. DESCRIBED: ``base`` is their
+    descriptor, which returns 0 outside."""
+    if DESCRIBED:
+        rows = base.load([start, 0])
+    else:
+        rows = load_rows(base, columns, limit, stride_row, stride_column, COLUMNS, BLOCK, INSIDE, WIDE_INDEX)
+    return rows
+
+
+@triton.jit
+def _attend_step(
+    acc, total, largest, q, start, k_base, v_base, key_document_base,
+    positions, query_document, slope, keys, window, scale, cap, rate,
+    stride_kn, stride_kd, stride_vn, stride_vd,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_N: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr,
+    MASKED: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr, DESCRIBED: tl.constexpr,
+):  # fmt: skip
+    """One step of :func:`attend`: the BLOCK_N keys from ``start`` on."""
+    columns = start + tl.arange(0, BLOCK_N)
+    k = _keys_or_values(
+        k_base, columns, start, keys, stride_kn, stride_kd, HEAD_DIM, BLOCK_D, not MASKED, WIDE_INDEX, DESCRIBED
+    )
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION, out_dtype=tl.float32)
+    if not RAW:
+        scores = modified(scores, positions, columns[None, :], slope, scale, cap, SCORE)
+    if MASKED:
+        if MASK == "document":
+            key_document = tl.load(key_document_base + columns, mask=columns < keys)[None, :]
+        else:
+            key_document = 0
+        seen = visible(positions, columns[None, :], keys, query_document, key_document, window, MASK)
+        scores = tl.where(seen, scores, float("-inf"))
+    larger = tl.maximum(largest, tl.max(scores, 1))
+    # A row that has seen nothing yet: -inf - -inf would be NaN.
+    reference = tl.where(larger == float("-inf"), 0.0, larger) if MASKED else larger
+    p = tl.exp2((scores - reference[:, None]) * rate)
+    shrink = tl.exp2((largest - reference) * rate)
+    total = total * shrink + tl.sum(p, 1)
+    acc = acc * shrink[:, None]
+    v = _keys_or_values(
+        v_base, columns, start, keys, stride_vn, stride_vd, VALUE_DIM, BLOCK_V, not MASKED, WIDE_INDEX, DESCRIBED
+    )
+    acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION, out_dtype=tl.float32)
+    return acc, total, larger
+
+
+@triton.jit
 def attend(
     acc, total, largest, q, first, end, index_ptr, k_base, v_base, key_document_base,
     positions, query_document, slope, keys, window, scale, cap, rate,
@@ -152,37 +204,34 @@ def attend(
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK_N: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr,
     MASKED: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    DESCRIBED: tl.constexpr, SPECIALISED: tl.constexpr,
 ):  # fmt: skip
     """The online softmax over the steps [first, end): ``acc`` (rows, BLOCK_V), ``total`` and ``largest`` (rows,), all
     fp32, go in and come out updated.
 
     Without a modification the scores stay raw products (RAW): ``rate`` = scale * log2(e) then turns *differences* of
     scores into exponents of two, so that tied scores have exactly the same probability. MASKED: some pairs of the
-    steps are not visible, or keys end within them.
+    steps are not visible, or keys end within them. DESCRIBED: ``k_base`` and ``v_base`` are descriptors. SPECIALISED:
+    warps have different work.
     """
-    for step in range(first, end):
-        columns = step_start(step, index_ptr, LIST_BLOCK, BLOCK_N) + tl.arange(0, BLOCK_N)
-        k = load_rows(k_base, columns, keys, stride_kn, stride_kd, HEAD_DIM, BLOCK_D, not MASKED, WIDE_INDEX)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION, out_dtype=tl.float32)
-        if not RAW:
-            scores = modified(scores, positions, columns[None, :], slope, scale, cap, SCORE)
-        if MASKED:
-            if MASK == "document":
-                key_document = tl.load(key_document_base + columns, mask=columns < keys)[None, :]
-            else:
-                key_document = 0
-            seen = visible(positions, columns[None, :], keys, query_document, key_document, window, MASK)
-            scores = tl.where(seen, scores, float("-inf"))
-        larger = tl.maximum(largest, tl.max(scores, 1))
-        # A row that has seen nothing yet: -inf - -inf would be NaN.
-        reference = tl.where(larger == float("-inf"), 0.0, larger) if MASKED else larger
-        p = tl.exp2((scores - reference[:, None]) * rate)
-        shrink = tl.exp2((largest - reference) * rate)
-        total = total * shrink + tl.sum(p, 1)
-        acc = acc * shrink[:, None]
-        v = load_rows(v_base, columns, keys, stride_vn, stride_vd, VALUE_DIM, BLOCK_V, not MASKED, WIDE_INDEX)
-        acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION, out_dtype=tl.float32)
-        largest = larger
+    if SPECIALISED:  # Triton 3.2 knows no such loop
+        for step in tl.range(first, end, warp_specialize=True):
+            start = step_start(step, index_ptr, LIST_BLOCK, BLOCK_N)
+            acc, total, largest = _attend_step(
+                acc, total, largest, q, start, k_base, v_base, key_document_base,
+                positions, query_document, slope, keys, window, scale, cap, rate,
+                stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
+                BLOCK_N, MASK, SCORE, RAW, MASKED, PRECISION, WIDE_INDEX, DESCRIBED,
+            )  # fmt: skip
+    else:
+        for step in range(first, end):
+            start = step_start(step, index_ptr, LIST_BLOCK, BLOCK_N)
+            acc, total, largest = _attend_step(
+                acc, total, largest, q, start, k_base, v_base, key_document_base,
+                positions, query_document, slope, keys, window, scale, cap, rate,
+                stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
+                BLOCK_N, MASK, SCORE, RAW, MASKED, PRECISION, WIDE_INDEX, DESCRIBED,
+            )  # fmt: skip
     return acc, total, largest
 
 
@@ -203,12 +252,14 @@ def attend_part(
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, LIST_BLOCK: tl.constexpr,
     MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    DESCRIBED: tl.constexpr = False, SPECIALISED: tl.constexpr = False, MERGED: tl.constexpr = False,
 ):  # fmt: skip
     """Part ``part`` of PARTS of the keys that the queries at ``first_position`` to ``last_position`` see.
 
     LIST_BLOCK 0: keys are walked through in the range that the mask leaves, blocks that all the queries see without
     a mask. Otherwise entry number ``entry`` of the lists says which blocks of LIST_BLOCK keys to visit: counts
-    (entries,) and indices (entries, key blocks). Returns acc (BLOCK_M, BLOCK_V), total and largest (BLOCK_M,): fp32.
+    (entries,) and indices (entries, key blocks). MERGED, which is for LIST_BLOCK 0: one loop with a mask walks through
+    all. Returns acc (BLOCK_M, BLOCK_V), total and largest (BLOCK_M,): fp32.
     """
     acc = tl.zeros((BLOCK_M, BLOCK_V), dtype=tl.float32)
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
@@ -222,26 +273,26 @@ def attend_part(
     else:
         first, full, end_full, end = key_blocks(first_position, last_position, keys, window, BLOCK_N, MASK)
         first, end = _share(first, end, part, PARTS)
-        full = tl.minimum(tl.maximum(full, first), end)
-        masked = tl.minimum(tl.maximum(end_full, full), end)
+        full = first if MERGED else tl.minimum(tl.maximum(full, first), end)
+        masked = first if MERGED else tl.minimum(tl.maximum(end_full, full), end)
         end_full = masked
-        if MASK == "sliding-window":
+        if MASK == "sliding-window" and not MERGED:
             acc, total, largest = attend(
                 acc, total, largest, q, first, full, partial_index_ptr, k_base, v_base, key_document_base,
                 positions, query_document, slope, keys, window, scale, cap, rate,
                 stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
-                LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX,
+                LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED,
             )  # fmt: skip
-    if LIST_BLOCK > 0 or MASK != "document":  # else no block is known to be seen by all
+    if LIST_BLOCK > 0 or (MASK != "document" and not MERGED):  # else no block is known to be seen by all
         acc, total, largest = attend(
             acc, total, largest, q, full, end_full, full_index_ptr, k_base, v_base, key_document_base,
             positions, query_document, slope, keys, window, scale, cap, rate,
             stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
-            LIST_BLOCK, MASK, SCORE, RAW, False, PRECISION, WIDE_INDEX,
+            LIST_BLOCK, MASK, SCORE, RAW, False, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED,
         )  # fmt: skip
     return attend(
         acc, total, largest, q, masked, end, partial_index_ptr, k_base, v_base, key_document_base,
         positions, query_document, slope, keys, window, scale, cap, rate,
         stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
-        LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX,
+        LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED,
     )  # fmt: skip

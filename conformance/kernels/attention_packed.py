@@ -1,0 +1,75 @@
+"""Attention forward of sequences of any lengths that lie one behind the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+from torch import Tensor
+
+from conformance.heuristics.configs import AnyConfig, FlexConfig
+from conformance.kernels.attention import Forward
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.kernel import Plan
+from conformance.kernels.launch import Launch
+from conformance.problems import Attention, Mask, Score
+
+#: Tiles of large and of small matrix instructions, with and without a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    FlexConfig(64, 32, 2, 4),
+    FlexConfig(32, 32, 3, 4),
+    FlexConfig(16, 64, 1, 4),
+    FlexConfig(128, 64, 2, 8),
+)
+
+#: Sequences of an example.
+SEQUENCES = 4
+
+
+class PackedForward(Forward):
+    """One block of queries of one sequence and head per program; see :class:`Forward`. The host knows no lengths: each
+    sequence may have all queries, and a program behind the last query of its own does nothing."""
+
+    family = "packed-attention"
+    packed = True
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
+        """See :class:`Kernel`: the usual number of sequences."""
+        problem = super().example(dtype, config, shape)
+        return dataclasses.replace(problem, mask=_mask(problem.mask.kind == "causal", SEQUENCES))
+
+    def timed(self, dtype: str) -> Attention:
+        """See :class:`Kernel`."""
+        problem = super().timed(dtype)
+        queries, keys = problem.batch * problem.queries, problem.batch * problem.keys
+        return dataclasses.replace(problem, batch=1, queries=queries, keys=keys, mask=_mask(True, problem.batch))
+
+    def draw_problem(self, draw: Draw) -> Attention:
+        """See :class:`Kernel`: any number of sequences, also one and more than queries."""
+        problem = super().draw_problem(draw)
+        score = Score() if problem.score.kind == "alibi" else problem.score
+        mask = _mask(draw.chance(0.5), draw.pick((1, 2, 4, 9)))
+        return dataclasses.replace(problem, batch=1, kv_batch=None, mask=mask, score=score)
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (blocks of queries, sequences, heads)."""
+        problem = plan.problem
+        return (triton.cdiv(problem.queries, plan.config.block_m), problem.mask.size, problem.heads)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`. A sequence begins rows behind the first, where the base has a batch."""
+        launch, problem = super().launch(plan, tensors), plan.problem
+        rows = {"stride_qb": "stride_qm", "stride_kb": "stride_kn", "stride_vb": "stride_vn", "stride_ob": "stride_om"}
+        own = {name: launch.arguments[row] for name, row in rows.items()}
+        own |= {f"{name}_ptr": tensors[name] for name in ("query_starts", "key_starts")}
+        own |= {"PACKED": True, "MASK": "causal" if problem.mask.kind == "packed-causal" else "full", "window": 0}
+        return dataclasses.replace(launch, arguments={**launch.arguments, **own})
+
+
+def _mask(causal: bool, sequences: int) -> Mask:
+    return Mask("packed-causal" if causal else "packed", sequences)
+
+
+KERNELS = (PackedForward("attention_packed", None, CONFIGS),)

@@ -1,0 +1,81 @@
+"""Attention of sequences that lie one behind the other: of any lengths, none and one among them."""
+
+from typing import Any
+
+from conformance.cases.scenarios import every_kernel, scenario, where
+from conformance.judging.refusals import expect_refusal
+from conformance.problems import Attention, Mask, Score
+from conformance.problems.attention import PACKED
+from conformance.records import ReasonCode
+
+#: By what it shows: sequences, and blocks of queries and of keys with more of each.
+LENGTHS = {
+    "one-sequence": (1, (1, 5), (2, 3)),
+    # the first has no query, the second one, the last no key, the one before it one
+    "empty-ones": (5, (2, 9), (2, 7)),
+    # most have no query
+    "more-sequences-than-queries": (9, (0, 3), (1, 20)),
+    # causal, the first queries of most see nothing
+    "few-keys": (3, (2, 9), (0, 13)),
+}
+#: In the quick tier: fills that show which keys a query sees, and every value.
+QUICK = ("selector", "randn")
+SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0)}
+
+
+def packed(dtype: str, config: Any, lengths: str, mask: str, **fields: Any) -> Attention:
+    """A problem of these sequences, two query heads for one of keys."""
+    count, *sizes = LENGTHS[lengths]
+    queries, keys = (blocks * max(config.tile) + more for blocks, more in sizes)
+    if dtype == "tf32":
+        dtype, fields["precision"] = "fp32", "tf32"
+    head_dim = 16 if dtype == "fp32" and "precision" not in fields else 32
+    plain = {"heads": 2, "head_dim": head_dim, "kv_heads": 1, "mask": Mask(mask, count), "dtype": dtype}
+    return Attention("attention", 1, queries=queries, keys=keys, **{**plain, **fields})
+
+
+@scenario(
+    where(family="packed-attention"),
+    lengths=list(LENGTHS),
+    mask=list(PACKED),
+    rotate={"score": list(SCORES)},
+    configs=3,
+    every_row=every_kernel,
+)
+def test_lengths(conform, harness, kernel, target, dtype, config, lengths, mask, score):
+    """A program reads the rows of its own sequence only, and the last block of each is ragged."""
+    problem = packed(dtype, config, lengths, mask, score=SCORES[score])
+    conform(kernel, problem, config=config, target=target, fills=QUICK if harness.settings.tier == "quick" else None)
+
+
+#: Sizes and strides that are all unlike, so that none can stand for another.
+UNLIKE: dict[str, dict[str, Any]] = {
+    "heads-first": {"heads": 4, "kv_heads": 2, "head_dim": 40, "value_dim": 24, "order": "bhsd"},
+    "positions-first": {"heads": 3, "kv_heads": 3, "head_dim": 24, "value_dim": 40, "order": "bshd"},
+    "dims-first": {"heads": 2, "kv_heads": 1, "head_dim": 16, "value_dim": 32, "order": "bhds"},
+}
+
+
+@scenario(where(family="packed-attention"), unlike=list(UNLIKE), rotate={"mask": list(PACKED)}, configs=1)
+def test_unlike_sizes(conform, harness, kernel, target, dtype, config, unlike, mask):
+    """Every size, stride and count differs from every other: each index must be the right one."""
+    fields = {**UNLIKE[unlike], "mask": Mask(mask, 5), "pad": 3, "padded": "qkvo"}
+    sizes = [2 * max(config.tile) + more for more in (9, 7)]
+    precision = {"dtype": "fp32", "precision": "tf32"} if dtype == "tf32" else {"dtype": dtype}
+    problem = Attention("attention", 1, fields.pop("heads"), *sizes, **{**fields, **precision})
+    conform(kernel, problem, config=config, target=target, fills=QUICK if harness.settings.tier == "quick" else None)
+
+
+@scenario(where(family="packed-attention"), dtypes=("bf16",), configs=1)
+def test_rows_past_2_31_elements(conform, kernel, target, dtype, config):
+    """Sequences begin so far behind the first that offsets need over 32 bits."""
+    fields = {"heads": 1, "kv_heads": 1, "pad": 2**31 // max(config.tile) // 16 * 16, "padded": "qkvo"}
+    problem = packed(dtype, config, "empty-ones", "packed-causal", **fields)
+    conform(kernel, problem, config=config, target=target, fills=("randn",))
+
+
+@scenario(where(family="packed-attention"), dtypes=("bf16",), configs=1)
+def test_refusals(conform, recorder, kernel, target, dtype, config):
+    """Batches that are not packed are for other kernels."""
+    problem = Attention("attention", 1, 2, 40, 40, 32, dtype, mask=Mask("causal"))
+    expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=ReasonCode.OPERATION)
