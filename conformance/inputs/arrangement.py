@@ -179,7 +179,14 @@ def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draw
 
 
 def draw_rows(problem: Gemm, draws: Draws) -> Tensor:
-    """The number of the stored row that becomes each row of a gathered A: never its own number, some more than once."""
+    """The number of the stored row that becomes each row of a gathered A: never its own number, some more than once.
+    The row to which each row of the result is scattered: a permutation of one cycle, so that it differs from its
+    inverse and moves every row."""
+    if problem.fusion is not None and problem.fusion.prologue == "scatter":
+        cycle = draws.permutation(problem.M)
+        target = np.empty(problem.M, dtype=np.int32)
+        target[cycle] = np.roll(cycle, -1)
+        return torch.from_numpy(target)
     stored = problem.operand("a").shape[0]
     rows = draws.below(stored - 1, (problem.M,))
     rows += rows >= np.arange(problem.M)

@@ -121,9 +121,9 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:
-    """A kernel that gathers rows does nothing else beside the product."""
-    fusion = plan.problem.fusion
-    return bool(getattr(kernel, "gathers", False) and (fusion.prologue != "gather" or fusion.epilogue))
+    """A kernel that gathers or scatters rows does nothing else beside the product."""
+    fusion, moves = plan.problem.fusion, getattr(kernel, "moves", None)
+    return bool(moves and (fusion.prologue != moves or fusion.epilogue))
 
 
 def _lacks(plan: Plan, name: str) -> bool:
@@ -163,7 +163,7 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
     """Sums that are added in memory are in the output's dtype; sums in fp16 hold no more, and those of fp64 stay."""
-    sums = {"mm_atomic_split_k": "fp32", "mm_fp16_acc": "fp16", "mm_fp64": "fp64"}
+    sums = {"mm_atomic_split_k": "fp32", "mm_reduce_split_k": "fp32", "mm_fp16_acc": "fp16", "mm_fp64": "fp64"}
     return kernel.name in sums and bool(plan.problem.output.dtype != sums[kernel.name])
 
 
@@ -185,7 +185,7 @@ def _breaks(kernel: Any, plan: Plan, code: ReasonCode, subject: str) -> bool:
     described = getattr(plan.config, "described", getattr(kernel, "described", ""))
     if not kernel.descriptors and subject not in described:
         return False
-    broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
+    broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store or "out" in described)
     if isinstance(plan.problem, BlockScaled):
         broken += broken_by_gaps(plan)
     return any((known, name) == (code, subject) for known, name, _ in broken)
@@ -199,7 +199,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
     operand = problem.operand(subject)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
-    if getattr(kernel, "gathers", False) and subject == "a":
+    if getattr(kernel, "moves", None) == "gather" and subject == "a":
         return bool(operand.strides[-1] != 1)
     if kernel.descriptors:
         if type(kernel).__name__.startswith("LegacyTma") and operand.strides[-1] == 1:

@@ -1,4 +1,4 @@
-"""mm of rows of A that an index vector names, gathered by a tensor descriptor."""
+"""mm whose rows an index vector names: those of A are gathered, or those of the result scattered, by a descriptor."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import dot_precision
-from conformance.kernels.device.mm_gather import gemm_gathered
+from conformance.kernels.device.mm_gather import gemm_gathered, gemm_scattered
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.gemm import PointerGemm, lacking
 from conformance.kernels.kernel import Features, Plan, Variant
 from conformance.kernels.launch import Launch
-from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable
-from conformance.problems import Fusion, Gemm, Layout
+from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable, unstorable
+from conformance.problems import Fusion, Gemm, Layout, itemsize
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.
@@ -35,19 +35,19 @@ class GatheringGemm(PointerGemm):
 
     family = "loads"
     core = False
-    #: operands that descriptors load, whatever the config
-    described = "ab"
-    #: whether its A must be row-major, because whole rows are gathered
-    gathers = True
+    #: what descriptors cover, whatever the config
+    described: tuple[str, ...] = ("a", "b")
+    #: what happens to rows, as a :class:`Fusion` calls it
+    moves = "gather"
     zero_sign = "ieee"
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
-        """See :class:`GemmFamily`: A's rows are gathered."""
-        return super().problem(dtype, M, N, K, **{"fusion": Fusion("gather"), **fields})
+        """See :class:`GemmFamily`: rows are moved."""
+        return super().problem(dtype, M, N, K, **{"fusion": Fusion(self.moves), **fields})
 
     def draw_problem(self, draw: Draw) -> Gemm:
         """See :class:`Kernel`: mostly with rows that a descriptor can have."""
-        problem = dataclasses.replace(super().draw_problem(draw), fusion=Fusion("gather"), bias=None)
+        problem = dataclasses.replace(super().draw_problem(draw), fusion=Fusion(self.moves), bias=None)
         if draw.chance(0.2):
             return problem
         a, b = (Layout(order, pad=draw.pick((0, 16))) for order in ("row", draw.pick(("row", "col"))))
@@ -63,21 +63,17 @@ class GatheringGemm(PointerGemm):
         if reason := self._operation(plan):
             return reason
         fusion = plan.problem.fusion
-        if fusion.prologue != "gather" or fusion.epilogue:
-            detail = f"{fusion} is asked for: {self.name} gathers rows of A and has no epilogue. Use fused_mm"
+        if fusion.prologue != self.moves or fusion.epilogue:
+            detail = f"{fusion} is asked for: {self.name} can {self.moves} rows and has no epilogue. Use fused_mm"
             return Reason(ReasonCode.OPERATION, "fusion", detail)
-        for name in ("tensor-descriptor", "descriptor-gather"):
-            capability = plan.target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
-        return super().refusal(plan)
+        return lacking(plan, "tensor-descriptor", f"descriptor-{self.moves}") or super().refusal(plan)
 
     def _layout(self, plan: Plan) -> Reason | None:
         problem = plan.problem
-        if problem.operand("a").strides[1] != 1:
+        if self.moves == "gather" and problem.operand("a").strides[1] != 1:
             detail = f"a has strides {problem.operand('a').strides}: whole rows are gathered, so it must be row-major"
             return Reason(ReasonCode.LAYOUT, "a", detail)
-        for name in self.described if problem.has_product else "":
+        for name in "ab" if problem.has_product else "":
             operand = problem.operand(name)
             if operand.numel and (reason := undescribable(operand)):
                 return reason
@@ -116,4 +112,46 @@ class GatheringGemm(PointerGemm):
         return Features(features.required | loads | {codegen.ROW_GATHER}, features.forbidden - loads)
 
 
-KERNELS = (GatheringGemm("mm_gather", "fused_mm", configs=CONFIGS),)
+class ScatteringGemm(GatheringGemm):
+    """One tile per program: descriptor loads of any order, and a descriptor that scatters the rows of a tile."""
+
+    described = ("a", "b", "out")
+    moves = "scatter"
+    zero_sign = "ieee"
+
+    def draw_problem(self, draw: Draw) -> Gemm:
+        """See :class:`Kernel`: mostly with rows that a descriptor can have."""
+        problem = super().draw_problem(draw)
+        return dataclasses.replace(problem, layout_out=Layout(pad=draw.pick((0, 16)))) if draw.chance(0.9) else problem
+
+    def _layout(self, plan: Plan) -> Reason | None:
+        return super()._layout(plan) or unstorable(plan.problem.output)
+
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`: and the tile that is scattered."""
+        config = plan.config
+        staged = config.block_m * config.block_n * itemsize(plan.problem.output_dtype)
+        return int(super().shared_memory(plan) + staged)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        launch = super().launch(plan, tensors)
+        omitted = ("source_rows", "stride_cm", "stride_cn", "WIDE_INDEX")
+        arguments = {name: value for name, value in launch.arguments.items() if name not in omitted}
+        more = {"ldc": leading(plan.problem.output), "A_ROW_MAJOR": row_major(plan.problem.operand("a"))}
+        return dataclasses.replace(launch, function=gemm_scattered, arguments=arguments | more)
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: rows are scattered by the copy unit of the target; where it has none, by pointers."""
+        features, target = super().features(plan), plan.target
+        if not (target.capability("tma").available or target.capability("tdm").available):
+            return features
+        required = features.required - {codegen.ROW_GATHER, codegen.POINTER_STORE}
+        forbidden = features.forbidden - {codegen.TENSOR_DESCRIPTOR, codegen.TMA_STORE}
+        return Features(required | {codegen.ROW_SCATTER}, forbidden | {codegen.POINTER_STORE})
+
+
+KERNELS = (
+    GatheringGemm("mm_gather", "fused_mm", configs=CONFIGS),
+    ScatteringGemm("mm_scatter", "fused_mm", configs=CONFIGS),
+)

@@ -15,7 +15,7 @@ from conformance.kernels.device.persistent_tma import (
     gemm_persistent_device_descriptors,
     gemm_persistent_host_descriptors,
 )
-from conformance.kernels.gemm import GemmKernel, output_tiles
+from conformance.kernels.gemm import GemmKernel, lacking, output_tiles
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
 from conformance.problems import BASE_ALIGNMENT, SPLIT_PRECISIONS, Operand, itemsize
@@ -44,11 +44,9 @@ class PersistentTmaGemm(GemmKernel):
         return ("tma", "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor")
 
     def _config(self, plan: Plan) -> Reason | None:
-        config, target, variant = plan.config, plan.target, plan.variant
-        for name in self.capabilities(plan):
-            capability = target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
+        config, variant = plan.config, plan.variant
+        if reason := lacking(plan, *self.capabilities(plan)):
+            return reason
         if config.block_n // variant.epilogue_subtile < 16:
             detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
             return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
@@ -74,21 +72,11 @@ class PersistentTmaGemm(GemmKernel):
         """What the descriptor of each operand, and of the output if it is stored through one, demands of memory."""
         problem, config, variant = plan.problem, plan.config, plan.variant
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
-        if variant.tma_store:
-            if problem.output.strides[1] != 1:
-                detail = f"out has strides {problem.output.strides}: a descriptor store needs unit stride along N"
-                return Reason(ReasonCode.LAYOUT, "out", detail)
-            described.append(problem.output)
         for operand in described:
             if operand.numel and (reason := undescribable(operand)):
                 return reason
-        extent = problem.N * itemsize(problem.output_dtype)
-        if variant.tma_store and extent % TMA_BYTES:
-            detail = (
-                f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
-                "and would overwrite what follows. Use the pointer store or pad N"
-            )
-            return Reason(ReasonCode.ALIGNMENT_EXTENT, "out", detail)
+        if variant.tma_store and (reason := unstorable(problem.output)):
+            return reason
         inner = config.block_n // variant.epilogue_subtile * itemsize(problem.output_dtype)
         if variant.tma_store and inner < TMA_BYTES:
             detail = f"{config.id}: a stored block is {inner} bytes wide, {TMA_BYTES} are required: use fewer subtiles"
@@ -202,6 +190,24 @@ def undescribable(operand: Operand) -> Reason | None:
             f"{operand.name} is {operand.shape} with a pitch of {pitch} bytes: sizes must be below 2**31, pitches 2**40"
         )
         return Reason(ReasonCode.EXTENT, operand.name, detail)
+    return None
+
+
+def unstorable(output: Operand) -> Reason | None:
+    """Why a descriptor cannot store to ``output``, a matrix: see :func:`undescribable`; unit stride along the last
+    dimension, whose bytes are whole units."""
+    if output.strides[1] != 1:
+        detail = f"out has strides {output.strides}: a descriptor store needs unit stride along N"
+        return Reason(ReasonCode.LAYOUT, output.name, detail)
+    if output.numel and (reason := undescribable(output)):
+        return reason
+    extent = output.shape[1] * itemsize(output.dtype)
+    if extent % TMA_BYTES:
+        detail = (
+            f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
+            "and would overwrite what follows. Use the pointer store or pad N"
+        )
+        return Reason(ReasonCode.ALIGNMENT_EXTENT, output.name, detail)
     return None
 
 

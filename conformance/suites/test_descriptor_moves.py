@@ -7,6 +7,11 @@ from conformance.problems import Layout
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
 
 
+def moves_rows(kernel):
+    """Whether ``kernel`` gathers or scatters rows by a descriptor."""
+    return getattr(kernel, "moves", None) is not None
+
+
 @scenario(
     where(family="loads", without_tma=True),
     order=ORDERS,
@@ -27,7 +32,7 @@ def test_without_tma(conform, harness, kernel, target, dtype, config, order, tma
 
 
 @scenario(
-    where(family="loads", gathers=True),
+    where(family="loads", moves="gather"),
     order=["row", "col"],
     static=[False, True],
     rotate={"out": ["row", "col"]},
@@ -46,18 +51,34 @@ def test_gathered_rows(conform, harness, kernel, target, dtype, config, order, s
     conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), static=static)
 
 
-@scenario(where(family="loads", gathers=True), empty=["K", "N", "M"], dtypes=("bf16",), configs=1)
+@scenario(
+    where(family="loads", moves="scatter"),
+    order=ORDERS,
+    rotate={"static": [False, True], "out_dtype": [None, "fp32"]},
+    dtypes=("bf16", "fp16"),
+    configs=1,
+    every_row=where(family="loads"),
+)
+def test_scattered_rows(conform, harness, kernel, target, dtype, config, order, static, out_dtype):
+    """A permutation of the rows of the result, whose last tile of rows is not full; everything is padded."""
+    a, b = (Layout(name, pad=16) for name in order)
+    sizes = ragged(kernel, config, dtype, aligned=True)
+    problem = kernel.problem(dtype, *sizes, layout_a=a, layout_b=b, layout_out=Layout(pad=16), out_dtype=out_dtype)
+    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), static=static)
+
+
+@scenario(moves_rows, empty=["K", "N", "M"], dtypes=("bf16",), configs=1)
 def test_nothing_gathered(conform, kernel, target, dtype, config, empty):
     """A sum of nothing is zero, and an empty result is not launched."""
     sizes = {name: 0 if name in empty else size for name, size in (("M", 80), ("N", 112), ("K", 96))}
     conform(kernel, kernel.problem(dtype, **sizes, layout_out=Layout(pad=16)), config=config, target=target)
 
 
-@scenario(where(family="loads", gathers=True), dtypes=("bf16", "fp16"), configs=1)
+@scenario(moves_rows, dtypes=("bf16", "fp16"), configs=1)
 def test_far_rows(conform, harness, kernel, target, dtype, config):
     """Rows that begin past 2**31 elements."""
     M, N, K = ragged(kernel, config, dtype, aligned=True)
     far = Layout(pad=-(-(2**31) // (M // 2)) // 16 * 16 + 16 - K % 16)
-    out = Layout(pad=2**31 // (M // 2))
+    out = Layout(pad=2**31 // (M // 2) // 16 * 16 + 16)
     problem = kernel.problem(dtype, M, N, K, layout_a=far, layout_out=out)
     conform(kernel, problem, config=config, target=target, fills=("transparent",))

@@ -17,8 +17,8 @@ def gemm_fused(
 ):  # fmt: skip
     """C[M,N] = epilogue(prologue(A) @ B); grid (tiles,).
 
-    PROLOGUE is None, "cast", "scale" or "gather", EPILOGUE a tuple of "bias", "relu", "gelu", "residual" and "dropout",
-    applied in this order to the fp32 sum. Residual and mask have unit stride along N.
+    PROLOGUE is None, "cast", "scale", "gather" or "scatter", EPILOGUE a tuple of "bias", "relu", "gelu", "residual" and
+    "dropout", applied in this order to the fp32 sum. Residual and mask have unit stride along N.
     """
     tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -50,6 +50,10 @@ def gemm_fused(
             a = tl.where(a_mask, a * row_scale[:, None], 0.0)
         acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION)
 
+    if PROLOGUE == "scatter":
+        rm = tl.load(rows_ptr + rm, mask=rm < M, other=M)
+        if WIDE_INDEX:
+            rm = rm.to(tl.int64)
     inside = (rm < M)[:, None] & (rn < N)[None, :]
     for step in tl.static_range(len(EPILOGUE)):
         if EPILOGUE[step] == "bias":

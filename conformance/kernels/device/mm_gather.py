@@ -1,9 +1,9 @@
-"""mm_gather: rows of A are gathered by a tensor descriptor."""
+"""mm_gather and mm_scatter: a tensor descriptor gathers rows of A, or scatters rows of the result."""
 
 import triton
 import triton.language as tl
 
-from conformance.kernels.device.tiles import store_pointers, swizzle
+from conformance.kernels.device.tiles import dot_descriptors, store_pointers, swizzle
 
 
 @triton.jit
@@ -36,3 +36,36 @@ def gemm_gathered(
                 b = b_desc.load([first_n, k * BLOCK_K]).T
             acc = tl.dot(a, b, acc, input_precision=PRECISION)
     store_pointers(acc, c_ptr, rm, first_n + tl.arange(0, BLOCK_N), M, N, stride_cm, stride_cn, WIDE_INDEX)
+
+
+@triton.jit
+def gemm_scattered(
+    a_ptr, rows_ptr, b_ptr, c_ptr, M, N, K, lda, ldb, ldc,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, HAS_PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """C[rows[m]] = A[m] @ B for a permutation ``rows``; grid (tiles of A @ B,). K == 0 gives zeros.
+
+    ``lda``, ``ldb`` and ``ldc`` are the leading strides in elements of A, B and a row-major C as they lie in memory.
+    """
+    tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    first_m = tile_m * BLOCK_M
+    first_n = tile_n * BLOCK_N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    if HAS_PRODUCT:
+        if A_ROW_MAJOR:
+            a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [lda, 1], [BLOCK_M, BLOCK_K])
+        else:
+            a_desc = tl.make_tensor_descriptor(a_ptr, [K, M], [lda, 1], [BLOCK_K, BLOCK_M])
+        if B_ROW_MAJOR:
+            b_desc = tl.make_tensor_descriptor(b_ptr, [K, N], [ldb, 1], [BLOCK_K, BLOCK_N])
+        else:
+            b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [ldb, 1], [BLOCK_N, BLOCK_K])
+        acc = dot_descriptors(
+            a_desc, b_desc, first_m, first_n, K, BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR, PRECISION, None
+        )
+    c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [1, BLOCK_N])
+    rm = first_m + tl.arange(0, BLOCK_M)
+    # a row past the end of C is not stored, like every element outside a descriptor
+    rows = tl.load(rows_ptr + rm, mask=rm < M, other=M)
+    c_desc.scatter(acc.to(c_ptr.dtype.element_ty), rows, first_n)

@@ -357,6 +357,9 @@ def _about_fusion(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Al
         yield make("A is not gathered", problem, with_input(rows=lambda r: torch.arange(len(r)).to(r.dtype)))
         for what, index in other_indices(problem.M):
             yield make(f"A is gathered by the index of another row: {what}", problem, with_input(rows=lines(index)))
+    if prologue == "scatter":
+        yield make("rows are not scattered", problem, with_input(rows=lambda r: torch.arange(len(r)).to(r.dtype)))
+        yield make("rows are gathered, not scattered", problem, with_input(rows=torch.argsort))
     if prologue == "scale":
         yield make("row_scale is not applied", problem, with_input(row_scale=torch.ones_like))
         yield make("row_scale is applied twice", problem, with_input(row_scale=lambda t: t**2))

@@ -96,6 +96,9 @@ def _of_gemm(problem: Gemm, inputs: Mapping[str, Tensor], stored: Indices) -> Ne
         if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "gather":
             of_a = _chosen(problem.operand("a").shape[-2], inputs["rows"].cpu().long()[rows])
             result["rows"] = (rows,)
+        if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "scatter":
+            of_a = rows[inputs["rows"].cpu().long()]
+            result["rows"] = (of_a,)
         more = {"mm_plus_mm": (("c", "d"),), "dual_mm": (("a", "d"),)}.get(problem.op, ())
         for left, right in (("a", "b"), *more):
             result[left] = (*lead, of_a, _every(problem.K))
