@@ -247,6 +247,20 @@ ROW_SCATTER = Feature(
         ),
     },
 )
+VECTOR_LOAD = Feature(
+    "VECTOR_LOAD",
+    "loads vectors by the tensor copy unit",
+    {
+        "nvidia": (
+            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.1d\.shared::(cluster|cta)\.global\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_load\b.*-> tensor<\d+xf32>}}"),
+        ),
+        "amd": (
+            Evidence("amdgcn", r"CHECK: {{^tensor_load_to_lds\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_load\b.*-> tensor<\d+xf32>}}"),
+        ),
+    },
+)
 #: Likewise: a whole tile is added to memory, by one instruction.
 TILE_ADD = Feature(
     "TILE_ADD",

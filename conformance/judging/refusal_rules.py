@@ -121,9 +121,9 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:
-    """A kernel that gathers or scatters rows does nothing else beside the product."""
-    fusion, moves = plan.problem.fusion, getattr(kernel, "moves", None)
-    return bool(moves and (fusion.prologue != moves or fusion.epilogue))
+    """A kernel with one prologue does nothing else beside the product."""
+    fusion, prologue = plan.problem.fusion, getattr(kernel, "prologue", None)
+    return bool(prologue and (fusion.prologue != prologue or fusion.epilogue))
 
 
 def _lacks(plan: Plan, name: str) -> bool:
@@ -199,7 +199,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
     operand = problem.operand(subject)
     if _breaks(kernel, plan, ReasonCode.LAYOUT, subject):
         return True
-    if getattr(kernel, "moves", None) == "gather" and subject == "a":
+    if getattr(kernel, "prologue", None) == "gather" and subject == "a":
         return bool(operand.strides[-1] != 1)
     if kernel.descriptors:
         if type(kernel).__name__.startswith("LegacyTma") and operand.strides[-1] == 1:

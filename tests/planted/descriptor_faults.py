@@ -59,8 +59,8 @@ _GATHERS = (
     fault(
         "gather_empty", ROWS_EMPTY, GATHER, "tl.zeros((BLOCK_M, BLOCK_N),", "tl.full((BLOCK_M, BLOCK_N), 1.0,", count=2
     ),
-    fault("gather_store_rows", ROWS, GATHER, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True),
-    fault("gather_scattered", ROWS, GATHER, _STORE, _STORE.replace("rm,", "rm ^ 8,")),
+    fault("gather_store_rows", ROWS, GATHER, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True, count=2),
+    fault("gather_scattered", ROWS, GATHER, _STORE, _STORE.replace("rm,", "rm ^ 8,"), count=2),
     fault(
         "gather_past_the_end",
         ROWS,
@@ -90,9 +90,11 @@ _SCATTERS = (
     fault("scatter_past_the_end", SCATTERED, GATHER, _ROWS, _ROWS.replace("other=M", "other=0")),
     fault("scatter_row_mask", SCATTERED, GATHER, _ROWS, _ROWS.replace("< M", "< M + 1"), memory=True),
     fault("scatter_row_mask_short", SCATTERED, GATHER, _ROWS, _ROWS.replace("rm < M", "rm < M - 1")),
-    fault("scatter_rows_short", SCATTERED, GATHER, "[M, N], [ldc, 1]", "[M - 1, N], [ldc, 1]"),
-    fault("scatter_columns_padded", SCATTERED, GATHER, "[M, N], [ldc, 1]", "[M, N + 8], [ldc, 1]", memory=True),
-    fault("scatter_pitch", SCATTERED, GATHER_HOST, '"ldc": leading(plan.problem.output)', '"ldc": plan.problem.N'),
+    fault("scatter_rows_short", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M - 1, N], [stride_cm, 1]"),
+    fault(
+        "scatter_columns_padded", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M, N + 8], [stride_cm, 1]", memory=True
+    ),
+    fault("scatter_pitch", SCATTERED, GATHER_HOST, "leading(out) if row_major(out)", "out.shape[1] if row_major(out)"),
     fault("scatter_a_turned", SCATTERED_TURNED, GATHER, "[K, M], [lda, 1]", "[K - 1, M], [lda, 1]"),
     fault("scatter_b_k", SCATTERED, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
     fault(
@@ -103,6 +105,37 @@ _SCATTERS = (
         "tl.full((BLOCK_M, BLOCK_N), 1.0,",
         count=2,
     ),
+)
+
+_BY_K = {"fusion": Fusion("scale-k"), **PADDING}
+SCALED_K = Case("mm_scaled_k", fused_mm(40, 56, 40, **_BY_K), SMALL, target="sm_90")
+SCALED_K_BF16 = Case("mm_scaled_k", fused_mm(40, 56, 40, "bf16", **_BY_K), SMALL, target="gfx942")
+_FACTOR = "a = (a * k_scale_desc.load([first_k])[None, :]).to(b.dtype)"
+
+_VECTORS = (
+    fault("vector_not_applied", SCALED_K, TILES, _FACTOR, "pass", cause="k_scale is not applied"),
+    fault("vector_first_block", SCALED_K, TILES, _FACTOR, _FACTOR.replace("first_k", "0")),
+    fault("vector_next_block", SCALED_K, TILES, _FACTOR, _FACTOR.replace("first_k", "first_k + BLOCK_K")),
+    fault(
+        "vector_rounded",
+        SCALED_K_BF16,
+        TILES,
+        _FACTOR,
+        _FACTOR.replace(")[None", ").to(tl.bfloat16)[None").replace("(a * k", "(a.to(tl.float32) * k"),
+        cause="k_scale is rounded to bf16",
+    ),
+    fault("vector_twice", SCALED_K, TILES, _FACTOR, f"{_FACTOR}\n            {_FACTOR}"),
+    fault("vector_short", SCALED_K, GATHER, "[K], [1], [BLOCK_K]", "[K - 1], [1], [BLOCK_K]"),
+    fault(
+        "vector_long",
+        SCALED_K,
+        GATHER,
+        "[K], [1], [BLOCK_K]",
+        "[K + 1], [1], [BLOCK_K]",
+    ),
+    fault("vector_k", SCALED_K, GATHER, "[M, K], [lda, 1]", "[M, K - 8], [lda, 1]"),
+    fault("vector_column", SCALED_K, GATHER, "stride_cm, stride_cn, WIDE_INDEX)", "stride_cm, 2, WIDE_INDEX)", count=2),
+    fault("vector_b_k", SCALED_K, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
 )
 
 DESCRIPTORS = grouped(
@@ -125,4 +158,5 @@ DESCRIPTORS = grouped(
     fault("descriptors_order", TURNED, HOST_PERSISTENT, '"A_ROW_MAJOR": row_major(a)', '"A_ROW_MAJOR": True'),
     *_GATHERS,
     *_SCATTERS,
+    *_VECTORS,
 )

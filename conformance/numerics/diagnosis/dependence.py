@@ -106,6 +106,8 @@ def _of_gemm(problem: Gemm, inputs: Mapping[str, Tensor], stored: Indices) -> Ne
         result |= _of_scales(problem, rows, columns)
         if problem.fusion is not None and problem.fusion.prologue == "scale":
             result["row_scale"] = (rows,)
+        if problem.fusion is not None and problem.fusion.prologue == "scale-k":
+            result["k_scale"] = (_every(problem.K),)
     if problem.reads_bias and problem.bias is not None:
         kind = problem.bias.kind
         own = {"m": rows, "1": _every(1), "n": columns, "b": lead[0] if lead else rows}
