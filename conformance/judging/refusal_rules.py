@@ -235,7 +235,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must |= set() if "legacy" in kernel.name else {"epilogue_subtile", "flatten"}
         must -= {"descriptors"} if "legacy_descriptor" in kernel.name else set()
         must -= {"static", "epilogue_subtile"} if kernel.family == "microscaled" else set()
-    elif kernel.family in ("gemm", "conv", "split-k", "loads"):
+    elif kernel.family in ("gemm", "conv", "split-k", "loads", "grouped"):
         must |= {"static"}
     if "int_mm" in kernel.operations:
         must |= {"implied_dtype"}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
@@ -42,8 +43,8 @@ class GroupedMm(GroupedFamily):
         problem, variant = plan.problem, plan.variant
         if problem.op not in self.operations:
             return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes grouped_mm, not {problem.op}")
-        if variant.static or variant.flatten:
-            detail = f"{self.name} takes its sizes at run time and has nothing to flatten, '{variant.id}' was asked for"
+        if variant.flatten:
+            detail = f"{self.name} has nothing to flatten, '{variant.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)
         return self._single.refusal(_single(plan))
 
@@ -58,8 +59,11 @@ class GroupedMm(GroupedFamily):
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
-        problem, config = plan.problem, plan.config
+        problem, config, static = plan.problem, plan.config, plan.variant.static
         check_tensors(self.name, problem, tensors)
+        sizes: dict[str, Any] = {"M": problem.M or 0, "N": problem.N or 0, "K": problem.K or 0}
+        if static:  # the groups' own sizes are known to the device alone
+            sizes |= {name: tl.constexpr(size) for name, size in sizes.items() if name != problem.ragged}
         arguments = {
             **pointer_arguments("a", tensors["a"], problem.operand("a"), "mk"),
             **pointer_arguments("b", tensors["b"], problem.operand("b"), "kn"),
@@ -69,14 +73,13 @@ class GroupedMm(GroupedFamily):
             **_group_strides("c", problem.output, "MN", problem.ragged),
             "offsets_ptr": tensors.get("offsets"),
             "groups": problem.groups,
-            "M": problem.M or 0,
-            "N": problem.N or 0,
-            "K": problem.K or 0,
+            **sizes,
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,
             "GROUP_M": config.group_m,
             "SPLIT": problem.ragged,
+            "EVEN_K": static and problem.ragged != "K" and sizes["K"].value % config.block_k == 0,
             "WIDE_INDEX": spans_wide(problem),
             "PRECISION": dot_precision(problem),
         }

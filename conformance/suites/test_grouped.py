@@ -47,6 +47,19 @@ def test_groups(conform, kernel, target, dtype, config, case):
     conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), sms=3)
 
 
+@scenario(
+    where(family="grouped"), kind=["2d-3d", "3d-3d", "3d-2d"], even=[True, False], dtypes=("bf16", "fp16"), configs=1
+)
+def test_known_sizes(conform, kernel, target, dtype, config, kind, even):
+    """What is the same in all groups is known to the compiler: of whole blocks of k loads have no mask of k."""
+    blocks, split = dict(zip("MNK", config.tile, strict=True)), KINDS[kind]
+    extents = {"M": config.block_m - 3, "N": config.block_n + 5, "K": 3 * config.block_k + (0 if even else 7)}
+    groups = [int(EXTENTS[name] * blocks[split]) if split else extents["M"] for name in SOME]
+    fields = {**extents, split: None} if split else extents
+    problem = GroupedGemm(kind, tuple(groups), **fields, dtype=dtype, layout_a=Layout(pad=3), layout_b=Layout(pad=3))
+    conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), static=True, sms=3)
+
+
 #: Columns, and the tile rows of a band; the last band has more tiles than a tile has columns.
 EDGES = {
     "columns-exact": (lambda c: 2 * c.block_n, 2),

@@ -327,6 +327,16 @@ _FUSED = (
         "a_row = tl.load(rows_ptr + (rm ^ 1)",
     ),
     fault("fused_gather_none", _fused("gather"), FUSED, 'if PROLOGUE == "gather":', "if False:"),
+    fault("fused_scatter_none", _fused("scatter"), FUSED, 'if PROLOGUE == "scatter":', "if False:"),
+    fault(
+        "fused_scatter_row",
+        _fused("scatter", "residual"),
+        FUSED,
+        "rm = tl.load(rows_ptr + rm, mask=rm < M, other=M)",
+        "rm = tl.load(rows_ptr + rm, mask=rm < M, other=M) ^ 1",
+    ),
+    fault("fused_k_scale_none", _fused("scale-k"), FUSED, 'if PROLOGUE == "scale-k":', "if False:"),
+    fault("fused_k_scale_first", _fused("scale-k"), FUSED, "k_scale_ptr + rk,", "k_scale_ptr + rk % BLOCK_K,"),
     fault(
         "fused_scale_rounded",
         _fused("scale"),

@@ -12,7 +12,7 @@ def gemm_grouped(
     stride_ag, stride_as, stride_am, stride_ak, stride_bg, stride_bs, stride_bk, stride_bn,
     stride_cg, stride_cs, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    SPLIT: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    SPLIT: tl.constexpr, EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """C_g = A_g @ B_g for each group g; grid (min(SMs, tiles),), and any other of one dimension is right too.
 
@@ -45,7 +45,7 @@ def gemm_grouped(
             rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
             acc = dot_pointers(
                 a_ptr, b_ptr, rm, rn, m, n, k, stride_am, stride_ak, stride_bk, stride_bn,
-                BLOCK_M, BLOCK_N, BLOCK_K, False, WIDE_INDEX, PRECISION, None,
+                BLOCK_M, BLOCK_N, BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION, None,
             )  # fmt: skip
             store_pointers(acc, c_ptr, rm, rn, m, n, stride_cm, stride_cn, WIDE_INDEX)
         earlier_tiles += tiles
