@@ -68,7 +68,7 @@ def descriptor_rules(interpreter: Any, accesses: Accesses | None, reduce: Any) -
 
     rules: Replacements = [(descriptor, {"validate": validate, "materialize_pointers": materialize_pointers})]
     if store is not None:
-        methods = {"create_descriptor_store": create_descriptor_store}
+        methods: dict[str, Any] = {"create_descriptor_store": create_descriptor_store}
         methods |= {"create_descriptor_reduce": create_descriptor_reduce} if reduce else {}
         rules.append((interpreter.InterpreterBuilder, methods))
     return rules

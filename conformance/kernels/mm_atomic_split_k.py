@@ -120,7 +120,7 @@ class DescriptorSplitKGemm(AtomicSplitKGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         launch = super().launch(plan, tensors)
-        return dataclasses.replace(launch, arguments=launch.arguments | {"stride_cm": leading(plan.problem.output)})
+        return dataclasses.replace(launch, arguments={**launch.arguments, "stride_cm": leading(plan.problem.output)})
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: the copy unit adds tiles, where there is one."""

@@ -119,7 +119,7 @@ class DescribedGemm(GatheringGemm):
     """What has descriptors of A and B in any order."""
 
     prologue = "scale-k"
-    capabilities = ("tensor-descriptor",)
+    capabilities: tuple[str, ...] = ("tensor-descriptor",)
     shown = codegen.VECTOR_LOAD
     zero_sign = "ieee"
 
