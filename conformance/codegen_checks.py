@@ -233,6 +233,45 @@ ROW_GATHER = Feature(
         ),
     },
 )
+ROW_SCATTER = Feature(
+    "ROW_SCATTER",
+    "scatters rows by the tensor copy unit",
+    {
+        "nvidia": (
+            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.2d\.tile::scatter4\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_scatter\b}}"),
+        ),
+        "amd": (
+            Evidence("amdgcn", r"CHECK: {{^tensor_store_from_lds\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_scatter\b}}"),
+        ),
+    },
+)
+VECTOR_LOAD = Feature(
+    "VECTOR_LOAD",
+    "loads vectors by the tensor copy unit",
+    {
+        "nvidia": (
+            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.1d\.shared::(cluster|cta)\.global\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_load\b.*-> tensor<\d+xf32>}}"),
+        ),
+        "amd": (
+            Evidence("amdgcn", r"CHECK: {{^tensor_load_to_lds\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_load\b.*-> tensor<\d+xf32>}}"),
+        ),
+    },
+)
+#: Likewise: a whole tile is added to memory, by one instruction.
+TILE_ADD = Feature(
+    "TILE_ADD",
+    "adds tiles to memory by the tensor copy unit, in fp32",
+    {
+        "nvidia": (
+            Evidence("ptx", r"CHECK: {{^cp\.reduce\.async\.bulk\.tensor\.2d\.global\.shared::cta\.add\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_reduce add\b.*tensor<\d+x\d+xf32>}}"),
+        ),
+    },
+)
 
 
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:

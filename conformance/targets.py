@@ -547,6 +547,13 @@ _PREDICATES: dict[str, _Predicate] = {
     "descriptor-gather": _hardware(
         lambda t: _arch(t) != 90, "rows gathered by a descriptor (TMA from sm_100 on; pointers where there is no TMA)"
     ),
+    "descriptor-scatter": _hardware(
+        lambda t: _arch(t) < 90 or (t.vendor == "nvidia" and _has_tcgen05(t.arch)),
+        "rows scattered by a descriptor (TMA of sm_100 to sm_110; pointers where there is no TMA)",
+    ),
+    "descriptor-reduce": _hardware(
+        lambda t: t.arch != "gfx1250", "tiles added to memory by a descriptor (TMA; atomics where tiles are not moved)"
+    ),
     "host-descriptor": _descriptor("triton.tools.tensor_descriptor", "TensorDescriptor"),
     "host-tensormap": lambda target: _importable("triton.language", "_experimental_descriptor_load"),
     "device-tensormap": lambda target: _importable(

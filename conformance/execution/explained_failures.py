@@ -106,7 +106,7 @@ def _block(config: AnyConfig) -> tuple[int, int, int]:
 
 def _splits(plan: Plan) -> int | None:
     """Parts into which K is split; the grid's second dimension where the kernel chose it."""
-    chooses = plan.kernel in ("decompose_k_mm", "mm_atomic_split_k")
+    chooses = plan.kernel in ("decompose_k_mm", "mm_atomic_split_k", "mm_reduce_split_k")
     if plan.variant.splits is None and chooses and len(plan.grid) > 1:
         return plan.grid[1]
     return plan.variant.splits

@@ -171,7 +171,8 @@ class InterpreterExecutor:
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
         with contextlib.ExitStack() as replaced, np.errstate(all="ignore"):
             replacements = [(builder, methods), (interpreter.GridExecutor, executor), *self._reductions]
-            replacements += [*descriptor_rules(interpreter, accesses), *savings(interpreter)]
+            reduce = self._methods.get("create_descriptor_reduce")
+            replacements += [*descriptor_rules(interpreter, accesses, reduce), *savings(interpreter)]
             for owner, names in replacements:
                 replaced.enter_context(_replaced(owner, names))
             if accesses is not None:

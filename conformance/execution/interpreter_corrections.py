@@ -1,7 +1,8 @@
 """Corrections of Triton's interpreter: what its builder and its reductions do otherwise than a device.
 
 In every released Triton the interpreter computes with the bit patterns of bf16 and fp8, ignores rounding modes, adds
-fp16 without rounding each sum, and has no bf16 constant, no bf16 atomic and no fused multiply-add. Up to Triton 3.8 it
+fp16 without rounding each sum, and has no bf16 constant, no bf16 atomic, no fused multiply-add and no descriptor that
+adds a tile to memory. Up to Triton 3.8 it
 keeps the NaN of a maximum that drops it on a device. What no device does, or each in a way of its own, is refused.
 """
 
@@ -222,12 +223,21 @@ def _memory(interpreter: Any) -> Methods:
             return handle(add(pointers, values, wanted, kind.name), kind)
         return handle(add_atomically(native, pointers, values, wanted, kind.name), kind)
 
+    def create_descriptor_reduce(self: Any, kind: Any, desc: Any, value: Any, indices: Any) -> Any:
+        if kind != interpreter._ir.DESCRIPTOR_REDUCE_KIND.ADD or not value.dtype.scalar.is_floating():
+            raise NotFaithful(f"{kind} of {value.dtype.scalar} by a descriptor", "only sums of floats are known")
+        pointers, mask = desc.materialize_pointers(indices)
+        inside = handle(np.asarray(getattr(mask, "data", mask)), tl.int1)
+        order = interpreter._ir.MEM_SEMANTIC.RELAXED
+        return self.create_atomic_rmw(interpreter._ir.ATOMIC_OP.FADD, pointers, value, inside, order, None)
+
     methods: Methods = {
         "create_descriptor_load": create_descriptor_load,
         "create_tensor_pointer_load": create_tensor_pointer_load,
         "create_atomic_rmw": create_atomic_rmw,
     }
-    return {name: method for name, method in methods.items() if hasattr(builder, name)}  # releases differ
+    methods = {name: method for name, method in methods.items() if hasattr(builder, name)}  # releases differ
+    return {**methods, "create_descriptor_reduce": create_descriptor_reduce} if original_load else methods
 
 
 def _reductions(interpreter: Any) -> Replacements:

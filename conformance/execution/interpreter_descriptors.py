@@ -18,9 +18,10 @@ from conformance.execution.interpreter_savings import Replacements
 UNIT = 16
 
 
-def descriptor_rules(interpreter: Any, accesses: Accesses | None) -> Replacements:
+def descriptor_rules(interpreter: Any, accesses: Accesses | None, reduce: Any) -> Replacements:
     """Replacements for one launch, which note in ``accesses`` what breaks a rule; without accesses an AssertionError
-    is raised, as by the interpreter. Nothing for releases without descriptors."""
+    is raised, as by the interpreter. ``reduce`` is the method that adds a tile to memory. Nothing for releases without
+    descriptors."""
     descriptor = getattr(interpreter, "TensorDescHandle", None)
     if descriptor is None:
         return []
@@ -47,7 +48,7 @@ def descriptor_rules(interpreter: Any, accesses: Accesses | None) -> Replacement
             raise NotFaithful("a tensor map", why)
         return materialize(self, offsets)
 
-    def create_descriptor_store(self: Any, desc: Any, value: Any, indices: Any) -> Any:
+    def over_the_end(desc: Any, indices: Any) -> None:
         row, first = int(desc.shape[-1].data.item()), int(np.asarray(indices[-1].data).item())
         size = _element_size(desc)
         if accesses is not None and row * size % UNIT and first < row < first + desc.block_shape[-1]:
@@ -56,11 +57,20 @@ def descriptor_rules(interpreter: Any, accesses: Accesses | None) -> Replacement
                 text = f"a block over the end of rows of {row * size} bytes, which is no multiple of {UNIT}"
                 text += ": a device overwrites the bytes up to the next one"
                 accesses.broke_a_rule("stores to", int(desc.base.data.item()), text)
+
+    def create_descriptor_store(self: Any, desc: Any, value: Any, indices: Any) -> Any:
+        over_the_end(desc, indices)
         return store(self, desc, value, indices)
+
+    def create_descriptor_reduce(self: Any, kind: Any, desc: Any, value: Any, indices: Any) -> Any:
+        over_the_end(desc, indices)
+        return reduce(self, kind, desc, value, indices)
 
     rules: Replacements = [(descriptor, {"validate": validate, "materialize_pointers": materialize_pointers})]
     if store is not None:
-        rules.append((interpreter.InterpreterBuilder, {"create_descriptor_store": create_descriptor_store}))
+        methods: dict[str, Any] = {"create_descriptor_store": create_descriptor_store}
+        methods |= {"create_descriptor_reduce": create_descriptor_reduce} if reduce else {}
+        rules.append((interpreter.InterpreterBuilder, methods))
     return rules
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
 
 from conformance.execution import probe
 from conformance.execution.interpreter_proof import Faults, cut, pairs, rounded, same_numbers
@@ -45,6 +46,8 @@ def faults_of_kernels(run: Callable[[Launch], object]) -> Faults:
 def _operands(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
     """Special values of bf16, each with each, and zeros behind them. For sums: zeros, and a number beside three that
     are half a unit of it."""
+    if kernel is probe.added_tiles:
+        return np.zeros(_SIZE), np.arange(1.0, _SIZE + 1)
     if kernel in (probe.sums, probe.atomic_sums):
         return np.zeros(_SIZE), np.array([256.0, 1.0, 1.0, 1.0] + [0.0] * (_SIZE - 4))
     x, y = (np.concatenate([values, np.zeros(_SIZE - len(values))]) for values in pairs())
@@ -74,6 +77,10 @@ def probes() -> Iterator[Probe]:
             yield Probe(probe.truncated, "bf16", cut(x * 1.00390625, values), "create_fp_to_fp", output)
     yield Probe(probe.sums, "bf16", np.full_like(x, 258.0), "sum")
     yield Probe(probe.atomic_sums, "bf16", np.where(np.arange(len(x)) == 0, 256.0, 0.0), "create_atomic_rmw")
+    if hasattr(triton.language, "make_tensor_descriptor"):
+        added, tile = np.zeros((_SIZE // 16, 16)), _operands(probe.added_tiles)[1].reshape(-1, 16)
+        added[2:14, 4:12] = 2 * tile[:12, :8]
+        yield Probe(probe.added_tiles, "fp32", added.ravel(), "create_descriptor_reduce")
 
 
 def _fault(probed: Probe, run: Callable[[Launch], object]) -> str:

@@ -30,13 +30,20 @@ POOLS = (5, 7)
 @dataclass(frozen=True)
 class Product:
     """The plain product: A (rows, k) and B (k, cols). ``segment``: consecutive k that the operation sums on their own,
-    before it adds the sums up; ``scaled``: each segment has its own scales."""
+    before it adds the sums up; ``scaled``: each segment has its own scales. ``alike``: consecutive k that have one
+    scale although the operation sums all of them."""
 
     rows: int
     cols: int
     k: int
     segment: int
     scaled: bool = False
+    alike: int | None = None
+
+    @property
+    def one_scale(self) -> int:
+        """Consecutive k under one scale: terms of a sum may cancel among these alone."""
+        return self.segment if self.scaled else self.alike or self.k
 
     @classmethod
     def of(cls, problem: Gemm) -> Product:
@@ -51,7 +58,8 @@ class Product:
         rows = problem.operand("a").shape[0]
         if problem.scaling in BLOCK_SCALINGS:
             return cls(rows, problem.N, problem.K, min(SCALE_BLOCK, problem.K), True)
-        return cls(rows, problem.N, problem.K, problem.K)
+        by_k = problem.fusion is not None and problem.fusion.prologue == "scale-k"
+        return cls(rows, problem.N, problem.K, problem.K, alike=ALIKE if by_k else None)
 
 
 def arrange(problem: Gemm, a: Tensor, b: Tensor) -> dict[str, Tensor]:
@@ -147,14 +155,17 @@ ROW_SCALES = {"scale_a": (1, 2), "scale_b": (-2, -1)}
 TENSOR_SCALES = {"scale_a": (1,), "scale_b": (-2,)}
 #: The same where a scale serves 128 rows or columns: of three, so that neighbouring blocks always differ.
 BLOCK_SCALES = {"scale_a": (1, 2, 3), "scale_b": (-3, -2, -1)}
-#: Exponents of the row scales of a prologue.
+#: Exponents of the scales of a prologue, and the prologue that has each.
 PROLOGUE_SCALES = (1, 2)
+PROLOGUES = {"row_scale": "scale", "k_scale": "scale-k"}
+#: Consecutive k to which exact fills give one scale.
+ALIKE = 8
 
 
 def scale_exponents(problem: Gemm, name: str) -> tuple[int, ...]:
     """The exponents that exact fills give to a scale; (0,) for one that the problem does not have."""
-    if name == "row_scale":
-        has = problem.fusion is not None and problem.fusion.prologue == "scale"
+    if name in PROLOGUES:
+        has = problem.fusion is not None and problem.fusion.prologue == PROLOGUES[name]
         return PROLOGUE_SCALES if has else (0,)
     if problem.scaling is None:
         return (0,)
@@ -167,6 +178,9 @@ def scale_exponents(problem: Gemm, name: str) -> tuple[int, ...]:
 def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draws) -> Integers:
     """Exponents of a scale, at random; scales of whole blocks differ from their neighbours in both directions."""
     exponents = scale_exponents(problem, name)
+    if name == "k_scale":
+        drawn = np.asarray(exponents)[draws.below(len(exponents), (-(-problem.K // ALIKE),))]
+        return np.repeat(drawn, ALIKE)[: problem.K]
     choice = draws.below(len(exponents), shape)
     if len(exponents) == 3:
         for line, column in np.ndindex(*choice.shape):
@@ -179,7 +193,14 @@ def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draw
 
 
 def draw_rows(problem: Gemm, draws: Draws) -> Tensor:
-    """The number of the stored row that becomes each row of a gathered A: never its own number, some more than once."""
+    """The number of the stored row that becomes each row of a gathered A: never its own number, some more than once.
+    The row to which each row of the result is scattered: a permutation of one cycle, so that it differs from its
+    inverse and moves every row."""
+    if problem.fusion is not None and problem.fusion.prologue == "scatter":
+        cycle = draws.permutation(problem.M)
+        target = np.empty(problem.M, dtype=np.int32)
+        target[cycle] = np.roll(cycle, -1)
+        return torch.from_numpy(target)
     stored = problem.operand("a").shape[0]
     rows = draws.below(stored - 1, (problem.M,))
     rows += rows >= np.arange(problem.M)

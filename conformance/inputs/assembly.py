@@ -156,7 +156,7 @@ def _is_product(problem: Gemm, factors: tuple[Tensor, Tensor], raw: Tensor, unit
 def _factor_units(problem: Gemm, units: _Units, below: int) -> tuple[int, int]:
     """Units of the factors of the reference: with the scales that are part of them, which have so many bits ``below``
     the leading one."""
-    unit_a = units.a + min(arrangement.scale_exponents(problem, "row_scale"))
+    unit_a = units.a + sum(min(arrangement.scale_exponents(problem, name)) for name in arrangement.PROLOGUES)
     unit_b = units.b
     if Product.of(problem).scaled:
         unit_a += min(arrangement.scale_exponents(problem, "scale_a")) - below

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs.arrangement import Product, formats, ignored, operand_tensors
+from conformance.inputs.arrangement import PROLOGUES, Product, formats, ignored, operand_tensors
 from conformance.inputs.draws import Draws, Floats, Shape
 from conformance.inputs.fill_set import FillRequest
 from conformance.inputs.integer_budget import addends
@@ -168,7 +168,7 @@ def _tensors(request: FillRequest[Gemm], draws: Draws, a: Floats, b: Floats) -> 
 
 def _scale(problem: Gemm, operand: Operand, contract: Contract, draws: Draws) -> Floats:
     scale = np.ldexp(1.0 + draws.uniform(operand.shape), -draws.below(2, operand.shape))
-    if operand.name == "row_scale" and "tf32" in formats(problem, contract, "a"):
+    if operand.name in PROLOGUES and "tf32" in formats(problem, contract, "a"):
         scale = np.ldexp(1.0, np.frexp(scale)[1])  # a power of two, so that A stays representable in tf32
     return np.asarray(scale)
 

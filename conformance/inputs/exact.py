@@ -168,10 +168,10 @@ def _direct(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integer
 
 
 def _pairs(product: Product, draws: Draws) -> tuple[Integers, Integers, Integers]:
-    """All k in random pairs (u, v), and the rest. With scales per segment, both k of a pair are in one segment."""
+    """All k in random pairs (u, v), and the rest. Both k of a pair have one scale."""
     segments: list[tuple[Integers, Integers, Integers]] = []
-    for start in range(0, product.k, product.segment if product.scaled else product.k):
-        count = min(product.segment, product.k - start) if product.scaled else product.k
+    for start in range(0, product.k, product.one_scale):
+        count = min(product.one_scale, product.k - start)
         order, pairs = start + draws.permutation(count), count // 2
         segments.append((order[:pairs], order[pairs : 2 * pairs], order[2 * pairs :]))
     u, v, rest = (np.concatenate(parts) for parts in zip(*segments, strict=True))

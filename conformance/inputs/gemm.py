@@ -72,7 +72,7 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     if not allows_exact(problem):
         left_out |= {"wide-B", "hot"} if problem.op == "dual_mm" else {"transparent", "wide-B", "hot"}
     fusion = problem.fusion
-    if is_curved(problem) or (fusion is not None and fusion.prologue in ("cast", "scale")):
+    if is_curved(problem) or (fusion is not None and fusion.prologue in ("cast", "scale", "scale-k")):
         left_out.add("special")
     return tuple(name for name in names if name not in left_out)
 

@@ -50,7 +50,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs.arrangement import Product, Range, scale_exponents, value_range
+from conformance.inputs.arrangement import PROLOGUES, Product, Range, scale_exponents, value_range
 from conformance.inputs.draws import Integers
 from conformance.inputs.fill_set import FillError
 from conformance.numerics.contract import Contract
@@ -195,7 +195,7 @@ def epilogue_exponent(problem: Gemm) -> int:
 
 
 def _all_scale_exponents(problem: Gemm) -> list[tuple[int, ...]]:
-    return [scale_exponents(problem, name) for name in ("scale_a", "scale_b", "row_scale")]
+    return [scale_exponents(problem, name) for name in ("scale_a", "scale_b", *PROLOGUES)]
 
 
 # Sizes of integers. ``top_a`` and ``top_b`` are the largest integers that the operands' formats hold.

@@ -68,7 +68,7 @@ def tie_bits(problem: Gemm, contract: Contract) -> TieBits | None:
     """How the sums of ties are made up under ``contract``. None where there can be none: an integer output, an fp32
     output (no accumulator keeps more than its 24 bits), an epilogue that rounds, or fewer than :data:`FEWEST_K` k."""
     out, product = FORMATS[contract.out_dtype], Product.of(problem)
-    segment = min(product.segment, product.k) if product.scaled else product.k
+    segment = min(product.one_scale, product.k)
     if out.lowest is not None or segment < FEWEST_K or not integer_budget.allows_exact(problem):
         return None
     budget = budget_of(problem, contract)
@@ -221,9 +221,9 @@ def ties(problem: Gemm, contract: Contract, draws: Draws, bits: TieBits, boost: 
     carried = carriers(bits, draws, product.rows, product.cols, (range_a, range_b))
     a = np.zeros((product.rows, product.k), dtype=np.int64)
     b = np.zeros((product.k, product.cols), dtype=np.int64)
-    step = product.segment if product.scaled else product.k
+    step = product.one_scale
     starts = range(0, product.k, step)
-    # with scales per segment, all of T has the same scale
+    # all of T has the same scale
     chosen = int(draws.below(max(1, product.k // step), ())[()]) * step
     places = []
     for start in starts:

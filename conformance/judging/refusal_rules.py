@@ -47,6 +47,7 @@ def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
     described = [problem.operand(name) for name in names]
     described += [problem.output] if tma_store else []
     broken = [rule for operand in described if operand.numel for rule in _broken_by(operand)]
+    broken += _broken_by_groups(problem) if names == "ab" and getattr(problem, "ragged", "") else []
     if tma_store and problem.output.numel:
         out = problem.output
         rest = out.shape[-1] * itemsize(out.dtype) % DESCRIPTOR_BYTES
@@ -106,6 +107,22 @@ def broken_by_gaps(plan: Plan) -> list[Broken]:
     return broken
 
 
+def _broken_by_groups(problem: Any) -> Iterator[Broken]:
+    """Groups that begin within a unit of the copy engine along an operand's unit stride."""
+    for name, rows, columns in (("a", "M", "K"), ("b", "K", "N")):
+        operand = problem.operand(name)
+        inner, axis = (columns, -1) if operand.strides[-1] == 1 else (rows, -2)
+        if inner != problem.ragged:
+            continue
+        bits = 8 * operand.shape[axis] * itemsize(operand.dtype) // problem.extent(inner)
+        begins = [sum(problem.sizes[:group]) for group, size in enumerate(problem.sizes) if size]
+        yield from (
+            (ReasonCode.ALIGNMENT_BASE, name, f"a group that begins at {inner} = {begin}")
+            for begin in begins
+            if begin * bits % (8 * DESCRIPTOR_BYTES)
+        )
+
+
 def accepted(kernel: Kernel, broken: Broken) -> str:
     """What is said of a kernel that takes what it must refuse."""
     _, operand, what = broken
@@ -147,9 +164,9 @@ def _mask(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:
-    """A kernel that gathers rows does nothing else beside the product."""
-    fusion = plan.problem.fusion
-    return bool(getattr(kernel, "gathers", False) and (fusion.prologue != "gather" or fusion.epilogue))
+    """A kernel with one prologue does nothing else beside the product."""
+    fusion, prologue = plan.problem.fusion, getattr(kernel, "prologue", None)
+    return bool(prologue and (fusion.prologue != prologue or fusion.epilogue))
 
 
 def _lacks(plan: Plan, name: str) -> bool:
@@ -189,7 +206,7 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
 
 def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
     """Sums that are added in memory are in the output's dtype; sums in fp16 hold no more, and those of fp64 stay."""
-    sums = {"mm_atomic_split_k": "fp32", "mm_fp16_acc": "fp16", "mm_fp64": "fp64"}
+    sums = {"mm_atomic_split_k": "fp32", "mm_reduce_split_k": "fp32", "mm_fp16_acc": "fp16", "mm_fp64": "fp64"}
     return kernel.name in sums and bool(plan.problem.output.dtype != sums[kernel.name])
 
 
@@ -212,7 +229,7 @@ def _breaks(kernel: Any, plan: Plan, code: ReasonCode, subject: str) -> bool:
     described = getattr(plan.config, "described", getattr(kernel, "described", ""))
     if not kernel.descriptors and subject not in described:
         return False
-    broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
+    broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store or "out" in described)
     if isinstance(plan.problem, BlockScaled):
         broken += broken_by_gaps(plan)
     return any((known, name) == (code, subject) for known, name, _ in broken)
@@ -230,7 +247,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
         return True
     if kernel.descriptors and plan.variant.descriptors == "host" and operand.strides[0] == 0:
         return True  # no tensor map has a stride of 0
-    if getattr(kernel, "gathers", False) and subject == "a":
+    if getattr(kernel, "prologue", None) == "gather" and subject == "a":
         return bool(operand.strides[-1] != 1)
     if kernel.descriptors:
         if type(kernel).__name__.startswith("LegacyTma") and operand.strides[-1] == 1:
@@ -270,7 +287,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must &= {"sms", "descriptors"} if kernel.family == "microscaled-grouped" else must
         whole = "bmm" in kernel.operations or getattr(kernel, "block_scaled", False)
         must -= {"flatten", "static", "epilogue_subtile"} if whole else set()
-    elif kernel.family in ("gemm", "conv", "split-k", "loads"):
+    elif kernel.family in ("gemm", "conv", "split-k", "loads", "grouped"):
         must |= {"static"}
     elif "out" in getattr(kernel, "described", ()):
         must |= {"tma_store"}

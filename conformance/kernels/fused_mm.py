@@ -58,7 +58,7 @@ class FusedGemm(PointerGemm):
         prologue changes it."""
         problem, config = plan.problem, plan.config
         a, b = config.block_m * itemsize(problem.a_dtype), config.block_n * itemsize(problem.dtype)
-        changed = problem.fusion is not None and problem.fusion.prologue in ("cast", "scale")
+        changed = problem.fusion is not None and problem.fusion.prologue in ("cast", "scale", "scale-k")
         converted = config.block_m * itemsize(problem.dtype) if changed else 0
         return int(config.block_k * ((a + b) * config.num_stages + converted))
 
@@ -68,7 +68,7 @@ class FusedGemm(PointerGemm):
         pitches = {operand.name: operand.strides[0] for operand in problem.operands}
         more = {
             **self._bias_arguments(plan, tensors),
-            **{f"{name}_ptr": tensors.get(name) for name in ("row_scale", "rows", "residual", "mask")},
+            **{f"{name}_ptr": tensors.get(name) for name in ("row_scale", "k_scale", "rows", "residual", "mask")},
             **{f"stride_{name}_m": pitches.get(name, 0) for name in ("residual", "mask")},
             "PRECISION": dot_precision(problem),
             "PROLOGUE": problem.fusion.prologue,

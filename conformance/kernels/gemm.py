@@ -34,6 +34,15 @@ def output_tiles(plan: Plan) -> int:
     return tiles
 
 
+def lacking(plan: Plan, *capabilities: str) -> Reason | None:
+    """The first of the ``capabilities`` that the plan's target lacks; None if it has all."""
+    for name in capabilities:
+        capability = plan.target.capability(name)
+        if not capability.available:
+            return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
+    return None
+
+
 def _uses_wgmma(plan: Plan) -> bool:
     """Hopper's warpgroup instruction needs 64 rows and whole warpgroups; smaller tiles use mma.sync."""
     config = plan.config

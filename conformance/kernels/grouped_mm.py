@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
@@ -19,7 +20,14 @@ from conformance.kernels.gemm import GemmKernel, PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.mm_descriptors import EveryTarget
-from conformance.kernels.persistent_tma import host_descriptor, leading, row_major, undescribable, unstorable
+from conformance.kernels.persistent_tma import (
+    begins_within_unit,
+    host_descriptor,
+    leading,
+    row_major,
+    undescribable,
+    unstorable,
+)
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import GroupedGemm, Operand
@@ -65,11 +73,9 @@ class GroupedMm(GroupedFamily):
 
     def _variant(self, plan: Plan) -> Reason | None:
         """Why the kernel does not work as the plan's variant says; None if it does."""
-        if not plan.variant.static and not plan.variant.flatten:
+        if not plan.variant.flatten:
             return None
-        detail = (
-            f"{self.name} takes its sizes at run time and has nothing to flatten, '{plan.variant.id}' was asked for"
-        )
+        detail = f"{self.name} has nothing to flatten, '{plan.variant.id}' was asked for"
         return Reason(ReasonCode.CONFIG, "variant", detail)
 
     def _layout(self, plan: Plan) -> Reason | None:
@@ -101,8 +107,11 @@ class GroupedMm(GroupedFamily):
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
-        problem, config = plan.problem, plan.config
+        problem, config, static = plan.problem, plan.config, plan.variant.static
         check_tensors(self.name, problem, tensors)
+        sizes: dict[str, Any] = {"M": problem.M or 0, "N": problem.N or 0, "K": problem.K or 0}
+        if static:  # the groups' own sizes are known to the device alone
+            sizes |= {name: tl.constexpr(size) for name, size in sizes.items() if name != problem.ragged}
         arguments = {
             **pointer_arguments("a", tensors["a"], problem.operand("a"), "mk"),
             **pointer_arguments("b", tensors["b"], problem.operand("b"), "kn"),
@@ -113,14 +122,13 @@ class GroupedMm(GroupedFamily):
             **_scale_arguments(problem, tensors),
             "offsets_ptr": tensors.get("offsets"),
             "groups": problem.groups,
-            "M": problem.M or 0,
-            "N": problem.N or 0,
-            "K": problem.K or 0,
+            **sizes,
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,
             "GROUP_M": config.group_m,
             "SPLIT": problem.ragged,
+            "EVEN_K": static and problem.ragged != "K" and sizes["K"].value % config.block_k == 0,
             "WIDE_INDEX": spans_wide(problem),
             "PRECISION": dot_precision(problem),
             "PROMOTE": self.promotion(plan),
@@ -165,8 +173,8 @@ class GroupedDescriptors(GroupedMm):
     def _variant(self, plan: Plan) -> Reason | None:
         variant, ragged = plan.variant, plan.problem.ragged
         reason = super()._variant(plan)
-        if reason is None and variant.epilogue_subtile != 1:
-            detail = f"{self.name} stores whole tiles, '{variant.id}' was asked for"
+        if reason is None and (variant.static or variant.epilogue_subtile != 1):
+            detail = f"{self.name} takes its sizes at run time and stores whole tiles, '{variant.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)
         if (
             reason is None
@@ -183,7 +191,8 @@ class GroupedDescriptors(GroupedMm):
     def _layout(self, plan: Plan) -> Reason | None:
         problem = plan.problem
         for operand in (problem.operand("a"), problem.operand("b")) if problem.has_product else ():
-            if reason := undescribable(operand):
+            axes = "MK" if operand.name == "a" else "KN"
+            if reason := undescribable(operand) or begins_within_unit(problem, operand, axes):
                 return reason
         if plan.variant.tma_store and (reason := unstorable(problem.output)):
             return reason
@@ -203,7 +212,7 @@ def batch_arguments(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]
     """The arguments of ``gemm_grouped`` for a batch of products without scales: groups that split no dimension."""
     problem = plan.problem
     operands = {"a": problem.operand("a"), "b": problem.operand("b"), "c": problem.output}
-    arguments: dict[str, Any] = {"offsets_ptr": None, "groups": problem.batch, "SPLIT": ""}
+    arguments: dict[str, Any] = {"offsets_ptr": None, "groups": problem.batch, "SPLIT": "", "EVEN_K": False}
     for name, axes in (("a", "mk"), ("b", "kn"), ("c", "mn")):
         tensor = tensors["out" if name == "c" else name]
         arguments |= pointer_arguments(name, tensor, operands[name], axes)

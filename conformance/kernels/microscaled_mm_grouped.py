@@ -19,7 +19,7 @@ from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import MicroscaledMm, code_arguments, scale_arguments, tile_arguments
 from conformance.kernels.microscaled_persistent_tma import MicroscaledPersistentTma, code_descriptors
-from conformance.kernels.persistent_tma import leading, row_major, undescribable
+from conformance.kernels.persistent_tma import begins_within_unit, leading, row_major, undescribable
 from conformance.numerics.contract import Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -121,7 +121,7 @@ class MicroscaledGroupedTma(MicroscaledMmGrouped):
             return Reason(ReasonCode.CONFIG, "variant", detail)
         reason = super().refusal(plan)
         if reason is None and problem.has_product and problem.operand("b").numel:
-            return undescribable(problem.operand("b"))
+            return undescribable(problem.operand("b")) or begins_within_unit(problem, problem.operand("a"), "MK")
         return reason
 
     def _one(self, plan: Plan) -> Plan:

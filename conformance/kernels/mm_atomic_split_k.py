@@ -15,10 +15,12 @@ from conformance.kernels.arguments import dot_precision
 from conformance.kernels.decompose_k_mm import SplitKGemm
 from conformance.kernels.device.mm_atomic_split_k import gemm_atomic_split_k, zero_matrix
 from conformance.kernels.families.draw import Draw
+from conformance.kernels.gemm import lacking
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
+from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, unstorable
 from conformance.numerics.contract import Contract
-from conformance.problems import Gemm
+from conformance.problems import Gemm, Layout
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.
@@ -37,6 +39,8 @@ class AtomicSplitKGemm(SplitKGemm):
     sums them in a second launch."""
 
     zero_sign = "ieee"
+    #: whether a descriptor adds whole tiles to the output
+    adds_tiles = False
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
         """See :class:`GemmFamily`: the result is fp32."""
@@ -71,7 +75,8 @@ class AtomicSplitKGemm(SplitKGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the launch before the main one zeroes the output."""
         problem = plan.problem
-        main = self._launch(gemm_atomic_split_k, plan, tensors, PRECISION=dot_precision(problem))
+        more = {"PRECISION": dot_precision(problem), "BY_DESCRIPTOR": self.adds_tiles}
+        main = self._launch(gemm_atomic_split_k, plan, tensors, **more)
         names = ("c_ptr", "M", "N", "stride_cm", "stride_cn", "WIDE_INDEX")
         arguments = {name: main.arguments[name] for name in names} | {"BLOCK_M": ZERO_ROWS, "BLOCK_N": ZERO_COLUMNS}
         tiles = triton.cdiv(problem.M, ZERO_ROWS) * triton.cdiv(problem.N, ZERO_COLUMNS)
@@ -85,4 +90,48 @@ class AtomicSplitKGemm(SplitKGemm):
         return Features(required, features.forbidden | {codegen.POINTER_STORE})
 
 
-KERNELS = (AtomicSplitKGemm("mm_atomic_split_k", "mm", configs=CONFIGS),)
+class DescriptorSplitKGemm(AtomicSplitKGemm):
+    """The same by a descriptor of the output: the copy unit adds a tile to memory, and where there is none the compiler
+    makes atomics of it."""
+
+    described = ("out",)
+    adds_tiles = True
+    zero_sign = "ieee"
+
+    def draw_problem(self, draw: Draw) -> Gemm:
+        """See :class:`Kernel`: mostly with an output that a descriptor can have."""
+        problem = super().draw_problem(draw)
+        if draw.chance(0.2):
+            return problem
+        return dataclasses.replace(
+            problem, N=4 * triton.cdiv(problem.N, 4), layout_out=Layout(pad=draw.pick((0, 4, 16)))
+        )
+
+    def _layout(self, plan: Plan) -> Reason | None:
+        return unstorable(plan.problem.output) or super()._layout(plan)
+
+    def _config(self, plan: Plan) -> Reason | None:
+        return lacking(plan, "tensor-descriptor", "descriptor-reduce") or super()._config(plan)
+
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`: the staged tiles, or the one that is added."""
+        return int(max(super().shared_memory(plan), 4 * plan.config.block_m * plan.config.block_n) + BARRIER_BYTES)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        launch = super().launch(plan, tensors)
+        return dataclasses.replace(launch, arguments={**launch.arguments, "stride_cm": leading(plan.problem.output)})
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: the copy unit adds tiles, where there is one."""
+        features = super().features(plan)
+        if not plan.target.capability("tma").available:
+            return features
+        required = features.required - {codegen.ATOMIC_ADD} | {codegen.TILE_ADD, codegen.TENSOR_DESCRIPTOR}
+        return Features(required, features.forbidden - {codegen.TENSOR_DESCRIPTOR})
+
+
+KERNELS = (
+    AtomicSplitKGemm("mm_atomic_split_k", "mm", configs=CONFIGS),
+    DescriptorSplitKGemm("mm_reduce_split_k", "mm", configs=CONFIGS),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from conformance.kernels.device.persistent_tma import (
     gemm_persistent_device_descriptors,
     gemm_persistent_host_descriptors,
 )
-from conformance.kernels.gemm import GemmKernel, output_tiles
+from conformance.kernels.gemm import GemmKernel, lacking, output_tiles
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
 from conformance.problems import BASE_ALIGNMENT, SPLIT_PRECISIONS, Operand, itemsize
@@ -44,11 +45,9 @@ class PersistentTmaGemm(GemmKernel):
         return ("tma", "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor")
 
     def _config(self, plan: Plan) -> Reason | None:
-        config, target, variant = plan.config, plan.target, plan.variant
-        for name in self.capabilities(plan):
-            capability = target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
+        config, variant = plan.config, plan.variant
+        if reason := lacking(plan, *self.capabilities(plan)):
+            return reason
         if config.block_n // variant.epilogue_subtile < 16:
             detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
             return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
@@ -207,14 +206,34 @@ def unstorable(out: Operand) -> Reason | None:
     return None
 
 
+def begins_within_unit(problem: Any, operand: Operand, axes: str) -> Reason | None:
+    """Why no descriptor can read the groups of ``operand``, whose dimensions are ``axes``: where a box begins within 16
+    bytes along the unit stride, the copy engine raises an illegal instruction (measured on an H200)."""
+    axis = -1 if row_major(operand) else -2
+    if axes[axis] != problem.ragged:
+        return None
+    width = operand.shape[axis] * itemsize(operand.dtype)
+    for end, size in zip(itertools.accumulate(problem.sizes), problem.sizes, strict=True):
+        begin = (end - size) * width // problem.extent(problem.ragged)
+        if size and begin % TMA_BYTES:
+            detail = (
+                f"a group of {operand.name} begins at {problem.ragged} = {end - size}, {begin} bytes into a row: a "
+                f"descriptor reads from multiples of {TMA_BYTES} bytes. Pad the groups or load by pointers"
+            )
+            return Reason(ReasonCode.ALIGNMENT_BASE, operand.name, detail)
+    return None
+
+
 def host_descriptor(tensor: Tensor, operand: Operand, block: tuple[int, int]) -> Any:
     """A descriptor, made by the host, of a matrix or a batch of them, with blocks of ``block`` rows and columns of a
     matrix. That of a column-major operand is of its transpose."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     order = (-2, -1) if row_major(operand) else (-1, -2)
-    batch = [(operand.shape[0], operand.strides[0], 1)] if len(operand.shape) == 3 else []
     sides = [(operand.shape[dim], block[dim]) for dim in order]
+    # the stride of a single matrix may be anything, and that of a descriptor may not
+    apart = operand.strides[0] if operand.shape[0] > 1 else max(sides[0][0], 1) * leading(operand)
+    batch = [(operand.shape[0], apart, 1)] if len(operand.shape) == 3 else []
     dims = [*batch, (sides[0][0], leading(operand), sides[0][1]), (sides[1][0], 1, sides[1][1])]
     shape, strides, blocks = (list(values) for values in zip(*dims, strict=True))
     return TensorDescriptor(tensor, shape, strides, blocks)

@@ -68,7 +68,9 @@ def rounded(values: Sequence[Tensor], dtype: str, overflow: str) -> Tensor:
 
 def _sum(unit: Unit, order: SumOrder, runs: Sequence[Factors], begin: Tensor | None = None) -> Tensor:
     """The fp32 sum of the products of all ``runs``, one after the other; each begins with a step of its own. ``begin``
-    is what the unit adds them to, if it is not zero."""
+    is what the unit adds them to, if it is not zero. Without products the sum is zero."""
+    if begin is None and not any(factors.depth for factors in runs):
+        return torch.zeros(runs[0].a.shape[0], runs[0].b.shape[1], device=runs[0].a.device)
     if order.splits > 1:
         (factors,) = runs
         depth = factors.depth // order.splits

@@ -63,7 +63,7 @@ def _stays_in_range(problem: Problem, fill: Fill) -> bool:
     sizes = {name: values.double().abs() for name, values in fill.inputs.items() if values.numel()}
     largest = {name: float(torch.where(size.isnan(), 0.0, size).max()) for name, size in sizes.items()}
     first, second = (max(largest.get(name, 0.0) for name in names) for names in ("acx", "bdw"))
-    names = ("scale_a", "scale_b", "row_scale", "bias", "residual")
+    names = ("scale_a", "scale_b", "row_scale", "k_scale", "bias", "residual")
     after = math.prod(max(1.0, largest.get(name, 0.0)) for name in names)
     depth = max(operand.numel for operand in problem.operands)
     factors = max(1.0, abs(getattr(problem, "alpha", 1.0)), abs(getattr(problem, "beta", 1.0)))

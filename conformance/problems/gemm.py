@@ -57,7 +57,9 @@ class Fusion:
 
     * "cast": A is stored as ``stored`` and rounded to the problem's dtype;
     * "scale": row m of A is multiplied in fp32 by ``row_scale[m]`` and rounded to the dtype;
-    * "gather": row m of the product's A is row ``rows[m]`` of the stored matrix.
+    * "scale-k": column k of A is multiplied in fp32 by ``k_scale[k]`` and rounded to the dtype;
+    * "gather": row m of the product's A is row ``rows[m]`` of the stored matrix;
+    * "scatter": row m of A makes row ``rows[m]`` of the result. ``rows`` is a permutation.
 
     ``epilogue``: steps that are applied to the fp32 sum in this order: "bias" (added), "relu", "gelu" (exact, by erf),
     "residual" (a matrix of the output's shape and dtype, added) and "dropout" (elements with mask 0 become 0, others
@@ -70,7 +72,7 @@ class Fusion:
 
     def __post_init__(self) -> None:
         if self.prologue is not None:
-            check_choice("prologue", self.prologue, ("cast", "scale", "gather"))
+            check_choice("prologue", self.prologue, ("cast", "scale", "scale-k", "gather", "scatter"))
         if (self.prologue == "cast") != (self.stored is not None):
             raise ValueError(f"prologue {self.prologue!r} with stored={self.stored!r}: 'cast' needs a dtype, no other")
         unknown = set(self.epilogue) - {"bias", "relu", "gelu", "residual", "dropout"}
@@ -195,11 +197,12 @@ class Gemm(Problem):
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
-        """The input tensors in the order a, b, c, d, scale_a, scale_b, row_scale, rows, bias, residual, mask (those
-        that exist); with a batch, a and b are (batch, M, K) and (batch, K, N). A gathered a has 2 * M + 3 rows."""
+        """The input tensors in the order a, b, c, d, scale_a, scale_b, row_scale, k_scale, rows, bias, residual, mask
+        (those that exist); with a batch, a and b are (batch, M, K) and (batch, K, N). A gathered a has 2 * M + 3
+        rows."""
         lead = () if self.batch is None else (self.batch,)
-        gathered = self.fusion is not None and self.fusion.prologue == "gather"
-        shape_a, shape_b = (*lead, 2 * self.M + 3 if gathered else self.M, self.K), (*lead, self.K, self.N)
+        prologue = self.fusion.prologue if self.fusion is not None else None
+        shape_a, shape_b = (*lead, 2 * self.M + 3 if prologue == "gather" else self.M, self.K), (*lead, self.K, self.N)
         operands = []
         for name in {"mm_plus_mm": "abcd", "dual_mm": "abd"}.get(self.op, "ab"):
             left = name in "ac"
@@ -209,9 +212,11 @@ class Gemm(Problem):
             dtype = self.a_dtype if left else self.second_dtype
             operands.append(Operand(name, shape, layout.strides(shape), dtype, layout.offset))
         operands += self._scale_operands()
-        if self.fusion is not None and self.fusion.prologue == "scale":
+        if prologue == "scale":
             operands.append(Operand("row_scale", (self.M,), (1,), "fp32"))
-        if gathered:
+        if prologue == "scale-k":
+            operands.append(Operand("k_scale", (self.K,), (1,), "fp32"))
+        if prologue in ("gather", "scatter"):
             operands.append(Operand("rows", (self.M,), (1,), "int32"))
         if self.bias is not None:
             operands.append(self._bias_operand(self.bias))

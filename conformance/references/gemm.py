@@ -97,6 +97,10 @@ def _prologue(problem: Gemm, inputs: Mapping[str, Tensor]) -> Tensor:
     a, kind = inputs["a"], problem.fusion.prologue
     if kind == "gather":
         return a[inputs["rows"].long()].double()
+    if kind == "scatter":  # which row of A each row of the result comes from
+        return a[torch.argsort(inputs["rows"].long())].double()
+    if kind == "scale-k":
+        return (a.float() * inputs["k_scale"]).to(DTYPES[problem.dtype]).double()
     if kind == "scale":
         return (a.float() * inputs["row_scale"][:, None]).to(DTYPES[problem.dtype]).double()
     if kind == "cast":

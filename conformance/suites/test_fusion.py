@@ -33,6 +33,7 @@ def test_epilogue(conform, kernel, target, dtype, config, epilogue, out_dtype):
 
 #: The quick tier has the second one: gathered rows have addresses of their own.
 PROLOGUES = [("cast", "fp32"), ("gather", None), ("cast", "fp16"), ("cast", "bf16"), ("cast", "e4m3"), ("scale", None)]
+PROLOGUES += [("scatter", None), ("scale-k", None)]
 
 
 @scenario(
@@ -43,7 +44,7 @@ PROLOGUES = [("cast", "fp32"), ("gather", None), ("cast", "fp16"), ("cast", "bf1
     configs=3,
 )
 def test_prologue(conform, recorder, kernel, target, dtype, config, prologue, epilogue):
-    """Casts up and down, rows scaled, rows gathered; A is padded, so that a read beside it shows."""
+    """Casts up and down, rows or columns scaled, rows gathered or scattered; A is padded: a read beside it shows."""
     name, stored = prologue
     if stored == dtype:  # no cast at all: the other 16-bit format instead
         stored = {"bf16": "fp16", "fp16": "bf16"}[dtype]

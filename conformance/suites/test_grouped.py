@@ -2,9 +2,12 @@
 
 from conformance.cases.scenarios import scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
+from conformance.judging.refusals import expect_refusal
 from conformance.kernels.families.examples import stored_dtype
+from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
 from conformance.problems.grouped import KINDS
+from conformance.records import ReasonCode
 
 #: Extents of the groups by name -> what they are in blocks of the dimension that is split.
 EXTENTS = {"none": 0.0, "part": 0.4, "block": 1.0, "more": 1.3}
@@ -95,12 +98,13 @@ def test_described_results(conform, kernel, target, dtype, config, kind, descrip
 
 
 @scenario(where(family="grouped", descriptors=True), kind=["2d-2d", "3d-2d"], descriptors=["device", "host"], configs=1)
-def test_groups_begin_anywhere(conform, kernel, target, dtype, config, kind, descriptors):
-    """Groups begin within 16 bytes of a row. Only a device shows what its copy unit does with that."""
+def test_groups_begin_within_a_unit(conform, recorder, kernel, target, dtype, config, kind, descriptors):
+    """Groups that begin within 16 bytes of a row are refused: a device calls a copy from there an illegal instruction."""
     split = KINDS[kind]
     extents = {name: None if name == split else 48 for name in "MNK"}
     problem = kernel.problem(dtype, kind, (config.block_k + 1, 0, 2, config.block_n + 3), **extents)
-    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=2, descriptors=descriptors)
+    run = {"config": config, "target": target, "variant": Variant(descriptors)}
+    expect_refusal(conform, recorder, kernel, problem, code=ReasonCode.ALIGNMENT_BASE, **run)
 
 
 @scenario(
@@ -118,6 +122,23 @@ def test_scales(conform, kernel, target, dtype, config, kind, scaling, fast_accu
     problem = _problem(kernel, kind, ("more", "none", "part", "more"), dtype, config, **fields)
     made = descriptors if kernel.descriptors else "device"
     conform(kernel, problem, config=config, target=target, sms=3, descriptors=made)
+
+
+@scenario(
+    where(family="grouped", descriptors=False),
+    kind=["2d-3d", "3d-3d", "3d-2d"],
+    even=[True, False],
+    dtypes=("bf16", "fp16"),
+    configs=1,
+)
+def test_known_sizes(conform, kernel, target, dtype, config, kind, even):
+    """What is the same in all groups is known to the compiler: of whole blocks of k loads have no mask of k."""
+    blocks, split = dict(zip("MNK", config.tile, strict=True)), KINDS[kind]
+    extents = {"M": config.block_m - 3, "N": config.block_n + 5, "K": 3 * config.block_k + (0 if even else 7)}
+    groups = [int(EXTENTS[name] * blocks[split]) if split else extents["M"] for name in SOME]
+    fields = {**extents, split: None} if split else extents
+    problem = kernel.problem(dtype, kind, tuple(groups), **fields, layout_a=Layout(pad=3), layout_b=Layout(pad=3))
+    conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), static=True, sms=3)
 
 
 #: Columns, and the tile rows of a band; the last band has more tiles than a tile has columns.

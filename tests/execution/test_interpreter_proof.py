@@ -106,7 +106,14 @@ def faults_of_planted_kernels() -> dict[str, list[Any]]:
 
     executor = interpreter.InterpreterExecutor()
     result = {"none": list(faults_of_kernels(executor.run))}
-    for method in ("get_bf16", "sum", "create_atomic_rmw", "create_fp_to_fp", "create_clampf"):
+    for method in (
+        "get_bf16",
+        "sum",
+        "create_atomic_rmw",
+        "create_fp_to_fp",
+        "create_clampf",
+        "create_descriptor_reduce",
+    ):
         names = next((names for _, names in executor._reductions if method in names), executor._methods)
         kept = names.pop(method)
         result[method] = list(faults_of_kernels(executor.run))

@@ -156,9 +156,11 @@ def draw(problem, operand):
         low, high = 0, 3
     elif operand.dtype == "uint8":
         low, high = 0, 4
+    if operand.name == "rows" and problem.fusion.prologue == "scatter":
+        return torch.randperm(problem.M, generator=generator).to(DTYPES[operand.dtype])
     shape = tuple(1 if stride == 0 else extent for extent, stride in zip(operand.shape, operand.strides, strict=True))
     values = torch.randint(low, high, shape, generator=generator)
-    if operand.name in ("scale_a", "scale_b", "row_scale"):
+    if operand.name in ("scale_a", "scale_b", "row_scale", "k_scale"):
         values = 2.0 ** (values % 3)
     return values.to(DTYPES[operand.dtype]).expand(operand.shape)
 
@@ -174,6 +176,10 @@ def meaning(problem, inputs):
     fusion = problem.fusion
     if fusion is not None and fusion.prologue == "gather":
         a = a[inputs["rows"].long()]
+    if fusion is not None and fusion.prologue == "scatter":
+        a = torch.empty_like(a).index_copy_(0, inputs["rows"].long(), a)
+    if fusion is not None and fusion.prologue == "scale-k":
+        a = a * x["k_scale"]
     if fusion is not None and fusion.prologue == "scale":
         a = a * x["row_scale"][:, None]
     if problem.scaling is not None:

@@ -78,6 +78,10 @@ CASES = [
     ("fused_mm", _fused("cast", "relu", "bias", stored="int8", bias="m1"), SMALL),
     ("fused_mm", _fused("scale", "dropout", "residual", "bias", dtype="bf16"), SMALL, STATIC),
     ("fused_mm", _fused("gather", "residual", "relu", dtype="fp32"), SMALL),
+    ("fused_mm", _fused("scatter", "residual", "bias", bias="mn"), SMALL),
+    ("fused_mm", _fused("scale-k", "relu", dtype="bf16"), SMALL, STATIC),
+    ("mm_reduce_split_k", mm(40, 40, 72, out_dtype="fp32", layout_out=Layout(pad=4)), SMALL, Variant(splits=3)),
+    ("mm_scaled_k", _fused("scale-k", layout_a=COLUMN, layout_out=COLUMN), SMALL),
 ]  # fmt: skip
 
 
@@ -153,6 +157,39 @@ def test_grids():
         ("mm_atomic_split_k", mm(64, 64, 64, "bf16"), LARGE, HOPPER, {"splits": 2}, ReasonCode.DTYPE, "out"),
         ("mm_atomic_split_k", SUMMED, LARGE, HOPPER, {}, ReasonCode.CONFIG, "splits"),
         ("mm_atomic_split_k", SUMMED, LARGE, HOPPER, {"splits": 3}, ReasonCode.CONFIG, "splits"),
+        ("mm_reduce_split_k", mm(64, 64, 64, "bf16"), LARGE, HOPPER, {"splits": 2}, ReasonCode.DTYPE, "out"),
+        (
+            "mm_reduce_split_k",
+            mm(64, 64, 64, out_dtype="fp32", layout_out=COLUMN),
+            LARGE,
+            HOPPER,
+            {"splits": 2},
+            ReasonCode.LAYOUT,
+            "out",
+        ),
+        (
+            "mm_reduce_split_k",
+            mm(64, 62, 64, out_dtype="fp32", layout_out=Layout(pad=2)),
+            LARGE,
+            HOPPER,
+            {"splits": 2},
+            ReasonCode.ALIGNMENT_EXTENT,
+            "out",
+        ),
+        ("mm_scatter", _fused("scatter"), SMALL, HOPPER, {}, ReasonCode.CAPABILITY, "descriptor-scatter"),
+        (
+            "mm_scatter",
+            _fused("scatter"),
+            SMALL,
+            targets.find("sm_120"),
+            {},
+            ReasonCode.CAPABILITY,
+            "descriptor-scatter",
+        ),
+        ("mm_scatter", _fused("gather"), SMALL, BLACKWELL, {}, ReasonCode.OPERATION, "fusion"),
+        ("mm_scatter", _fused("scatter", layout_out=COLUMN), SMALL, BLACKWELL, {}, ReasonCode.LAYOUT, "out"),
+        ("mm_scaled_k", _fused("scale-k", "relu"), SMALL, HOPPER, {}, ReasonCode.OPERATION, "fusion"),
+        ("mm_scaled_k", _fused("scale-k", layout_a=Layout(pad=3)), SMALL, HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "a"),
         ("mm_fp64", mm(64, 64, 64, "fp32"), SMALL, HOPPER, {}, ReasonCode.DTYPE, "out"),
         ("mm_fp64", mm(64, 64, 64, "fp64", out_dtype="fp32"), SMALL, HOPPER, {}, ReasonCode.DTYPE, "out"),
         ("mm_fp64", mm(64, 64, 64, "fp32", out_dtype="fp64"), SMALL, HOPPER, {}, ReasonCode.DTYPE, "a"),
@@ -270,6 +307,41 @@ def test_what_an_atomic_addition_is_known_by(vendor, line, there):
     assert filecheck(machine.directive, codegen.code(machine.stage, line)).passed == there
     rmw = "%7 = tt.atomic_rmw {}, relaxed, gpu, %4, %5, %6 : (tensor<16x!tt.ptr<f32>>) -> tensor<16xf32>"
     assert [filecheck(ttir.directive, rmw.format(name)).passed for name in ("fadd", "exch")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "variant", "target", "moved", "elsewhere"),
+    [
+        ("mm_reduce_split_k", SUMMED, {"splits": 2}, HOPPER, codegen.TILE_ADD, codegen.ATOMIC_ADD),
+        ("mm_scatter", _fused("scatter"), {}, BLACKWELL, codegen.ROW_SCATTER, codegen.POINTER_STORE),
+        ("mm_scaled_k", _fused("scale-k"), {}, HOPPER, codegen.VECTOR_LOAD, codegen.POINTER_LOAD),
+    ],
+)
+def test_what_a_copy_unit_does_pointers_do_where_there_is_none(name, problem, variant, target, moved, elsewhere):
+    kernel = catalogue.get(name)
+    with_unit, without = (kernel.features(_plan(name, problem, LARGE, on, **variant)) for on in (target, AMPERE))
+    assert moved in with_unit.required
+    assert elsewhere not in with_unit.required
+    assert elsewhere in without.required
+    assert moved not in without.required
+
+
+@pytest.mark.parametrize(
+    ("feature", "line"),
+    [
+        (codegen.TILE_ADD, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd1, {%r1}], [%r3];"),
+        (codegen.ROW_SCATTER, "cp.async.bulk.tensor.2d.tile::scatter4.global.shared::cta.bulk_group [%rd1], [%r2];"),
+        (codegen.VECTOR_LOAD, "cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1];"),
+    ],
+)  # fmt: skip
+def test_what_moves_by_descriptors_are_known_by(feature, line):
+    machine = feature.evidence["nvidia"][0]
+    others = [
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r1, %r2}], [%r3];",
+        "st.global.b32 [%rd1];",
+    ]
+    shown = [filecheck(machine.directive, codegen.code(machine.stage, text)).passed for text in (line, *others)]
+    assert shown == [True, False, False]
 
 
 def test_matrix_units():

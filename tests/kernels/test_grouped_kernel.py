@@ -85,7 +85,7 @@ PLAIN = GroupedGemm("2d-3d", (40, 0, 25), None, 56, 40)
          ReasonCode.PRECISION),
         (PLAIN, Config(8, 32, 16, 2, 4), HOPPER, {}, ReasonCode.CONFIG),
         (PLAIN, SMALL, HOPPER, {"tma_store": True}, ReasonCode.CONFIG),
-        (PLAIN, SMALL, HOPPER, {"static": True}, ReasonCode.CONFIG),
+        (PLAIN, SMALL, HOPPER, {"flatten": True}, ReasonCode.CONFIG),
         (PLAIN, Config(256, 256, 128, 4, 8), HOPPER, {}, ReasonCode.SHARED_MEMORY),
     ],
 )  # fmt: skip

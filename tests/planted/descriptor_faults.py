@@ -66,6 +66,7 @@ _GATHERS = (
         GATHER,
         "tl.load(rows_ptr + rm,",
         "tl.load(rows_ptr + tl.arange(0, BLOCK_M),",
+        count=2,
     ),
     fault(
         "gather_row_mask",
@@ -86,11 +87,13 @@ _GATHERS = (
     fault(
         "gather_b_columns", ROWS_COLUMN, GATHER, "b_desc.load([first_n, k * BLOCK_K])", "b_desc.load([0, k * BLOCK_K])"
     ),
-    fault("gather_b_turned", ROWS_COLUMN, GATHER, "[N, K], [ldb, 1]", "[N, K - 1], [ldb, 1]"),
+    fault("gather_b_turned", ROWS_COLUMN, GATHER, "[N, K], [ldb, 1]", "[N, K - 1], [ldb, 1]", count=2),
     fault("gather_last_block", ROWS, GATHER, "tl.cdiv(K, BLOCK_K)", "K // BLOCK_K"),
-    fault("gather_empty", ROWS_EMPTY, GATHER, "tl.zeros((BLOCK_M, BLOCK_N),", "tl.full((BLOCK_M, BLOCK_N), 1.0,"),
-    fault("gather_store_rows", ROWS, GATHER, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True),
-    fault("gather_scattered", ROWS, GATHER, _STORE, _STORE.replace("rm,", "rm ^ 8,")),
+    fault(
+        "gather_empty", ROWS_EMPTY, GATHER, "tl.zeros((BLOCK_M, BLOCK_N),", "tl.full((BLOCK_M, BLOCK_N), 1.0,", count=2
+    ),
+    fault("gather_store_rows", ROWS, GATHER, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True, count=2),
+    fault("gather_scattered", ROWS, GATHER, _STORE, _STORE.replace("rm,", "rm ^ 8,"), count=2),
     fault(
         "gather_past_the_end",
         ROWS,
@@ -99,6 +102,73 @@ _GATHERS = (
         "other=0)",
         equivalent="row 0 reaches only rows of C past the edge, which are not stored",
     ),
+)
+
+_SCATTER = {"fusion": Fusion("scatter"), **PADDING}
+SCATTERED = Case("mm_scatter", fused_mm(40, 56, 40, **_SCATTER), SMALL, target="sm_100")
+SCATTERED_TURNED = Case(
+    "mm_scatter",
+    fused_mm(40, 56, 40, **{**_SCATTER, "layout_a": Layout("col"), "layout_b": Layout("col", pad=8)}),
+    SMALL,
+    target="sm_100",
+)
+SCATTERED_EMPTY = Case("mm_scatter", fused_mm(40, 56, 0, fusion=Fusion("scatter")), SMALL, target="sm_100")
+_ROWS, _STORED = "rows_ptr + rm, mask=rm < M, other=M)", "c_desc.scatter(acc.to(c_ptr.dtype.element_ty), rows, first_n)"
+
+_SCATTERS = (
+    fault("scatter_not", SCATTERED, GATHER, _STORED, _STORED.replace("rows", "rm"), cause="rows are not scattered"),
+    fault("scatter_neighbour", SCATTERED, GATHER, _STORED, _STORED.replace("rows", "rows ^ 1")),
+    fault("scatter_column", SCATTERED, GATHER, _STORED, _STORED.replace("first_n", "0")),
+    fault("scatter_rows_of_the_first_tile", SCATTERED, GATHER, _ROWS, _ROWS.replace("rm,", "tl.arange(0, BLOCK_M),")),
+    fault("scatter_past_the_end", SCATTERED, GATHER, _ROWS, _ROWS.replace("other=M", "other=0")),
+    fault("scatter_row_mask", SCATTERED, GATHER, _ROWS, _ROWS.replace("< M", "< M + 1"), memory=True),
+    fault("scatter_row_mask_short", SCATTERED, GATHER, _ROWS, _ROWS.replace("rm < M", "rm < M - 1")),
+    fault("scatter_rows_short", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M - 1, N], [stride_cm, 1]"),
+    fault(
+        "scatter_columns_padded", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M, N + 8], [stride_cm, 1]", memory=True
+    ),
+    fault("scatter_pitch", SCATTERED, GATHER_HOST, "leading(out) if row_major(out)", "out.shape[1] if row_major(out)"),
+    fault("scatter_a_turned", SCATTERED_TURNED, GATHER, "[K, M], [lda, 1]", "[K - 1, M], [lda, 1]"),
+    fault("scatter_b_k", SCATTERED, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
+    fault(
+        "scatter_empty",
+        SCATTERED_EMPTY,
+        GATHER,
+        "tl.zeros((BLOCK_M, BLOCK_N),",
+        "tl.full((BLOCK_M, BLOCK_N), 1.0,",
+        count=2,
+    ),
+)
+
+_BY_K = {"fusion": Fusion("scale-k"), **PADDING}
+SCALED_K = Case("mm_scaled_k", fused_mm(40, 56, 40, **_BY_K), SMALL, target="sm_90")
+SCALED_K_BF16 = Case("mm_scaled_k", fused_mm(40, 56, 40, "bf16", **_BY_K), SMALL, target="gfx942")
+_FACTOR = "a = (a * k_scale_desc.load([first_k])[None, :]).to(b.dtype)"
+
+_VECTORS = (
+    fault("vector_not_applied", SCALED_K, TILES, _FACTOR, "pass", cause="k_scale is not applied"),
+    fault("vector_first_block", SCALED_K, TILES, _FACTOR, _FACTOR.replace("first_k", "0")),
+    fault("vector_next_block", SCALED_K, TILES, _FACTOR, _FACTOR.replace("first_k", "first_k + BLOCK_K")),
+    fault(
+        "vector_rounded",
+        SCALED_K_BF16,
+        TILES,
+        _FACTOR,
+        _FACTOR.replace(")[None", ").to(tl.bfloat16)[None").replace("(a * k", "(a.to(tl.float32) * k"),
+        cause="k_scale is rounded to bf16",
+    ),
+    fault("vector_twice", SCALED_K, TILES, _FACTOR, f"{_FACTOR}\n            {_FACTOR}"),
+    fault("vector_short", SCALED_K, GATHER, "[K], [1], [BLOCK_K]", "[K - 1], [1], [BLOCK_K]"),
+    fault(
+        "vector_long",
+        SCALED_K,
+        GATHER,
+        "[K], [1], [BLOCK_K]",
+        "[K + 1], [1], [BLOCK_K]",
+    ),
+    fault("vector_k", SCALED_K, GATHER, "[M, K], [lda, 1]", "[M, K - 8], [lda, 1]"),
+    fault("vector_column", SCALED_K, GATHER, "stride_cm, stride_cn, WIDE_INDEX)", "stride_cm, 2, WIDE_INDEX)", count=2),
+    fault("vector_b_k", SCALED_K, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
 )
 
 DESCRIPTORS = grouped(
@@ -123,4 +193,6 @@ DESCRIPTORS = grouped(
     fault("descriptors_order", TURNED, HOST_PERSISTENT, '"A_ROW_MAJOR": row_major(a)', '"A_ROW_MAJOR": True'),
     *_BLOCKWISE,
     *_GATHERS,
+    *_SCATTERS,
+    *_VECTORS,
 )

@@ -59,6 +59,8 @@ LOOPED_FLAT = Case("mm_persistent", mm(40, 56, 40, layout_a=Layout("col")), SMAL
 ATOMIC_SPLIT = Case(
     "mm_atomic_split_k", mm(40, 24, 72, out_dtype="fp32", layout_a=PADDED, layout_out=PADDED), SMALL, Variant(splits=3)
 )
+_REDUCED = mm(40, 40, 72, out_dtype="fp32", layout_a=PADDED, layout_out=PADDED)
+REDUCED_SPLIT = Case("mm_reduce_split_k", _REDUCED, SMALL, Variant(splits=3))
 #: Whether tl.dot takes fp64.
 FP64 = targets.find("sm_90").capability("fp64").available
 DOUBLE = Case("mm_fp64", mm(40, 56, 40, "fp64", **PADDING), SMALL)
@@ -244,6 +246,28 @@ _ATOMIC = (
     ),
 )
 
+_TILE = "c_desc.atomic_add([tile_m * BLOCK_M, tile_n * BLOCK_N], acc)"
+_C_SIZES = "[M, N], [stride_cm, 1], [BLOCK_M, BLOCK_N]"
+_REDUCE = (
+    fault("reduce_stored", REDUCED_SPLIT, ATOMIC, _TILE, _TILE.replace("atomic_add", "store")),
+    fault("reduce_tile_column", REDUCED_SPLIT, ATOMIC, _TILE, _TILE.replace("tile_n * BLOCK_N", "0")),
+    fault("reduce_tile_row", REDUCED_SPLIT, ATOMIC, _TILE, _TILE.replace("tile_m * BLOCK_M", "tile_m * BLOCK_N // 2")),
+    fault(
+        "reduce_rounded",
+        REDUCED_SPLIT,
+        ATOMIC,
+        _TILE,
+        _TILE.replace("acc)", "acc.to(tl.float16).to(tl.float32))"),
+        cause="every part of K is rounded to fp16 before the parts are summed",
+    ),
+    fault("reduce_twice", REDUCED_SPLIT, ATOMIC, _TILE, f"{_TILE}\n        {_TILE}"),
+    fault("reduce_rows_short", REDUCED_SPLIT, ATOMIC, _C_SIZES, _C_SIZES.replace("[M,", "[M - 1,")),
+    fault("reduce_columns_padded", REDUCED_SPLIT, ATOMIC, _C_SIZES, _C_SIZES.replace("N]", "N + 4]", 1), memory=True),
+    fault("reduce_pitch", REDUCED_SPLIT, ATOMIC_HOST, "leading(plan.problem.output)", "plan.problem.N"),
+    fault("reduce_first_part", REDUCED_SPLIT, ATOMIC, "first_k = part * K", "first_k = part % 2 * K"),
+    fault("reduce_not_zeroed", REDUCED_SPLIT, ATOMIC_HOST, "before=(before,)", "before=()"),
+)
+
 _CONTIGUOUS = (
     fault("copy_short", COPIED, CONTIGUOUS, "(rm < rows)", "(rm < rows - 1)"),
     fault(
@@ -303,6 +327,16 @@ _FUSED = (
         "a_row = tl.load(rows_ptr + (rm ^ 1)",
     ),
     fault("fused_gather_none", _fused("gather"), FUSED, 'if PROLOGUE == "gather":', "if False:"),
+    fault("fused_scatter_none", _fused("scatter"), FUSED, 'if PROLOGUE == "scatter":', "if False:"),
+    fault(
+        "fused_scatter_row",
+        _fused("scatter", "residual"),
+        FUSED,
+        "rm = tl.load(rows_ptr + rm, mask=rm < M, other=M)",
+        "rm = tl.load(rows_ptr + rm, mask=rm < M, other=M) ^ 1",
+    ),
+    fault("fused_k_scale_none", _fused("scale-k"), FUSED, 'if PROLOGUE == "scale-k":', "if False:"),
+    fault("fused_k_scale_first", _fused("scale-k"), FUSED, "k_scale_ptr + rk,", "k_scale_ptr + rk % BLOCK_K,"),
     fault(
         "fused_scale_rounded",
         _fused("scale"),
@@ -316,5 +350,5 @@ _FUSED = (
 FAMILY = (
     *grouped("batches and sums", *_BATCHED, *_PLUS, *_INTEGER),
     *grouped("scales, splits and fusions", *_BLOCKWISE, *_SPLIT, *_CONTIGUOUS, *_FUSED),
-    *grouped("loops and shared sums", *_PERSISTENT, *_ATOMIC, *_DOUBLE),
+    *grouped("loops and shared sums", *_PERSISTENT, *_ATOMIC, *_REDUCE, *_DOUBLE),
 )

@@ -17,6 +17,8 @@ ROWS = Case("grouped_mm", GroupedGemm("2d-3d", (40, 0, 25), None, 56, 40, "fp16"
 COLUMNS = Case("grouped_mm", GroupedGemm("3d-2d", (25, 0, 40), 40, None, 40, "bf16"), SMALL, TWO_SMS)
 DEPTH = Case("grouped_mm", GroupedGemm("2d-2d", (40, 0, 25), 40, 56, None, "fp16"), SMALL, TWO_SMS)
 BATCH = Case("grouped_mm", GroupedGemm("3d-3d", (40, 40), 40, 56, 40, "bf16"), SMALL, TWO_SMS)
+KNOWN_K = Case("grouped_mm", GroupedGemm("2d-3d", (40, 0, 25), None, 56, 40), SMALL, Variant(static=True, sms=2))
+KNOWN_BLOCKS = Case("grouped_mm", GroupedGemm("2d-3d", (40, 25), None, 56, 48), SMALL, Variant(static=True, sms=2))
 TF32 = Case("grouped_mm", GroupedGemm("2d-3d", (40, 25), None, 56, 40, "fp32"), SMALL, TWO_SMS)
 
 #: By descriptors, which can begin anywhere in rows, and at multiples of 16 bytes within one.
@@ -86,6 +88,8 @@ GROUPED = grouped(
         ROWS,
     ),
     Fault("group_k_past_its_end", Edit(SOURCE, _DOT, _DOT.replace(" k,", " k + 1,")), DEPTH),
+    Fault("group_even_k", Edit(SOURCE, "BLOCK_K, EVEN_K, WIDE", "BLOCK_K, True, WIDE"), KNOWN_K),
+    Fault("group_known_k_short", Edit(SOURCE, _DOT, _DOT.replace(" k,", " k - BLOCK_K,")), KNOWN_BLOCKS),
     Fault("group_k_one_short", Edit(SOURCE, _DOT, _DOT.replace(" k,", " k - 1,")), BATCH),
     Fault("group_columns_not_masked", Edit(SOURCE, _STORE, _STORE.replace("n,", "n + BLOCK_N,")), COLUMNS),
     Fault("group_offsets_as_sizes", Edit(SOURCE, "size = end - begin", "size = end"), ROWS),

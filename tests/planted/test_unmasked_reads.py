@@ -10,7 +10,7 @@ from tests.kernels.interpreter_runs import in_interpreter
 #: A case of each kernel and problem runs at most so often for one load.
 TRIES = 4
 #: Loads that no case of the planted faults reaches: of whole blocks of K, of documents backward, and the like.
-UNREACHED = 13
+UNREACHED = 11
 
 
 @dataclass(frozen=True)

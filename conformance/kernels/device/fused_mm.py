@@ -8,7 +8,7 @@ from conformance.kernels.device.tiles import store_pointers, swizzle
 
 @triton.jit
 def gemm_fused(
-    a_ptr, b_ptr, c_ptr, row_scale_ptr, rows_ptr, bias_ptr, residual_ptr, mask_ptr, M, N, K,
+    a_ptr, b_ptr, c_ptr, row_scale_ptr, k_scale_ptr, rows_ptr, bias_ptr, residual_ptr, mask_ptr, M, N, K,
     stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn, stride_bias_m, stride_bias_n,
     stride_residual_m, stride_mask_m,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -17,8 +17,8 @@ def gemm_fused(
 ):  # fmt: skip
     """C[M,N] = epilogue(prologue(A) @ B); grid (tiles,).
 
-    PROLOGUE is None, "cast", "scale" or "gather", EPILOGUE a tuple of "bias", "relu", "gelu", "residual" and "dropout",
-    applied in this order to the fp32 sum. Residual and mask have unit stride along N.
+    PROLOGUE is None, "cast", "scale", "scale-k", "gather" or "scatter", EPILOGUE a tuple of "bias", "relu", "gelu",
+    "residual" and "dropout", applied in this order to the fp32 sum. Residual and mask have unit stride along N.
     """
     tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -48,8 +48,14 @@ def gemm_fused(
         if PROLOGUE == "scale":
             # past K, 0 times an infinite scale would be NaN
             a = tl.where(a_mask, a * row_scale[:, None], 0.0)
+        if PROLOGUE == "scale-k":
+            a = (a * tl.load(k_scale_ptr + rk, mask=rk < K, other=0.0)[None, :]).to(b.dtype)
         acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION)
 
+    if PROLOGUE == "scatter":
+        rm = tl.load(rows_ptr + rm, mask=rm < M, other=M)
+        if WIDE_INDEX:
+            rm = rm.to(tl.int64)
     inside = (rm < M)[:, None] & (rn < N)[None, :]
     for step in tl.static_range(len(EPILOGUE)):
         if EPILOGUE[step] == "bias":

@@ -45,7 +45,7 @@ def gemm_grouped(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     SPLIT: tl.constexpr, DESCRIPTORS: tl.constexpr, A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr,
     HAS_PRODUCT: tl.constexpr, TMA_STORE: tl.constexpr, SCALED: tl.constexpr,
-    WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, PROMOTE: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, PROMOTE: tl.constexpr,
 ):  # fmt: skip
     """C_g = A_g @ B_g for each group g; grid (min(SMs, tiles),), and any other of one dimension is right too.
 
@@ -98,7 +98,7 @@ def gemm_grouped(
             if DESCRIPTORS == "":
                 acc = dot_pointers(
                     a_ptr, b_ptr, rm, rn, m, n, k, stride_am, stride_ak, stride_bk, stride_bn,
-                    BLOCK_M, BLOCK_N, BLOCK_K, False, WIDE_INDEX, PRECISION, PROMOTE,
+                    BLOCK_M, BLOCK_N, BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION, PROMOTE,
                 )  # fmt: skip
             elif HAS_PRODUCT:
                 acc = dot_group(

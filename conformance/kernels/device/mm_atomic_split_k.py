@@ -1,4 +1,5 @@
-"""mm_atomic_split_k: programs multiply parts of K and add their sums to an output that was zeroed before."""
+"""mm_atomic_split_k and mm_reduce_split_k: programs multiply parts of K and add their sums to an output that was zeroed
+before."""
 
 import triton
 import triton.language as tl
@@ -26,10 +27,10 @@ def zero_matrix(
 def gemm_atomic_split_k(
     a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, BY_DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
     """C += A[:, s * K : (s + 1) * K] @ B[s * K : (s + 1) * K] for part s of K, in fp32 and in any order, where K is
-    that of one part; grid (tiles of C, parts)."""
+    that of one part; grid (tiles of C, parts). BY_DESCRIPTOR adds whole tiles to a row-major C."""
     part = tl.program_id(1).to(tl.int64)
     tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -39,9 +40,13 @@ def gemm_atomic_split_k(
         a_ptr + first_k * stride_ak, b_ptr + first_k * stride_bk, rm, rn, M, N, K,
         stride_am, stride_ak, stride_bk, stride_bn, BLOCK_M, BLOCK_N, BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION, None,
     )  # fmt: skip
-    if WIDE_INDEX:
-        rm = rm.to(tl.int64)
-        rn = rn.to(tl.int64)
-    inside = (rm < M)[:, None] & (rn < N)[None, :]
     # Nobody reads the output before the launch has ended, so that no program has to see another's sum.
-    tl.atomic_add(c_ptr + rm[:, None] * stride_cm + rn[None, :] * stride_cn, acc, mask=inside, sem="relaxed")
+    if BY_DESCRIPTOR:
+        c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_cm, 1], [BLOCK_M, BLOCK_N])
+        c_desc.atomic_add([tile_m * BLOCK_M, tile_n * BLOCK_N], acc)
+    else:
+        if WIDE_INDEX:
+            rm = rm.to(tl.int64)
+            rn = rn.to(tl.int64)
+        inside = (rm < M)[:, None] & (rn < N)[None, :]
+        tl.atomic_add(c_ptr + rm[:, None] * stride_cm + rn[None, :] * stride_cn, acc, mask=inside, sem="relaxed")

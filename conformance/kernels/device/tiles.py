@@ -66,11 +66,12 @@ def dot_descriptors(
     a_desc, b_desc, first_m, first_n, K,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, PRECISION: tl.constexpr, PROMOTE: tl.constexpr,
+    k_scale_desc=None,
 ):  # fmt: skip
     """The tile at (first_m, first_n) of A @ B over all of K, by descriptor loads.
 
     A column-major operand is described, and loaded, as its row-major transpose. Elements outside the described
-    shape read as zero, so no tail needs a mask.
+    shape read as zero, so no tail needs a mask. ``k_scale_desc``: a vector of factors of the columns of A, if any.
     """
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, tl.cdiv(K, BLOCK_K)):
@@ -83,6 +84,8 @@ def dot_descriptors(
             b = b_desc.load([first_k, first_n])
         else:
             b = b_desc.load([first_n, first_k]).T
+        if k_scale_desc is not None:
+            a = (a * k_scale_desc.load([first_k])[None, :]).to(b.dtype)
         acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)
     return acc
 

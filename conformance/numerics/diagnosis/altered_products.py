@@ -357,14 +357,19 @@ def _about_fusion(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Al
         yield make("A is not gathered", problem, with_input(rows=lambda r: torch.arange(len(r)).to(r.dtype)))
         for what, index in other_indices(problem.M):
             yield make(f"A is gathered by the index of another row: {what}", problem, with_input(rows=lines(index)))
-    if prologue == "scale":
-        yield make("row_scale is not applied", problem, with_input(row_scale=torch.ones_like))
-        yield make("row_scale is applied twice", problem, with_input(row_scale=lambda t: t**2))
-        for what, index in other_indices(problem.M):
-            yield make(f"row_scale of another row: {what}", problem, with_input(row_scale=lines(index)))
+    if prologue == "scatter":
+        yield make("rows are not scattered", problem, with_input(rows=lambda r: torch.arange(len(r)).to(r.dtype)))
+        yield make("rows are gathered, not scattered", problem, with_input(rows=torch.argsort))
+    for name, of, extent in (("row_scale", "row", problem.M), ("k_scale", "k", problem.K)):
+        if name not in {operand.name for operand in problem.operands}:
+            continue
+        yield make(f"{name} is not applied", problem, with_input(**{name: torch.ones_like}))
+        yield make(f"{name} is applied twice", problem, with_input(**{name: lambda t: t**2}))
+        for what, index in other_indices(extent):
+            yield make(f"{name} of another {of}: {what}", problem, with_input(**{name: lines(index)}))
         for form in ("fp16", "bf16"):
-            rounded = with_input(row_scale=functools.partial(through, form))
-            yield make(f"row_scale is rounded to {form}", problem, rounded)
+            rounded = with_input(**{name: functools.partial(through, form)})
+            yield make(f"{name} is rounded to {form}", problem, rounded)
     if prologue == "cast":
         for form in ("bf16", "fp16"):
             if form != problem.dtype:

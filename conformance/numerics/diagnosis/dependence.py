@@ -96,6 +96,9 @@ def _of_gemm(problem: Gemm, inputs: Mapping[str, Tensor], stored: Indices) -> Ne
         if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "gather":
             of_a = _chosen(problem.operand("a").shape[-2], inputs["rows"].cpu().long()[rows])
             result["rows"] = (rows,)
+        if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "scatter":
+            of_a = rows[inputs["rows"].cpu().long()]
+            result["rows"] = (of_a,)
         more = {"mm_plus_mm": (("c", "d"),), "dual_mm": (("a", "d"),)}.get(problem.op, ())
         for left, right in (("a", "b"), *more):
             result[left] = (*lead, of_a, _every(problem.K))
@@ -103,6 +106,8 @@ def _of_gemm(problem: Gemm, inputs: Mapping[str, Tensor], stored: Indices) -> Ne
         result |= _of_scales(problem, rows, columns)
         if problem.fusion is not None and problem.fusion.prologue == "scale":
             result["row_scale"] = (rows,)
+        if problem.fusion is not None and problem.fusion.prologue == "scale-k":
+            result["k_scale"] = (_every(problem.K),)
     if problem.reads_bias and problem.bias is not None:
         kind = problem.bias.kind
         own = {"m": rows, "1": _every(1), "n": columns, "b": lead[0] if lead else rows}
