@@ -47,7 +47,8 @@ def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
     described = [problem.operand(name) for name in names]
     described += [problem.output] if tma_store else []
     broken = [rule for operand in described if operand.numel for rule in _broken_by(operand)]
-    broken += _broken_by_groups(problem) if names == "ab" and getattr(problem, "ragged", "") else []
+    if names == "ab" and getattr(problem, "ragged", None):
+        broken += _broken_by_groups(problem)
     if tma_store and problem.output.numel:
         out = problem.output
         rest = out.shape[-1] * itemsize(out.dtype) % DESCRIPTOR_BYTES

@@ -99,7 +99,7 @@ def test_described_results(conform, kernel, target, dtype, config, kind, descrip
 
 @scenario(where(family="grouped", descriptors=True), kind=["2d-2d", "3d-2d"], descriptors=["device", "host"], configs=1)
 def test_groups_begin_within_a_unit(conform, recorder, kernel, target, dtype, config, kind, descriptors):
-    """Groups that begin within 16 bytes of a row are refused: a device calls a copy from there an illegal instruction."""
+    """Groups that begin within 16 bytes of a row are refused: a device calls a copy from there illegal."""
     split = KINDS[kind]
     extents = {name: None if name == split else 48 for name in "MNK"}
     problem = kernel.problem(dtype, kind, (config.block_k + 1, 0, 2, config.block_n + 3), **extents)

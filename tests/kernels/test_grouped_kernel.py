@@ -231,7 +231,7 @@ def test_code(pool, name, variant, kind, target):
     target = targets.find(target)
     split = {"2d-3d": "M", "2d-2d": "K"}.get(kind)
     extents = {name: None if name == split else size for name, size in (("M", 136), ("N", 72), ("K", 520))}
-    sizes = (136, 136) if kind == "3d-3d" else (136, 0, 40)
+    sizes = (136, 136) if kind == "3d-3d" else (144, 0, 48)
     problem = kernel.problem(kernel.dtypes[0], kind, sizes, **extents)
     plan = kernel.plan(problem, Config(64, 64, 32, 2, 4), target, variant)
     result = pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)).result()
