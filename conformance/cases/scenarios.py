@@ -13,9 +13,10 @@ A test states what it is about and gets one case per row::
   the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``. So has addmm
   where mm shows the same loop and the test is about ``any_epilogue``;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
-  dtype. A kernel beyond the core has every two values of two parameters together, and each value with every size of
-  dtype. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one
-  test serves another. A sweep has every config with every dtype;
+  dtype. A kernel beyond the core has every two values of two of the test's own parameters together, and each rotated
+  value and size of dtype once. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what
+  is compiled for one test serves another. A sweep has every config with every dtype, or beyond the core with every size
+  of dtype;
 * *full* and *exhaustive*: crossed.
 
 Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`).
@@ -430,11 +431,14 @@ def _with_each_dtype(
     columns = [combinations] if kernel.core else zip(*combinations, strict=True)
     own = dict(zip([OWN] if kernel.core else scenario.parameters, columns, strict=True))
     values = {name: list(dict.fromkeys(column)) for name, column in {**taken, **own, **scenario.rotate}.items()}
-    each = "dtype" if kernel.core or scenario.every_config else "size"
-    together = [*itertools.combinations((*own, each), 2), *((each, name) for name in scenario.rotate)]
+    together = [*itertools.combinations(own, 2)]
+    if kernel.core:
+        together += [(name, "dtype") for name in (*own, *scenario.rotate)]
+    if scenario.every_config:
+        together.append(("dtype" if kernel.core else "size", "config"))
     covered = cover(
         values,
-        pairs=[*together, ("dtype", "config")] if scenario.every_config else together,
+        pairs=together,
         free=() if kernel.core or scenario.every_config else ("config",),
         possible=_among(tuple(taken), trios),
     )

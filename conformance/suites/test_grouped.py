@@ -104,7 +104,10 @@ def test_groups_begin_within_a_unit(conform, recorder, kernel, target, dtype, co
     extents = {name: None if name == split else 48 for name in "MNK"}
     problem = kernel.problem(dtype, kind, (config.block_k + 1, 0, 2, config.block_n + 3), **extents)
     run = {"config": config, "target": target, "variant": Variant(descriptors)}
-    expect_refusal(conform, recorder, kernel, problem, code=ReasonCode.ALIGNMENT_BASE, **run)
+    if kind == "3d-2d" and problem.operand("b").strides[-1] != 1:  # its groups begin at whole rows of B's transpose
+        conform(kernel, problem, fills=("transparent",), **run)
+    else:
+        expect_refusal(conform, recorder, kernel, problem, code=ReasonCode.ALIGNMENT_BASE, **run)
 
 
 @scenario(

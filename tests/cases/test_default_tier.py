@@ -32,20 +32,17 @@ def gaps(name):
     for target in TARGETS:
         shown = [dict(zip(NAMES, row, strict=True)) for on, *row in cases if on == target]
         usable = [d for d in kernel.dtype_names() if any(t == target and d == row for t, row, *_ in full(kernel))]
-        dtypes = [(dtype,) for dtype in usable]
-        lacking += missing(target, shown, {("dtype",): dtypes})
+        lacking += missing(target, shown, {("dtype",): [(dtype,) for dtype in usable]})
         combinations, sizes = list(itertools.product(*OWN.values())), list(dict.fromkeys(map(_size, usable)))
         for row in shown:
             row["size"] = _size(row["dtype"])
         if kernel.core:
             wanted = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
-            rotated = [("dtype", usable)]
+            wanted |= {("dtype", one): list(itertools.product(usable, more)) for one, more in SCENE.rotate.items()}
         else:
             wanted = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
-            wanted |= {("size", one): list(itertools.product(sizes, OWN[one])) for one in OWN}
-            rotated = [("size", sizes)]
-        for each, values in rotated:
-            wanted |= {(each, one): list(itertools.product(values, more)) for one, more in SCENE.rotate.items()}
+            wanted |= {("size",): [(size,) for size in sizes]}
+            wanted |= {(one,): [(value,) for value in more] for one, more in SCENE.rotate.items()}
         lacking += missing(target, shown, wanted)
     return lacking
 

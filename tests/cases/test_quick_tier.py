@@ -151,14 +151,13 @@ def quick_cases():
 
 
 def unproven(ids):
-    """(target, profile) of the claims of which no case is in ``ids``."""
+    """(target, profile) of the claims of which no case is in ``ids``, of targets that can be compiled for."""
     profiles = read_profiles(known=claims())
-    by_target = {
-        target: cases_by_kernel(case for case in ids if case.endswith(f"-{target}]")) for target in profiles.claims
-    }
+    claiming = [target.id for target in TARGETS if target.id in profiles.claims]
+    by_target = {target: cases_by_kernel(case for case in ids if case.endswith(f"-{target}]")) for target in claiming}
     return [
         (target, profile.id)
-        for target in profiles.claims
+        for target in claiming
         for profile in profiles.claimed(target)
         if not profile.chosen(by_target[target])
     ]
@@ -186,7 +185,7 @@ def matrix_units():
 def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(matrix_units):
     profiles = read_profiles(known=claims())
     (claim,) = [profile for profile in profiles.profiles.values() if profile.id == "tensor-core"]
-    claiming = {target for target in profiles.claims if claim in profiles.claimed(target)}
+    claiming = {target.id for target in TARGETS if claim in profiles.claimed(target.id)}
     shown = {}
     for target, dtype, config in quick(matrix_units, "mm"):
         plan = get("mm").plan(get("mm").problem(dtype, *ragged(get("mm"), config, dtype, aligned=True)), config, target)
