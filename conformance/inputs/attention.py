@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from conformance.inputs import attention_exact, attention_far, attention_special
-from conformance.inputs.attention_operands import codes, documents, format_of, one_fill, slopes_of
+from conformance.inputs.attention_operands import SCALED, codes, documents, format_of, one_fill, scales_of, slopes_of
 from conformance.inputs.draws import Draws
 from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics import attention_bounds
@@ -41,7 +42,7 @@ def left_out(problem: Attention, contract: Contract) -> dict[str, str]:
     if problem.backward:
         reasons["selector"] = "probabilities that the backward pass takes from lse are 1 for all tied keys: see tie"
     if attention_far.plan(problem, contract) is None:
-        reasons["hot"] = "no exact scores lie far from zero: too few or too many dims, or an extreme scale"
+        reasons["hot"] = "no exact scores lie far from zero: too few or too many dims, an extreme scale, or fp8"
     if not attention_special.has_room(problem):
         reasons["special"] = f"special values need {attention_special.LEAST} rows, keys and dims"
     return reasons
@@ -71,7 +72,9 @@ def _bounded(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Te
     if far:
         inputs |= attention_far.far_scores(problem, contract, draws)
     for operand in ("v",) if far else ("q", "k", "v"):
-        inputs[operand] = round_to(torch.from_numpy(draws.normal(problem.operand(operand).shape)), form)
+        values = np.ldexp(draws.normal(problem.operand(operand).shape), SCALED if problem.scaled else 0)
+        inputs[operand] = round_to(torch.from_numpy(values), form)
+    inputs |= scales_of(problem, draws)
     if problem.score.kind == "alibi":
         inputs["slopes"] = slopes_of(problem, draws, request.name)
     if not problem.backward:

@@ -41,12 +41,14 @@ BLOCK = 16
 #: Relative error of exp2 (PTX ISA: 2**-22 for ex2.approx.ftz.f32; other units are closer). Error of log2
 #: (lg2.approx.ftz.f32, likewise): absolute for results below 1, relative above.
 EXP2 = LOG2 = 2.0**-22
-#: Relative error of a division (div.full.f32: 2 ulp), also where a kernel multiplies by a reciprocal.
+#: Relative error of a division (div.full.f32: 2 ulp), also where a kernel multiplies by a reciprocal. It leaves room
+#: for the product with a scale of v.
 DIVISION = 6 * U
 #: Absolute error of a tanh that is computed by exp2, a sum, a division and a difference, each in fp32. The hardware's
 #: tanh.approx (2**-11) is not allowed.
 TANH = 16 * U
-#: Relative error of the conversion to base 2: the scale and log2(e) are each rounded to fp32 and multiplied.
+#: Relative error of the conversion to base 2: the scale and log2(e) are each rounded to fp32 and multiplied. It counts
+#: twice in a score, which leaves room for products with scales of q and k.
 CONVERSION = 6 * U
 #: Rounds a bound up by more than its evaluation in fp64 loses.
 UP = 1 + 2.0**-20
@@ -112,7 +114,7 @@ def forward_error(
     t = loose.sum(-1, keepdim=True)
     if bool((t > 0.5).any()):
         raise ValueError(f"{problem.id}: scores err by up to {float(t.max()):g}: use smaller q or k")
-    size = _aligned(problem, contract, scores.v)
+    size = _aligned(problem, contract, scores.v, scores.v_scale)
     moved, squared = (loose @ torch.cat([scores.v, scores.v**2], -1)).chunk(2, -1)
     spread = squared - 2 * exact.out * moved + exact.out**2 * t
     spread = spread.clamp(min=0) + (squared + exact.out**2 * t) * (problem.keys * 2.0**-50)
@@ -217,16 +219,17 @@ def _linear_error(problem: Attention, contract: Contract, scores: Scores, *, exa
     if exact_products:
         return CONVERSION * scores.scaled.abs()
     q, k = (_aligned(problem, contract, t) for t in (scores.q, scores.k))
-    size = (q @ k.transpose(-1, -2)) * abs(problem.softmax_scale)
+    size = (q @ k.transpose(-1, -2)) * abs(scores.scale)
     return (growth(contract.accumulator, problem.head_dim) + CONVERSION) * size
 
 
-def _aligned(problem: Attention, contract: Contract, operand: Tensor) -> Tensor:
-    """Sizes of an operand as a tensor core aligns them: a subnormal value counts as the smallest normal value."""
+def _aligned(problem: Attention, contract: Contract, operand: Tensor, scale: float = 1.0) -> Tensor:
+    """Sizes of an operand, which is multiplied by ``scale``, as a tensor core aligns them: a subnormal value counts as
+    the smallest normal value."""
     size = operand.abs()
     if contract.accumulator.kind != "tensor-core":
         return size
-    smallest = FORMATS[problem.dtype].smallest_normal
+    smallest = FORMATS[problem.dtype].smallest_normal * scale
     return torch.where((size > 0) & (size < smallest), smallest, size)
 
 
