@@ -107,10 +107,10 @@ def apart(problem: Attention, draws: Draws, form: str, inputs: dict[str, Tensor]
 
 
 def slopes_of(problem: Attention, draws: Draws, name: str) -> Tensor:
-    """fp32 slopes between 2**-6 and 2**-1, no powers of two; 0 for "tie" and "uniform", which they would blur."""
+    """fp32 slopes between 2**-6 and 2**-1, no powers of two; 0 for the fills that they would blur."""
     shape = (problem.heads,)
     slopes = np.ldexp(1.0 + draws.uniform(shape), -2 - draws.below(5, shape))
-    return round_to(torch.from_numpy(np.zeros(shape) if name in ("tie", "uniform") else slopes), "fp32")
+    return round_to(torch.from_numpy(np.zeros(shape) if name in ("tie", "uniform", "levels") else slopes), "fp32")
 
 
 def scales_of(problem: Attention, draws: Draws, exponents: Sequence[int] = ()) -> dict[str, Tensor]:

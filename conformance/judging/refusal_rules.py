@@ -253,7 +253,7 @@ def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
     if isinstance(plan.problem, BlockScaled):
         return "nvfp4" in (plan.problem.a_format, plan.problem.b_format) and len(set(plan.problem.formats)) > 1
     if kernel.family in ATTENTION:
-        return kernel.family != "fp8-attention"
+        return bool(kernel.family != "fp8-attention")
     return (plan.problem.scaling in BLOCK_SCALINGS) != bool(getattr(kernel, "block_scaled", False))
 
 

@@ -24,6 +24,7 @@ this stable. The relative errors of fp64 are 2**-29 of those of fp32; rounding t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -89,16 +90,19 @@ def forward_error(
     *,
     exact_products: bool = False,
     extreme: Tensor | None = None,
+    unit: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Bounds of |out' - out| (batch, heads, queries, value_dim) and |lse' - lse| (batch, heads, queries), fp64.
 
     ``exact_products``: the sums of q k^T are exact, whatever their order, so that scores have the errors of what
     follows only. ``extreme``: the rows, bool (batch, heads, queries), whose scores are too large for a bound of the
-    softmax; whatever their weights are, their outputs are averages of the values that they see.
+    softmax; whatever their weights are, their outputs are averages of the values that they see. ``unit``: the relative
+    error of rounding these weights, where it is less than the format's.
 
     Rows that see no key have the bound 0. Raises ValueError if scores are so large that the bound would say nothing.
     """
     scores, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
+    rounding = rounding if unit is None else dataclasses.replace(rounding, unit=min(unit, rounding.unit))
     # a key's weight is rescaled by later blocks of its split and by the merge, at most once per block and twice more
     steps = math.ceil(problem.keys / BLOCK) + 2
     sums, rescaled = growth(accumulator, problem.keys), math.expm1(2 * steps * math.log1p(U))

@@ -27,6 +27,9 @@ ATTENTION_FP8 = grouped(
     fault("fp8_value_scale_of_keys", _FULL, FORWARD, "tl.load(v_scale_ptr)", "tl.load(k_scale_ptr)"),
     fault("fp8_weights_in_e5m2", _CAUSAL, TILES, _CAST, "acc = tl.dot(p.to(tl.float8e5).to(v.dtype), v, acc, "),
     fault(
+        "fp8_weights_cut", _FULL, TILES, _CAST, "acc = tl.dot(tl.where(p < 1.0, p * 0.9375, p).to(v.dtype), v, acc, "
+    ),
+    fault(
         "fp8_output_in_fp8",
         _FULL,
         TILES,
@@ -34,11 +37,17 @@ ATTENTION_FP8 = grouped(
         "tl.store(tile, values.to(tl.float8e4nv).to(base.dtype.element_ty), mask=inside)",
     ),
     fault(
-        "fp8_scores_in_fp16",
+        "fp8_scores_in_e5m2",
         _FULL,
         TILES,
         "    if not RAW:\n        scores = modified",
         "    scores = scores.to(tl.float8e5).to(tl.float32)\n    if not RAW:\n        scores = modified",
     ),
-    fault("fp8_sum_of_fp8", _CAUSAL, TILES, "total * shrink + tl.sum(p, 1)", "total * shrink + tl.sum(p.to(v.dtype), 1)"),
+    fault(
+        "fp8_sum_of_fp8",
+        _CAUSAL,
+        TILES,
+        "total * shrink + tl.sum(p, 1)",
+        "total * shrink + tl.sum(p.to(k.dtype).to(tl.float32), 1)",
+    ),
 )
