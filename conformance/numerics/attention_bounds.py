@@ -34,7 +34,7 @@ from torch import Tensor
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
-from conformance.problems import Attention
+from conformance.problems import FP8, Attention
 from conformance.references.attention import BackwardValues, ForwardValues, Scores, gathered
 
 #: The fewest keys between two updates of the running maximum.
@@ -128,6 +128,8 @@ def forward_error(
     lost = rounding.tiny * (1 + sums) + rounding.aligned * sums
     count = (scores.visible & exact.live.unsqueeze(-1)).sum(-1, keepdim=True)
     small = share.amax(-1, keepdim=True) * count * size.amax(-2, keepdim=True) * lost
+    if problem.dtype in FP8:  # whose subnormal weights are so large that this would say little
+        small = _small_weights(share, rounding, sums) @ size
     error = error + (second * (1 + float(relative.max())) * (share @ size) + small) / (1 - t)
     denominator = math.expm1((problem.keys + 2 * steps) * math.log1p(U))
     division = (1 + DIVISION) / (1 - denominator) - 1
@@ -146,6 +148,16 @@ def forward_error(
     if contract.flushes_subnormals:
         error = error + FORMATS[contract.out_dtype].smallest_normal
     return error * UP, lse * UP
+
+
+def _small_weights(share: Tensor, rounding: Cast, sums: float) -> Tensor:
+    """What rounding takes from the subnormal ones of these shares, and sums of their products, at most.
+
+    Against the running maximum a weight loses ``tiny``, and no more than itself. One of less than half of ``tiny`` is
+    0, and adds no error to a sum; so its error is within twice its share, times what is aligned instead of ``tiny``."""
+    largest = share.amax(-1, keepdim=True)
+    lost = torch.minimum(share, largest * rounding.tiny) * (1 + sums)
+    return lost + sums * torch.minimum(largest * rounding.aligned, 2 * share * rounding.aligned / rounding.tiny)
 
 
 def _spread(exact: ForwardValues, rows: Tensor) -> Tensor:
