@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs import attention_exact, attention_far, attention_special
-from conformance.inputs.attention_operands import codes, documents, format_of, one_fill, slopes_of
+from conformance.inputs import attention_exact, attention_far, attention_levels, attention_special
+from conformance.inputs.attention_operands import SCALED, codes, documents, format_of, one_fill, scales_of, slopes_of
 from conformance.inputs.draws import Draws
 from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics import attention_bounds
@@ -29,7 +30,7 @@ from conformance.references import attention as meaning
 
 def left_out(problem: Attention, contract: Contract) -> dict[str, str]:
     """The fills that ``problem`` does not have, and why: they cannot be built, or would show nothing that another does
-    not."""
+    not. Without "levels", which only problems of fp8 have."""
     reasons: dict[str, str] = {}
     if codes(problem, contract) is None:
         too_few = "keys cannot have different codes: few dims for many keys, or a scale that is extreme or not positive"
@@ -41,15 +42,17 @@ def left_out(problem: Attention, contract: Contract) -> dict[str, str]:
     if problem.backward:
         reasons["selector"] = "probabilities that the backward pass takes from lse are 1 for all tied keys: see tie"
     if attention_far.plan(problem, contract) is None:
-        reasons["hot"] = "no exact scores lie far from zero: too few or too many dims, or an extreme scale"
+        reasons["hot"] = "no exact scores lie far from zero: too few or too many dims, an extreme scale, or fp8"
     if not attention_special.has_room(problem):
         reasons["special"] = f"special values need {attention_special.LEAST} rows, keys and dims"
     return reasons
 
 
 def applicable(problem: Attention, contract: Contract) -> tuple[str, ...]:
-    """The fills that are not :func:`left_out`."""
-    without = left_out(problem, contract)
+    """The fills that are not :func:`left_out`; "levels" where fp8 values give such scores."""
+    without = {*left_out(problem, contract)}
+    if attention_levels.plan(problem, _gain(problem)) is None:
+        without.add("levels")
     return tuple(name for name in FILLS.names if name not in without)
 
 
@@ -57,6 +60,8 @@ def build(request: FillRequest[Attention]) -> Fill:
     """The fill that ``request`` names; see :class:`FillSet`. It is that of the first output, the others are its parts.
     Documents are the same in all fills of a seed."""
     draws, inputs = request.draws("attention"), documents(request.problem, request.seed)
+    if request.name == "levels":
+        return _two_levels(request, draws, inputs)
     if request.name in ("randn", "hot"):
         return _bounded(request, draws, inputs)
     if request.name == "special":
@@ -65,13 +70,33 @@ def build(request: FillRequest[Attention]) -> Fill:
     return exact(request, draws, inputs)
 
 
+#: Powers of two that are the scales of q, k and v in the fill of two levels.
+LEVEL_SCALES = (1, 2, -3)
+
+
+def _gain(problem: Attention) -> float:
+    return 2.0 ** sum(LEVEL_SCALES[:2]) if problem.scaled else 1.0
+
+
+def _two_levels(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
+    problem = request.problem
+    inputs |= attention_levels.levels(problem, _gain(problem), draws) | scales_of(problem, draws, LEVEL_SCALES)
+    if problem.score.kind == "alibi":
+        inputs["slopes"] = slopes_of(problem, draws, request.name)
+    exact, unit = meaning.forward(problem, inputs, device=request.device), attention_levels.unit(problem)
+    errors = attention_bounds.forward_error(problem, request.contract, exact, exact_products=True, unit=unit)
+    return one_fill(request, inputs, exact.outputs, errors)
+
+
 def _bounded(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
     problem, contract, far = request.problem, request.contract, request.name == "hot"
     form = format_of(problem, contract)
     if far:
         inputs |= attention_far.far_scores(problem, contract, draws)
     for operand in ("v",) if far else ("q", "k", "v"):
-        inputs[operand] = round_to(torch.from_numpy(draws.normal(problem.operand(operand).shape)), form)
+        values = np.ldexp(draws.normal(problem.operand(operand).shape), SCALED if problem.scaled else 0)
+        inputs[operand] = round_to(torch.from_numpy(values), form)
+    inputs |= scales_of(problem, draws)
     if problem.score.kind == "alibi":
         inputs["slopes"] = slopes_of(problem, draws, request.name)
     if not problem.backward:
@@ -105,6 +130,12 @@ FILLS = FillSet(
             False,
             "exact scores 200 above or below zero, under a soft cap around it, that rise or fall over the keys",
             "softmax without the maximum, a wrong maximum or rescaling, a narrow scale or tanh",
+        ),
+        FillKind(
+            "levels",
+            False,
+            "of fp8 operands: scores of two levels, values of one sign in each column",
+            "weights that are cut, or rounded to a format of fewer bits",
         ),
         FillKind(
             "special",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs.attention_operands import apart, coded, format_of, one_fill, rounded, slopes_of
+from conformance.inputs.attention_operands import apart, coded, format_of, one_fill, rounded, scales_of, slopes_of
 from conformance.inputs.draws import Draws
 from conformance.inputs.fill_set import FillError, FillRequest
 from conformance.numerics import attention_bounds
@@ -43,6 +43,7 @@ def forward(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Ten
         coded(problem, contract, draws, inputs, tied)
         largest = 2**exact_bits // tied - 1
     inputs["v"] = rounded(draws.nonzero(largest, problem.operand("v").shape), form)
+    inputs |= scales_of(problem, draws, (1, 2, -3))
     if problem.score.kind == "alibi":
         inputs["slopes"] = slopes_of(problem, draws, name)
     exact = meaning.forward(problem, inputs, device=request.device)

@@ -17,11 +17,14 @@ from conformance.inputs.fill_set import FillRequest
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import Attention
+from conformance.problems import FP8, Attention
+from conformance.problems.attention import SCALES
 from conformance.references import attention as meaning
 
 #: Scores that are not selected lie this far below the selected one: exp of it is 0 in fp64, and so in fp32.
 UNDERFLOW = 800.0
+#: Near-normal values are 2**SCALED times as large where they have scales, which are that much smaller.
+SCALED = 5
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ def codes(problem: Attention, contract: Contract) -> Codes | None:
     reach = problem.queries + problem.keys if problem.score.kind == "alibi" else 0
     exponent = max(0, math.ceil(math.log2((UNDERFLOW + reach) / (2 * scale))))
     q_exponent = exponent // 2
+    if problem.dtype in FP8:  # their range is short, and k holds no value above 1
+        q_exponent = min(q_exponent, math.floor(math.log2(form.largest / length)))
     chosen = Codes(length, q_exponent, exponent - q_exponent)
     fits = length * 2.0**chosen.q_exponent <= form.largest and 2.0**chosen.k_exponent <= form.largest
     return chosen if fits else None
@@ -102,10 +107,18 @@ def apart(problem: Attention, draws: Draws, form: str, inputs: dict[str, Tensor]
 
 
 def slopes_of(problem: Attention, draws: Draws, name: str) -> Tensor:
-    """fp32 slopes between 2**-6 and 2**-1, no powers of two; 0 for "tie" and "uniform", which they would blur."""
+    """fp32 slopes between 2**-6 and 2**-1, no powers of two; 0 for the fills that they would blur."""
     shape = (problem.heads,)
     slopes = np.ldexp(1.0 + draws.uniform(shape), -2 - draws.below(5, shape))
-    return round_to(torch.from_numpy(np.zeros(shape) if name in ("tie", "uniform") else slopes), "fp32")
+    return round_to(torch.from_numpy(np.zeros(shape) if name in ("tie", "uniform", "levels") else slopes), "fp32")
+
+
+def scales_of(problem: Attention, draws: Draws, exponents: Sequence[int] = ()) -> dict[str, Tensor]:
+    """The scales of q, k and v: these powers of two, or numbers from 2**-SCALED on, up to twice that."""
+    if not problem.scaled:
+        return {}
+    sizes = np.ldexp(1.0, np.array(exponents)) if exponents else np.ldexp(1.0 + draws.uniform((3,)), -SCALED)
+    return {name: round_to(torch.from_numpy(sizes[place : place + 1]), "fp32") for place, name in enumerate(SCALES)}
 
 
 def packed_starts(problem: Attention, seed: int) -> dict[str, Tensor]:

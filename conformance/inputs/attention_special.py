@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs.attention_operands import format_of, one_fill, slopes_of
+from conformance.inputs.attention_operands import format_of, one_fill, scales_of, slopes_of
 from conformance.inputs.bounded_fills import plant
 from conformance.inputs.draws import Draws, Floats
 from conformance.inputs.fill_set import FillError, FillRequest
@@ -81,6 +81,7 @@ def special(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Ten
     problem = request.problem
     names = ("q", "k", "v", "grad_out") if problem.backward else ("q", "k", "v")
     plain = {name: draws.normal(problem.operand(name).shape) for name in names}
+    inputs |= scales_of(problem, draws, (1, -2, -1))
     if problem.score.kind == "alibi":
         inputs["slopes"] = slopes_of(problem, draws, request.name)
     seen = meaning.visible(problem, inputs).expand(problem.batch, -1, -1, -1)[:, 0].numpy()
@@ -101,7 +102,10 @@ def _kinds(problem: Attention, draws: Draws) -> list[str]:
     gradient has room for one."""
     alone = problem.mask.kind == "full" and problem.key_batch * problem.key_heads == 1
     if not problem.backward:
-        return [kind for kind in FORWARD if not (alone and kind == "k nan")]
+        without = {"k nan"} if alone else set()
+        if FORMATS[problem.dtype].infinity is None:
+            without |= {kind for kind in FORWARD if kind.endswith("inf")}
+        return [kind for kind in FORWARD if kind not in without]
     order = [BACKWARD[place] for place in draws.permutation(len(BACKWARD))]
     return order[:1] if alone else order
 
@@ -178,7 +182,8 @@ class _Places:
     def tensors(self, inputs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """``inputs`` with the operands, and the same with 0 for NaN and infinities."""
         made = {name: round_to(torch.from_numpy(values), self.form) for name, values in self.operands.items()}
-        calm = {name: torch.where(values.isfinite(), values, 0.0) for name, values in made.items()}
+        finite = {name: np.where(np.isfinite(values), values, 0.0) for name, values in self.operands.items()}
+        calm = {name: round_to(torch.from_numpy(values), self.form) for name, values in finite.items()}
         return {**inputs, **made}, {**inputs, **calm}
 
 

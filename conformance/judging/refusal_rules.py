@@ -35,7 +35,7 @@ PITCH_LIMIT, SIZE_LIMIT = 2**40, 2**31
 #: Programs along the second and third dimension of a grid, at most.
 GRID_LIMIT = 65535
 #: Families of problems with a softmax.
-ATTENTION = ("attention", "packed-attention")
+ATTENTION = ("attention", "packed-attention", "fp8-attention")
 
 Broken = tuple[ReasonCode, str, str]
 
@@ -270,6 +270,8 @@ def _alignment(code: ReasonCode) -> Rule:
 def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
     if isinstance(plan.problem, BlockScaled):
         return "nvfp4" in (plan.problem.a_format, plan.problem.b_format) and len(set(plan.problem.formats)) > 1
+    if kernel.family in ATTENTION:
+        return bool(kernel.family != "fp8-attention")
     return (plan.problem.scaling in BLOCK_SCALINGS) != bool(getattr(kernel, "block_scaled", False))
 
 
@@ -330,7 +332,8 @@ def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
 def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
     """The least tiles of the matrix units: 16 in each direction, 32 k of operands of one byte."""
     if kernel.family in (*ATTENTION, "linear-attention"):
-        return any(size < 16 or size & (size - 1) for size in plan.config.tile)
+        least = 32 if plan.problem.dtype in FP8 else 16  # of keys, which the second product sums over
+        return any(size < 16 or size & (size - 1) for size in plan.config.tile) or plan.config.tile[-1] < least
     config = plan.config
     if isinstance(plan.problem, BlockScaled):
         return bool(config.block_k < 64 or min(config.block_m, config.block_n) < 32)
@@ -398,7 +401,8 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
     problem = plan.problem
     if kernel.family in ATTENTION:
         group = problem.heads // problem.key_heads
-        least = {"head_dim": problem.head_dim < 16, "value_dim": problem.values_dim < 16}
+        depth = 32 if problem.dtype in FP8 else 16
+        least = {"head_dim": problem.head_dim < depth, "value_dim": problem.values_dim < 16}
         matrices = problem.mask.size if problem.mask.packed else problem.batch
         most = {"batch": matrices > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}
         decode = {"queries": problem.queries >= 128, "rows": problem.queries * group > 128}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton
@@ -31,7 +31,8 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import Contract
-from conformance.problems import Attention, Operand, itemsize, mm
+from conformance.problems import Attention, Gemm, Operand, itemsize, mm
+from conformance.problems.attention import SCALES
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: From this many queries on, splitting the keys is not worth merging the parts.
@@ -49,9 +50,6 @@ SUMS = 512
 #: Rows of the launch that sums out * grad_out, and parts that the merge of decode adds up at a time.
 DELTA_ROWS, MERGED_PARTS = 64, 16
 
-#: The kernel of the products inside: it says what they ask of dtype and target, and what their arithmetic is.
-_PRODUCT = PointerGemm("mm", "mm", "mm")
-
 
 def _power_of_two(extent: int) -> int:
     """The next power of two, at least the smallest tile."""
@@ -63,6 +61,12 @@ class AttentionKernel(AttentionFamily):
 
     #: whether it takes packed sequences, and nothing else
     packed: bool = False
+    #: whether it takes scales of q, k and v
+    scales: bool = False
+    #: the kernel of the products inside: it says what they ask of dtype and target, and what their arithmetic is
+    product: ClassVar[PointerGemm] = PointerGemm("mm", "mm", "mm")
+    #: the least extent that a product may sum over: a head of k, and a block of keys
+    least_depth: ClassVar[int] = LEAST_TILE
 
     def __init__(self, name: str, table: str | None, configs: tuple[AnyConfig, ...]) -> None:
         self.name = name
@@ -108,6 +112,8 @@ class AttentionKernel(AttentionFamily):
                 f"the mask is {problem.mask.id}, and {self.name} takes {'only' if self.packed else 'no'} packed ones"
             )
             return Reason(ReasonCode.OPERATION, "mask", detail)
+        if problem.scaled and not self.scales:
+            return Reason(ReasonCode.SCALE, "scaled", f"{self.name} takes no scales of q, k and v: multiply by them")
         if problem.dtype not in self.dtypes:
             detail = f"q, k and v are {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert them"
             return Reason(ReasonCode.DTYPE, "q", detail)
@@ -116,13 +122,14 @@ class AttentionKernel(AttentionFamily):
             or self._shape(plan)
             or self._variant(plan)
             or self._config(plan)
-            or _PRODUCT.refusal(self._product_plan(plan))
+            or self.product.refusal(self._product_plan(plan))
         )
 
     def _extents(self, problem: Attention) -> Reason | None:
-        for name, extent in (("head_dim", problem.head_dim), ("value_dim", problem.values_dim)):
-            if extent < LEAST_TILE:
-                detail = f"{name} is {extent}: the matrix units need {LEAST_TILE} at least. Pad q, k and v with zeros"
+        dims = (("head_dim", problem.head_dim, self.least_depth), ("value_dim", problem.values_dim, LEAST_TILE))
+        for name, extent, least in dims:
+            if extent < least:
+                detail = f"{name} is {extent}: the matrix units need {least} at least. Pad q, k and v with zeros"
                 return Reason(ReasonCode.EXTENT, name, detail)
         for name, extent in (("batch", problem.mask.size if self.packed else problem.batch), ("heads", problem.heads)):
             if extent > GRID_LIMIT:
@@ -178,15 +185,19 @@ class AttentionKernel(AttentionFamily):
         One stage of the smallest tile: :meth:`shared_memory` counts the memory.
         """
         problem, rows = plan.problem, self._rows(plan)
-        product = mm(rows, LEAST_TILE, problem.head_dim, problem.dtype, precision=problem.precision)
-        config = Config(rows, LEAST_TILE, LEAST_TILE, 1, plan.config.num_warps)
-        return Plan(_PRODUCT.name, product, config, Variant(), plan.target, (1,))
+        config = Config(rows, LEAST_TILE, self.least_depth, 1, plan.config.num_warps)
+        return Plan(self.product.name, self._product_of(problem, rows), config, Variant(), plan.target, (1,))
+
+    def _product_of(self, problem: Attention, rows: int) -> Gemm:
+        return mm(
+            rows, LEAST_TILE, problem.head_dim, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision
+        )
 
     # Arithmetic and code
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of the products, and how P is rounded between them."""
-        contract = _PRODUCT.contract(self._product_plan(plan), executor)
+        contract = self.product.contract(self._product_plan(plan), executor)
         intermediate = (
             "tf32" if contract.operand == "tf32" and executor != ExecutorName.INTERPRETER else plan.problem.dtype
         )
@@ -194,7 +205,7 @@ class AttentionKernel(AttentionFamily):
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of the products."""
-        return _PRODUCT.features(self._product_plan(plan))
+        return self.product.features(self._product_plan(plan))
 
     # Launch arguments
 
@@ -298,6 +309,8 @@ class Forward(AttentionKernel):
             "PACKED": False,
             "query_starts_ptr": None,
             "key_starts_ptr": None,
+            "SCALED": problem.scaled,
+            **{f"{name}_ptr": tensors.get(name) for name in SCALES},
         }
         return Launch(attention_forward, plan.grid, arguments, config.options)
 

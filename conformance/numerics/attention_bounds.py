@@ -24,6 +24,7 @@ this stable. The relative errors of fp64 are 2**-29 of those of fp32; rounding t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ from torch import Tensor
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
-from conformance.problems import Attention
+from conformance.problems import FP8, Attention
 from conformance.references.attention import BackwardValues, ForwardValues, Scores, gathered
 
 #: The fewest keys between two updates of the running maximum.
@@ -41,12 +42,14 @@ BLOCK = 16
 #: Relative error of exp2 (PTX ISA: 2**-22 for ex2.approx.ftz.f32; other units are closer). Error of log2
 #: (lg2.approx.ftz.f32, likewise): absolute for results below 1, relative above.
 EXP2 = LOG2 = 2.0**-22
-#: Relative error of a division (div.full.f32: 2 ulp), also where a kernel multiplies by a reciprocal.
+#: Relative error of a division (div.full.f32: 2 ulp), also where a kernel multiplies by a reciprocal. It leaves room
+#: for the product with a scale of v.
 DIVISION = 6 * U
 #: Absolute error of a tanh that is computed by exp2, a sum, a division and a difference, each in fp32. The hardware's
 #: tanh.approx (2**-11) is not allowed.
 TANH = 16 * U
-#: Relative error of the conversion to base 2: the scale and log2(e) are each rounded to fp32 and multiplied.
+#: Relative error of the conversion to base 2: the scale and log2(e) are each rounded to fp32 and multiplied. It counts
+#: twice in a score, which leaves room for products with scales of q and k.
 CONVERSION = 6 * U
 #: Rounds a bound up by more than its evaluation in fp64 loses.
 UP = 1 + 2.0**-20
@@ -87,16 +90,19 @@ def forward_error(
     *,
     exact_products: bool = False,
     extreme: Tensor | None = None,
+    unit: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Bounds of |out' - out| (batch, heads, queries, value_dim) and |lse' - lse| (batch, heads, queries), fp64.
 
     ``exact_products``: the sums of q k^T are exact, whatever their order, so that scores have the errors of what
     follows only. ``extreme``: the rows, bool (batch, heads, queries), whose scores are too large for a bound of the
-    softmax; whatever their weights are, their outputs are averages of the values that they see.
+    softmax; whatever their weights are, their outputs are averages of the values that they see. ``unit``: the relative
+    error of rounding these weights, where it is less than the format's.
 
     Rows that see no key have the bound 0. Raises ValueError if scores are so large that the bound would say nothing.
     """
     scores, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
+    rounding = rounding if unit is None else dataclasses.replace(rounding, unit=min(unit, rounding.unit))
     # a key's weight is rescaled by later blocks of its split and by the merge, at most once per block and twice more
     steps = math.ceil(problem.keys / BLOCK) + 2
     sums, rescaled = growth(accumulator, problem.keys), math.expm1(2 * steps * math.log1p(U))
@@ -112,7 +118,7 @@ def forward_error(
     t = loose.sum(-1, keepdim=True)
     if bool((t > 0.5).any()):
         raise ValueError(f"{problem.id}: scores err by up to {float(t.max()):g}: use smaller q or k")
-    size = _aligned(problem, contract, scores.v)
+    size = _aligned(problem, contract, scores.v, scores.v_scale)
     moved, squared = (loose @ torch.cat([scores.v, scores.v**2], -1)).chunk(2, -1)
     spread = squared - 2 * exact.out * moved + exact.out**2 * t
     spread = spread.clamp(min=0) + (squared + exact.out**2 * t) * (problem.keys * 2.0**-50)
@@ -122,6 +128,8 @@ def forward_error(
     lost = rounding.tiny * (1 + sums) + rounding.aligned * sums
     count = (scores.visible & exact.live.unsqueeze(-1)).sum(-1, keepdim=True)
     small = share.amax(-1, keepdim=True) * count * size.amax(-2, keepdim=True) * lost
+    if problem.dtype in FP8:  # whose subnormal weights are so large that this would say little
+        small = _small_weights(share, rounding, sums) @ size
     error = error + (second * (1 + float(relative.max())) * (share @ size) + small) / (1 - t)
     denominator = math.expm1((problem.keys + 2 * steps) * math.log1p(U))
     division = (1 + DIVISION) / (1 - denominator) - 1
@@ -140,6 +148,16 @@ def forward_error(
     if contract.flushes_subnormals:
         error = error + FORMATS[contract.out_dtype].smallest_normal
     return error * UP, lse * UP
+
+
+def _small_weights(share: Tensor, rounding: Cast, sums: float) -> Tensor:
+    """What rounding takes from the subnormal ones of these shares, and sums of their products, at most.
+
+    Against the running maximum a weight loses ``tiny``, and no more than itself. One of less than half of ``tiny`` is
+    0, and adds no error to a sum; so its error is within twice its share, times what is aligned instead of ``tiny``."""
+    largest = share.amax(-1, keepdim=True)
+    lost = torch.minimum(share, largest * rounding.tiny) * (1 + sums)
+    return lost + sums * torch.minimum(largest * rounding.aligned, 2 * share * rounding.aligned / rounding.tiny)
 
 
 def _spread(exact: ForwardValues, rows: Tensor) -> Tensor:
@@ -217,16 +235,17 @@ def _linear_error(problem: Attention, contract: Contract, scores: Scores, *, exa
     if exact_products:
         return CONVERSION * scores.scaled.abs()
     q, k = (_aligned(problem, contract, t) for t in (scores.q, scores.k))
-    size = (q @ k.transpose(-1, -2)) * abs(problem.softmax_scale)
+    size = (q @ k.transpose(-1, -2)) * abs(scores.scale)
     return (growth(contract.accumulator, problem.head_dim) + CONVERSION) * size
 
 
-def _aligned(problem: Attention, contract: Contract, operand: Tensor) -> Tensor:
-    """Sizes of an operand as a tensor core aligns them: a subnormal value counts as the smallest normal value."""
+def _aligned(problem: Attention, contract: Contract, operand: Tensor, scale: float = 1.0) -> Tensor:
+    """Sizes of an operand, which is multiplied by ``scale``, as a tensor core aligns them: a subnormal value counts as
+    the smallest normal value."""
     size = operand.abs()
     if contract.accumulator.kind != "tensor-core":
         return size
-    smallest = FORMATS[problem.dtype].smallest_normal
+    smallest = FORMATS[problem.dtype].smallest_normal * scale
     return torch.where((size > 0) & (size < smallest), smallest, size)
 
 

@@ -8,12 +8,14 @@ import math
 from dataclasses import dataclass
 
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, Operand, check_choice
+from conformance.problems.tensors import DTYPES, FP8, Operand, check_choice
 
 MASKS = ("full", "causal", "sliding-window", "document", "packed", "packed-causal")
 #: Those of sequences that lie one behind the other in one batch.
 PACKED = ("packed", "packed-causal")
 SCORES = ("none", "soft-cap", "alibi")
+#: Operands that are factors of q, k and v.
+SCALES = ("q_scale", "k_scale", "v_scale")
 
 #: How the tensors with a head dim lie in memory: order of the strides, largest first, of batch, heads, sequence, head
 #: dim.
@@ -97,7 +99,9 @@ class Attention(Problem):
     it visits every block. ``order`` is a key of :data:`ORDERS`. ``padded`` has letters of :data:`LETTERS`: of its n-th
     tensor the second smallest stride has ``pad`` more elements, and ``n - 1`` times ``pad`` or, if that is less,
     STEP; that of the batch has ``batch_pad`` more. The second and the third output have one and two elements more than
-    the first. So no two tensors have the same strides.
+    the first. So no two tensors have the same strides. ``out`` has the dtype ``out_dtype``: unless given that of q, k
+    and v, or bf16 where they are fp8. ``scaled``: q, k and v stand for their products with the operands ``q_scale``,
+    ``k_scale`` and ``v_scale``, each one fp32 number above 0.
     """
 
     op: str
@@ -119,10 +123,13 @@ class Attention(Problem):
     precision: str = "ieee"
     batch_pad: int = 0
     padded: str = "qkv"
+    out_dtype: str | None = None
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         check_choice("operation", self.op, ("attention", "attention_backward"))
         check_choice("dtype", self.dtype, DTYPES)
+        check_choice("out_dtype", self.out_dtype or self.dtype, DTYPES)
         check_choice("order", self.order, ORDERS)
         for name in ("batch", "heads", "queries", "keys", "head_dim"):
             if getattr(self, name) < 1:
@@ -131,6 +138,8 @@ class Attention(Problem):
             raise ValueError(f"{self.heads} heads share {self.key_heads} of k and v: kv_heads must divide heads")
         if self.mask.packed and (self.batch > 1 or self.block or self.backward or self.score.kind == "alibi"):
             raise ValueError(f"{self.id}: packed sequences have batch 1, no block lists, no gradients and no slopes")
+        if self.backward and (self.out_dtype or self.scaled or self.dtype in FP8):
+            raise ValueError(f"{self.id}: gradients have the dtype of q, k and v, which is not fp8, and no scales")
         if self.key_batch not in (1, self.batch):
             raise ValueError(f"kv_batch is {self.kv_batch}: it must be 1 or {self.batch}")
 
@@ -175,6 +184,10 @@ class Attention(Problem):
     def _query_like(self, name: str, dim: int, letter: str) -> Operand:
         return self._tensor(name, self.batch, self.heads, self.queries, dim, letter, 0)
 
+    def _out(self, letter: str) -> Operand:
+        dtype = self.out_dtype or ("bf16" if self.dtype in FP8 else self.dtype)
+        return dataclasses.replace(self._query_like("out", self.values_dim, letter), dtype=dtype)
+
     def _key_like(self, name: str, dim: int, letter: str, more: int = 0) -> Operand:
         return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter, more)
 
@@ -185,7 +198,7 @@ class Attention(Problem):
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """q, k, v, then slopes (alibi), query_document and key_document, or query_starts and key_starts
-        (int32), then out, lse, grad_out (backward)."""
+        (int32), then the scales, then out, lse, grad_out (backward)."""
         operands = [
             self._query_like("q", self.head_dim, "q"),
             self._key_like("k", self.head_dim, "k"),
@@ -199,8 +212,10 @@ class Attention(Problem):
         if self.mask.packed:
             count = self.mask.size + 1
             operands += [Operand(name, (count,), (1,), "int32") for name in ("query_starts", "key_starts")]
+        if self.scaled:
+            operands += [Operand(name, (1,), (1,), "fp32") for name in SCALES]
         if self.backward:
-            operands += [self._query_like("out", self.values_dim, "f"), self._lse()]
+            operands += [self._out("f"), self._lse()]
             operands.append(self._query_like("grad_out", self.values_dim, "g"))
         return tuple(operands)
 
@@ -208,7 +223,7 @@ class Attention(Problem):
     def outputs(self) -> tuple[Operand, ...]:
         """out and lse; of the backward pass grad_q, grad_k and grad_v."""
         if not self.backward:
-            return (self._query_like("out", self.values_dim, "o"), self._lse())
+            return (self._out("o"), self._lse())
         return (
             self._query_like("grad_q", self.head_dim, "o"),
             self._key_like("grad_k", self.head_dim, "o", 1),
@@ -221,6 +236,8 @@ class Attention(Problem):
         parts = [self.op, f"{self.batch}x{self.heads}x{self.queries}x{self.keys}", f"d{self.head_dim}"]
         parts[-1] += f".{self.value_dim}" if self.value_dim else ""
         parts.append(self.precision if self.dtype == "fp32" and self.precision == "tf32" else self.dtype)
+        parts += [f"to.{self.out_dtype}"] if self.out_dtype else []
+        parts += ["scaled"] if self.scaled else []
         if (self.key_heads, self.key_batch) != (self.heads, self.batch):
             parts.append(f"kv{self.key_batch}x{self.key_heads}")
         parts.append(self.mask.id)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.problems import Attention
+from conformance.problems.attention import SCALES
 from conformance.references import dispatch
 from conformance.references.dispatch import Device, check_inputs
 
@@ -24,7 +25,8 @@ class Scores:
 
     ``visible``: whether a query sees a key, broadcastable to the scores. ``scaled``: ``q k^T * scale``; ``score``:
     that with the score's modification; ``slope``: the modification's derivative, None where it is 1 everywhere;
-    ``bias``: what the modification adds ("alibi"), else None.
+    ``bias``: what the modification adds ("alibi"), else None. ``scale`` is that of the scores, with those of q and k;
+    ``v`` is multiplied by its own, ``v_scale``.
     """
 
     q: Tensor
@@ -35,6 +37,8 @@ class Scores:
     score: Tensor
     slope: Tensor | None
     bias: Tensor | None
+    scale: float
+    v_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,11 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
     check_inputs(problem, inputs)
     q, k, v = (inputs[name].to(device or "cpu").double() for name in "qkv")
     k, v = repeated(problem, k), repeated(problem, v)
-    scaled = (q @ k.transpose(-1, -2)) * problem.softmax_scale
+    scale, v_scale = problem.softmax_scale, 1.0
+    if problem.scaled:
+        q_scale, k_scale, v_scale = (float(inputs[name]) for name in SCALES)
+        scale, v = scale * q_scale * k_scale, v * v_scale
+    scaled = (q @ k.transpose(-1, -2)) * scale
     seen = visible(problem, inputs, device=device)
     score, slope, bias = scaled, None, None
     if problem.score.kind == "soft-cap":
@@ -161,7 +169,7 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
         slopes = inputs["slopes"].to(device or "cpu").double()
         bias = slopes[:, None, None] * positions(problem, device)
         score = scaled + bias
-    return Scores(q, k, v, seen, scaled, score, slope, bias)
+    return Scores(q, k, v, seen, scaled, score, slope, bias, scale, v_scale)
 
 
 def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> ForwardValues:

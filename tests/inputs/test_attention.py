@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from conformance.inputs import attention, attention_exact, attention_operands
+from conformance.inputs import attention, attention_exact, attention_levels, attention_operands
 from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.kernels.block_mask import block_lists
 from conformance.numerics.contract import FMA, Accumulator, Contract
@@ -151,7 +151,8 @@ def test_fills_depend_on_the_seed_and_not_on_the_layout(problem):
     first = fills(problem, contract, 3)
     other = fills(dataclasses.replace(problem, order="bshd", pad=8, block=64), contract, 3)
     later = fills(problem, contract, 4)
-    names = [name for name in fill_names(problem) if not (problem.backward and name == "selector")]
+    without = ("selector", "levels") if problem.backward else ("levels",)
+    names = [name for name in fill_names(problem) if name not in without]
     assert [fill.name for fill in first] == names
     for a, b, c in zip(first, other, later, strict=True):
         assert list(a.inputs) == [operand.name for operand in problem.operands]
@@ -184,6 +185,41 @@ def test_fills_that_cannot_be_or_show_nothing_are_left_out():
     plan = attention_operands.codes(many_dims, contract_for(many_dims))
     assert plan is not None
     assert plan.length == 256  # the largest run of integers that bf16 has
+
+
+NARROW = dataclasses.replace(BASE, dtype="e4m3", head_dim=64)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.id)
+def test_fp8_has_exact_fills(mask, dtype, scaled):
+    """With a head dim of 64 e4m3 holds the codes too: q reaches 256 of 448. No score is far from zero and exact."""
+    problem = dataclasses.replace(NARROW, dtype=dtype, mask=mask, scaled=scaled)
+    made = {fill.name: fill for fill in fills(problem, fp8_contract(problem))}
+    assert made.keys() == {"selector", "tie", "uniform", "randn", "levels", "special"}
+    assert all(made[name].method == "exact" for name in ("selector", "tie"))
+    for name, fill in made.items():
+        values = torch.cat([fill.inputs[operand].double().flatten() for operand in "qkv"])
+        assert bool(values.isfinite().all()) or name == "special"
+        assert {"q_scale", "k_scale", "v_scale"} <= fill.inputs.keys() or not scaled
+
+
+def fp8_contract(problem: Attention) -> Contract:
+    return Contract(problem.output_dtype, Accumulator(), intermediate=problem.dtype)
+
+
+@pytest.mark.parametrize("score", [Score(), Score("alibi"), Score("soft-cap", 15.0)], ids=lambda score: score.kind)
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
+def test_weights_of_two_levels_are_nearly_fp8_numbers(dtype, score):
+    problem = dataclasses.replace(NARROW, dtype=dtype, score=score, scaled=True)
+    (fill,) = fills(problem, fp8_contract(problem), 0, ["levels"])
+    weights = meaning.forward(problem, fill.inputs).weights.unique()
+    low, high = weights.tolist()
+    number = float(round_to(weights[:1], dtype).double())
+    assert (high, number) == (1.0, {"e4m3": 0.5625, "e5m2": 0.625}[dtype])
+    assert low < number * (1 - 2.0**-11)
+    assert attention_levels.plan(dataclasses.replace(problem, dtype="bf16"), 1.0) is None
 
 
 def test_bad_requests_are_named():

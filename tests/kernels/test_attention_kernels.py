@@ -7,16 +7,18 @@ import pytest
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig, SpecialisedFlexConfig
-from conformance.kernels import attention, attention_descriptors, attention_packed, carveout
+from conformance.kernels import attention, attention_descriptors, attention_fp8, attention_packed, carveout
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Attention, Mask, Score, mm
 from conformance.problems.attention import LETTERS, ORDERS
-from conformance.records import ReasonCode
+from conformance.records import ExecutorName, ReasonCode
 from tests.kernels import judged_examples
 
 KERNELS = {
-    kernel.name: kernel for module in (attention, attention_descriptors, attention_packed) for kernel in module.KERNELS
+    kernel.name: kernel
+    for module in (attention, attention_descriptors, attention_fp8, attention_packed)
+    for kernel in module.KERNELS
 }
 SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)
 DESCRIBED, SPECIALISED = "attention_descriptors", SpecialisedFlexConfig(64, 32, 2, 4, merged=True)
@@ -33,6 +35,10 @@ def backward(**fields):
 
 def packed(sequences=3, **fields):
     return forward(batch=1, mask=Mask("packed-causal", sequences), **fields)
+
+
+def narrow(dtype="e4m3", **fields):
+    return forward(dtype=dtype, **fields)
 
 
 def few(queries=5, **fields):
@@ -71,6 +77,11 @@ def plan(name, problem, config=None, target=HOPPER, **variant):
         ("attention_decode", packed(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_packed", forward(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_packed", packed(sequences=65_536), {}, ReasonCode.EXTENT, "batch"),
+        ("attention", forward(scaled=True), {}, ReasonCode.SCALE, "scaled"),
+        ("attention_fp8", forward(), {}, ReasonCode.DTYPE, "q"),
+        ("attention_fp8", narrow(), {"target": AMPERE}, ReasonCode.DTYPE, "e4m3"),
+        ("attention_fp8", narrow(head_dim=16), {}, ReasonCode.EXTENT, "head_dim"),
+        ("attention_fp8", narrow(), {"config": FlexConfig(64, 16, 2, 4)}, ReasonCode.CONFIG, "block size"),
         (DESCRIBED, backward(), {}, ReasonCode.OPERATION, "attention_backward"),
         (DESCRIBED, forward(), {"config": SPECIALISED, "target": AMPERE}, ReasonCode.CAPABILITY, "warp-specialization"),
         (DESCRIBED, forward(order="bhds"), {}, ReasonCode.LAYOUT, "q"),
@@ -169,6 +180,7 @@ def test_decode_leaves_out_the_sms_that_are_set_aside():
         ("attention_decode", few(), ["attention_decode", "attention_decode_merge"]),
         (DESCRIBED, forward(), ["attention_forward"]),
         ("attention_packed", packed(), ["attention_forward"]),
+        ("attention_fp8", narrow(scaled=True), ["attention_forward"]),
     ],
 )
 def test_launches(name, problem, steps):
@@ -179,6 +191,21 @@ def test_launches(name, problem, steps):
     assert launch.grid == accepted.grid
     for step in launch.steps:
         assert set(step.function.arg_names) == step.arguments.keys()
+
+
+@pytest.mark.parametrize(("target", "bits"), [("sm_89", 13), ("sm_90", 13), ("sm_100", 23), ("gfx950", 23)])
+def test_fp8_contract(target, bits):
+    """Hopper's unit keeps few bits of a sum over all keys; probabilities have the dtype of the operands."""
+    accepted = plan("attention_fp8", narrow(out_dtype="fp16"), target=targets.find(target))
+    contract = KERNELS["attention_fp8"].contract(accepted, ExecutorName.DEVICE)
+    assert (contract.accumulator.result_bits, contract.accumulator.promote) == (bits, None)
+    assert (contract.intermediate, contract.out_dtype, contract.overflow) == ("e4m3", "fp16", "ieee")
+
+
+def test_gradients_have_no_fp8():
+    for fields in ({"dtype": "e5m2"}, {"scaled": True}, {"out_dtype": "fp32"}):
+        with pytest.raises(ValueError, match="not fp8, and no scales"):
+            backward(**fields)
 
 
 def test_gradients_of_queries_have_blocks_of_their_own():

@@ -54,7 +54,14 @@ KERNELS = (
         "addmm_persistent_tma",
         "scaled_mm_blackwell_ws",
     ),
-    *("attention", "attention_backward", "attention_decode", "attention_descriptors", "attention_packed"),
+    *(
+        "attention",
+        "attention_backward",
+        "attention_decode",
+        "attention_descriptors",
+        "attention_fp8",
+        "attention_packed",
+    ),
     *("gated_linear_attention", "linear_attention_transposed"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from conformance.inputs.draws import Draws
-from conformance.numerics.rounding import round_to
+from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import DTYPES, Attention
+from conformance.problems.attention import SCALES
 from conformance.references.attention import positions, repeated, visible
 
 LOG2E = 1.4426950408889634
@@ -59,6 +60,10 @@ class Style:
         return (torch.where(scores.isnan(), -math.inf, scores) if self.device_max else scores).amax(-1)
 
 
+def form_bits(form: str) -> int:
+    return FORMATS[form].significand
+
+
 def rounded(x: Tensor, form: str) -> Tensor:
     """fp32 values of the format ``form``."""
     return round_to(x.double(), form).float()
@@ -83,6 +88,9 @@ class Kernel:
         self.problem, self.style, self.fault, self.form = problem, style, fault, form
         self.inputs = inputs
         self.q, k, v = (inputs[name].float() for name in "qkv")
+        scales = {name: inputs[name].float() if problem.scaled else torch.ones(1) for name in SCALES}
+        self.scale = torch.tensor(problem.softmax_scale) * (scales["q_scale"] * scales["k_scale"])
+        self.v_scale = scales["v_scale"]
         if fault == "kv-head" and problem.key_heads < problem.heads:
             full = torch.arange(problem.heads) % problem.key_heads
             self.k, self.v = (t[:, full].expand(problem.batch, -1, -1, -1) for t in (k, v))
@@ -117,7 +125,7 @@ class Kernel:
     def modified(self, products: Tensor, keys: Tensor) -> Tensor:
         """Scores in natural units."""
         problem = self.problem
-        scale = torch.tensor(problem.softmax_scale * (1.01 if self.fault == "scale" else 1.0))
+        scale = self.scale * (1.01 if self.fault == "scale" else 1.0)
         if self.fault == "narrow-scale":
             scale = rounded(scale, problem.dtype)
         scores = products * scale
@@ -158,7 +166,7 @@ def forward(
     blocks = kernel.blocks(problem.keys)
     parts = [_forward_part(kernel, blocks[i :: style.splits]) for i in range(min(style.splits, len(blocks)))]
     raw = problem.score.kind == "none" and not style.scaled_first
-    unit = torch.tensor(problem.softmax_scale) if raw else torch.tensor(1.0)
+    unit = kernel.scale if raw else torch.tensor(1.0)
     if fault == "merge-16":  # what is merged in a second turn replaces what was
         parts = parts[(len(parts) - 1) // 16 * 16 :]
     top = torch.stack([part[2] for part in parts]).amax(0)
@@ -169,13 +177,14 @@ def forward(
     acc = sum(part[0] * weight[..., None] for part, weight in zip(parts, weights, strict=True))
     total = sum(part[1] * weight for part, weight in zip(parts, weights, strict=True))
     out = acc / torch.where(total == 0, 0.0 if fault == "empty-row" else 1.0, total)[..., None]
+    out = out if fault == "no-v-scale" else out * kernel.v_scale
     lse = still * unit + torch.log(total)
     lse = {"lse-base-2": lse * LOG2E, "lse-max": torch.log(total)}.get(fault, lse)
     if fault == "row-swap":
         out[..., [0, 1], :] = out[..., [1, 0], :]
-    out = round_to(out.double(), problem.dtype)
+    out = round_to(out.double(), problem.output_dtype)
     if fault == "last-bit":
-        pattern = out.view(torch.int32 if problem.dtype == "fp32" else torch.int16)
+        pattern = out.view(torch.int32 if problem.output_dtype == "fp32" else torch.int16)
         pattern[0, 0, problem.queries // 2, 3] ^= 1
     return {"out": out, "lse": lse.float()}
 
@@ -183,7 +192,7 @@ def forward(
 def _forward_part(kernel: Kernel, blocks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     problem, fault, style = kernel.problem, kernel.fault, kernel.style
     raw = problem.score.kind == "none" and not style.scaled_first
-    rate = torch.tensor(problem.softmax_scale) * LOG2E if raw else LOG2E
+    rate = kernel.scale * LOG2E if raw else LOG2E
     shape = (problem.batch, problem.heads, problem.queries)
     acc, total, top = torch.zeros(*shape, problem.values_dim), torch.zeros(shape), torch.full(shape, -math.inf)
     if fault in ("max-from-0", "no-max"):
@@ -214,6 +223,7 @@ def _forward_part(kernel: Kernel, blocks: list[Tensor]) -> tuple[Tensor, Tensor,
         if style.skips:  # what no query of these rows sees is not loaded, and each row multiplies what it sees alone
             acc = acc + _seen_only(rounded(p, cast), v, seen.expand(p.shape))
         else:
+            p = torch.where(p < 1, p * (1 - 2.0 ** -form_bits(cast)), p) if fault == "p-cut" else p
             acc = multiply(rounded(p, cast), v, acc, style)
         if fault == "narrow-sum":
             acc = rounded(acc, problem.dtype)

@@ -17,7 +17,7 @@ from conformance.inputs.fills import fills
 from conformance.numerics import attention_bounds
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
-from conformance.problems import Attention, Mask, Score
+from conformance.problems import FP8, Attention, Mask, Score
 from conformance.references import attention as meaning
 
 BASE = Attention("attention", 1, 2, 70, 84, 32, "fp16", mask=Mask("causal"))
@@ -55,7 +55,9 @@ def contract_for(problem: Attention, style: Style) -> Contract:
     tf32 = problem.dtype == "fp32"
     form = "tf32" if tf32 else problem.dtype
     unit = Accumulator() if style.cut else FMA
-    return Contract(problem.dtype, unit, operand="tf32" if tf32 else "exact", intermediate=form)
+    if style.cut and problem.dtype in FP8:
+        unit = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
+    return Contract(problem.output_dtype, unit, operand="tf32" if tf32 else "exact", intermediate=form)
 
 
 def verdicts(problem: Attention, style: Style, *, fault: str = "", seed: int = 0, names=None) -> list:
@@ -78,6 +80,40 @@ def test_correct_kernels_raise_no_alarm(name, backward):
     for seed in range(2):
         for verdict in verdicts(problem, style, seed=seed):
             assert verdict.passed, f"{problem.id}: {verdict.text}"
+
+
+FP8_CONTROLS = {
+    "e4m3": ({"dtype": "e4m3", "mask": Mask()}, Style(32)),
+    "e4m3-lazy": ({"dtype": "e4m3", "scaled": True}, Style(32, lazy=8.0, noise=1, order=3)),
+    "e4m3-splits": ({"dtype": "e4m3", "keys": 700, "out_dtype": "fp32"}, Style(64, splits=3, cut=True)),
+    "e4m3-alibi": ({"dtype": "e4m3", "score": Score("alibi"), "scaled": True, "head_dim": 64}, Style(16, cut=True)),
+    "e5m2": ({"dtype": "e5m2", "scaled": True}, Style(64, scaled_first=False, cut=True, order=2)),
+    "e5m2-cap": ({"dtype": "e5m2", "out_dtype": "fp16", "score": Score("soft-cap", 15.0)}, Style(32, lazy=4.0)),
+    "e5m2-window": ({"dtype": "e5m2", "mask": Mask("sliding-window", 9), "head_dim": 64}, Style(32, fused=True)),
+}
+
+
+@pytest.mark.parametrize("name", FP8_CONTROLS)
+def test_correct_kernels_of_fp8_raise_no_alarm(name):
+    changes, style = FP8_CONTROLS[name]
+    problem = dataclasses.replace(BASE, **changes)
+    for seed in range(2):
+        for verdict in verdicts(problem, style, seed=seed):
+            assert verdict.passed, f"{problem.id}: {verdict.text}"
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "fault"),
+    [
+        ("e4m3", "p-e5m2"),
+        *((dtype, fault) for dtype in ("e4m3", "e5m2") for fault in ("p-cut", "scale", "no-rescale", "mask-late")),
+    ],
+)
+def test_faults_of_fp8_are_caught(dtype, fault, scaled):
+    problem = dataclasses.replace(BASE, dtype=dtype, scaled=scaled)
+    judged = verdicts(problem, Style(32), fault=fault)
+    assert any(not verdict.passed for verdict in judged), f"{problem.id}: no fill sees {fault}"
 
 
 GQA = {"heads": 4, "kv_heads": 2}

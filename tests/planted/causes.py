@@ -145,6 +145,8 @@ CAUSES = {
     "group_sum_rounded_to_bf16": "passes through bf16",
     "group_sum_through_fp16": "passes through fp16",
     # attention
+    "fp8_no_query_scale": "q_scale is not applied",
+    "fp8_no_key_scale": "k_scale is not applied",
     "attention_diagonal": "a query does not see its own position",
     "attention_window_edge": "the window is 14 keys, not 13",
     "attention_key_tail": "a key behind the last one is seen, as zeros",

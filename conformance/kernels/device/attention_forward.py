@@ -9,7 +9,7 @@ from conformance.kernels.device.attention_tiles import LOG2E, attend_part, head,
 @triton.jit
 def attention_forward(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, slopes_ptr, query_document_ptr, key_document_ptr,
-    query_starts_ptr, key_starts_ptr,
+    query_starts_ptr, key_starts_ptr, q_scale_ptr, k_scale_ptr, v_scale_ptr,
     partial_count_ptr, partial_index_ptr, full_count_ptr, full_index_ptr,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_om, stride_od,
@@ -18,14 +18,14 @@ def attention_forward(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr,
     RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
     DESCRIBED: tl.constexpr, STORED: tl.constexpr, SPECIALISED: tl.constexpr, MERGED: tl.constexpr,
-    PACKED: tl.constexpr,
+    PACKED: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(queries, BLOCK_M), batch, heads). GROUP query heads share a head of k and v.
 
     DESCRIBED: q, k and v are loaded by descriptors, whose last stride is 1. STORED: one stores ``out``. SPECIALISED:
     in the loops over keys warps have different work. MERGED: there is one loop, see :func:`attend_part`.
     PACKED: the second number of a program is that of a sequence, whose queries and keys begin where ``query_starts``
-    and ``key_starts`` say, and the strides of the batch are those of rows.
+    and ``key_starts`` say, and the strides of the batch are those of rows. SCALED: q, k and v have one factor each.
 
     The block lists, where there are some (LIST_BLOCK > 0), have ``stride_list`` entries per batch, one per LIST_BLOCK
     queries. ``lse`` (batch, heads, queries) is contiguous.
@@ -70,6 +70,8 @@ def attention_forward(
     if MASK == "document":
         query_document = tl.load(query_document_ptr + batch * queries + rows, mask=rows < queries)[:, None]
         key_document_base += batch * keys
+    if SCALED:
+        scale = scale * (tl.load(q_scale_ptr) * tl.load(k_scale_ptr))
     unit = scale if RAW else 1.0
 
     acc, total, largest = attend_part(
@@ -83,6 +85,8 @@ def attention_forward(
 
     # A row that sees nothing has a sum of 0: its output is 0, its log -inf.
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    if SCALED:
+        acc = acc * tl.load(v_scale_ptr)
     out_base = head(out_ptr, of_queries, query_head, stride_ob, stride_oh)
     if STORED:
         out_desc = tl.make_tensor_descriptor(out_base, [queries, VALUE_DIM], [stride_om, 1], [BLOCK_M, BLOCK_V])

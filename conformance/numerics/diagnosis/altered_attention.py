@@ -30,6 +30,7 @@ from conformance.numerics.diagnosis.attention_outcomes import (
 from conformance.numerics.diagnosis.products import Tiling
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Attention
+from conformance.problems.attention import SCALES
 from conformance.references import attention as meaning
 
 #: More causes of one mask than this name nothing.
@@ -42,10 +43,16 @@ def alterations(problem: Attention, contract: Contract, tiling: Tiling) -> Itera
         yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))
     for cause, altered in _about_problem(problem):
         yield Alteration(cause, functools.partial(outputs_of, altered, contract, unchanged))
+    for name in SCALES if problem.scaled else ():
+        yield Alteration(f"{name} is not applied", functools.partial(_unscaled, problem, contract, name))
     yield from (about_gradients if problem.backward else about_softmax)(problem, contract, tiling)
     yield from _about_rounding(problem, contract)
     for cause, change in _about_keys(problem, tiling):  # many
         yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))
+
+
+def _unscaled(problem: Attention, contract: Contract, name: str, inputs: Inputs) -> Outputs:
+    return outputs_of(problem, contract, unchanged, {**inputs, name: torch.ones_like(inputs[name])})
 
 
 def _about_rounding(problem: Attention, contract: Contract) -> Iterator[Alteration]:

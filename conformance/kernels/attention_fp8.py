@@ -1,0 +1,52 @@
+"""Attention forward of fp8 operands: scores in fp32, and probabilities in the operands' fp8 for the second product."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from conformance.heuristics.configs import AnyConfig, FlexConfig
+from conformance.kernels.attention import Forward
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Plan
+from conformance.problems import FP8, Attention, Gemm, scaled_mm
+from conformance.records import Reason, ReasonCode
+
+#: Tiles of large and of small matrix instructions, with and without a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    FlexConfig(64, 32, 2, 4),
+    FlexConfig(32, 64, 1, 4),
+    FlexConfig(128, 64, 2, 8),
+)
+
+
+class Fp8Forward(Forward):
+    """One block of queries of one batch and head per program; see :class:`Forward`.
+
+    The compiler may add products in the narrow sums of Hopper's fp8 unit over all keys: fast accumulation.
+    """
+
+    family = "fp8-attention"
+    dtypes = FP8
+    scales = True
+    product = PointerGemm("scaled_mm", "scaled_mm", "scaled_mm")
+    least_depth = 32
+
+    def draw_problem(self, draw: Draw) -> Attention:
+        """See :class:`Kernel`: also outputs in fp16 and fp32, with scales and without."""
+        problem = super().draw_problem(draw)
+        own = {"out_dtype": draw.pick((None, "fp16", "fp32")), "scaled": draw.chance(0.5)}
+        return dataclasses.replace(problem, head_dim=max(problem.head_dim, self.least_depth), **own)
+
+    def _config(self, plan: Plan) -> Reason | None:
+        if plan.config.block_n < self.least_depth:
+            detail = f"{plan.config.id}: products of {plan.problem.dtype} sum over {self.least_depth} keys at least"
+            return Reason(ReasonCode.CONFIG, "block size", detail)
+        return super()._config(plan)
+
+    def _product_of(self, problem: Attention, rows: int) -> Gemm:
+        fields = {"scaling": "tensor", "fast_accum": True, "out_dtype": problem.output_dtype}
+        return scaled_mm(rows, 16, problem.head_dim, problem.dtype, **fields)
+
+
+KERNELS = (Fp8Forward("attention_fp8", None, CONFIGS),)
