@@ -50,6 +50,7 @@ ORDER = (
     "attention",
     "attention_descriptors",
     "attention_packed",
+    "attention_paged",
     "legacy_tma",
     "microscaled_mm",
     "microscaled_persistent_tma",
