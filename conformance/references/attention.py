@@ -134,9 +134,7 @@ def _key_starts(problem: Attention, inputs: Mapping[str, Tensor], device: Device
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
 
 
-def key_places(
-    problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None
-) -> tuple[Tensor, Tensor]:
+def key_places(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> tuple[Tensor, Tensor]:
     """(keys,) page, and (keys,) row in that page, of each key of a problem with pages; the keys of a sequence follow
     those of the one before it."""
     assert problem.page

@@ -7,7 +7,7 @@ import pytest
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig, SpecialisedFlexConfig
-from conformance.kernels import attention, attention_descriptors, attention_packed, carveout
+from conformance.kernels import attention, attention_descriptors, attention_packed, attention_paged, carveout
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Attention, Mask, Score, mm
@@ -16,7 +16,9 @@ from conformance.records import ReasonCode
 from tests.kernels import judged_examples
 
 KERNELS = {
-    kernel.name: kernel for module in (attention, attention_descriptors, attention_packed) for kernel in module.KERNELS
+    kernel.name: kernel
+    for module in (attention, attention_descriptors, attention_packed, attention_paged)
+    for kernel in module.KERNELS
 }
 SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)
 DESCRIBED, SPECIALISED = "attention_descriptors", SpecialisedFlexConfig(64, 32, 2, 4, merged=True)
@@ -70,6 +72,9 @@ def plan(name, problem, config=None, target=HOPPER, **variant):
         ("attention", packed(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_decode", packed(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_packed", forward(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_packed", packed(page=16), {}, ReasonCode.OPERATION, "page"),
+        ("attention_paged", packed(), {}, ReasonCode.OPERATION, "page"),
+        ("attention_paged", forward(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_packed", packed(sequences=65_536), {}, ReasonCode.EXTENT, "batch"),
         (DESCRIBED, backward(), {}, ReasonCode.OPERATION, "attention_backward"),
         (DESCRIBED, forward(), {"config": SPECIALISED, "target": AMPERE}, ReasonCode.CAPABILITY, "warp-specialization"),
@@ -145,6 +150,7 @@ def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
 def test_grids():
     assert plan("attention", forward(queries=65)).grid == (3, 2, 4)
     assert plan("attention_packed", packed(queries=65)).grid == (3, 3, 4)
+    assert plan("attention_paged", packed(queries=65, page=16)).grid == (3, 3, 4)
     assert plan("attention_backward", backward(kv_heads=2)).grid == (2, 2, 2)
     assert plan("attention_backward", backward(kv_batch=1)).grid == (2, 1, 4)
     assert plan("attention_decode", few(kv_heads=2), sms=64).grid == (4, 32, 1)
@@ -169,6 +175,7 @@ def test_decode_leaves_out_the_sms_that_are_set_aside():
         ("attention_decode", few(), ["attention_decode", "attention_decode_merge"]),
         (DESCRIBED, forward(), ["attention_forward"]),
         ("attention_packed", packed(), ["attention_forward"]),
+        ("attention_paged", packed(page=16), ["attention_forward"]),
     ],
 )
 def test_launches(name, problem, steps):

@@ -55,6 +55,7 @@ KERNELS = (
         "scaled_mm_blackwell_ws",
     ),
     *("attention", "attention_backward", "attention_decode", "attention_descriptors", "attention_packed"),
+    "attention_paged",
     *("gated_linear_attention", "linear_attention_transposed"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )

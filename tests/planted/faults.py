@@ -7,6 +7,7 @@ from tests.planted.arithmetic_faults import DATA, EPILOGUE, PRECISION
 from tests.planted.attention_descriptor_faults import ATTENTION_DESCRIPTORS
 from tests.planted.attention_faults import FAULTS as ATTENTION
 from tests.planted.attention_packed_faults import ATTENTION_PACKED
+from tests.planted.attention_paged_faults import ATTENTION_PAGED
 from tests.planted.blackwell_faults import BLACKWELL
 from tests.planted.cases import Fault
 from tests.planted.causes import CAUSES
@@ -39,6 +40,7 @@ _PLANTED: tuple[Fault, ...] = (
     *ATTENTION,
     *ATTENTION_DESCRIPTORS,
     *ATTENTION_PACKED,
+    *ATTENTION_PAGED,
     *BLACKWELL,
     *GROUPED,
     *LEGACY,
