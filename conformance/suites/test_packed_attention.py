@@ -109,8 +109,9 @@ def test_rows_past_2_31_elements(conform, kernel, target, dtype, config):
 
 @scenario(where(family="paged-attention"), dtypes=("bf16",), configs=1)
 def test_pages_past_2_31_elements(conform, kernel, target, dtype, config):
-    """Pages lie so far apart that offsets need over 32 bits."""
-    fields = {"heads": 1, "kv_heads": 1, "page": 64, "batch_pad": 2**31, "pad": 16}
+    """Pages lie so far apart that the offset of page 4, though not the distance of two, needs over 32 bits. One or two
+    pages from there on are in use."""
+    fields = {"heads": 1, "kv_heads": 1, "page": 16, "batch_pad": 2**29, "pad": 16}
     problem = packed(dtype, config, "one-sequence", "packed-causal", **fields)
     conform(kernel, problem, config=config, target=target, fills=("randn",))
 

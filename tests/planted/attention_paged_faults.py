@@ -18,12 +18,15 @@ def _case(page: int = 8, mask: str = "packed", **fields: object) -> Case:
 
 
 _PLAIN, _CAUSAL, _LARGE = _case(), _case(mask="packed-causal"), _case(24)
+#: Page 4 lies past 2**31 elements, and there are more behind it.
+_FAR = _case(batch_pad=2**29)
 
 ATTENTION_PAGED = grouped(
     "attention of keys in pages",
     fault("paged_next_page", _PLAIN, TILES, "page_base + columns // PAGE,", "page_base + columns // PAGE + 1,"),
     fault("paged_first_page", _PLAIN, TILES, "page_base + columns // PAGE,", "page_base + start // PAGE,"),
     fault("paged_without_table", _PLAIN, TILES, "page.to(tl.int64) * stride_page", "columns // PAGE * stride_page"),
+    fault("paged_narrow_offset", _FAR, TILES, "page.to(tl.int64) * stride_page", "page * stride_page"),
     fault("paged_row", _PLAIN, TILES, "(columns // PAGE * PAGE).to", "(columns // PAGE * PAGE + 1).to"),
     fault("paged_row_of_large_page", _LARGE, TILES, "(columns // PAGE * PAGE).to", "(columns // 8 * 8).to"),
     fault("paged_row_not_in_page", _PLAIN, TILES, "- earlier * stride_row", "- 0 * earlier * stride_row"),
