@@ -148,7 +148,7 @@ def _mask(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _page(kernel: Any, plan: Plan, subject: str) -> bool:
-    return bool(plan.problem.page) != (kernel.family == "paged-attention")
+    return bool(bool(plan.problem.page) != (kernel.family == "paged-attention"))
 
 
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:

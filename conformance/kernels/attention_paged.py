@@ -51,7 +51,7 @@ class PagedForward(PackedForward):
         """See :class:`Kernel`. Pages are what a batch is to other kernels, and all sequences share them."""
         launch, problem = super().launch(plan, tensors), plan.problem
         table = problem.operand("page_table")
-        own = {f"{name}_ptr": tensors[name] for name in ("key_lengths", "page_table")}
+        own: dict[str, Any] = {f"{name}_ptr": tensors[name] for name in ("key_lengths", "page_table")}
         own |= {"stride_kb": 0, "stride_vb": 0, "stride_table": table.strides[0], "PAGE": problem.page}
         own |= {f"stride_{name}p": problem.operand(name).strides[0] for name in "kv"}
         return dataclasses.replace(launch, arguments={**launch.arguments, **own})
