@@ -26,7 +26,9 @@ _ONE = _case(1, sequences=1)
 ATTENTION_PAGED = grouped(
     "attention of keys in pages",
     fault("paged_next_page", _PLAIN, TILES, "page_base + columns // PAGE,", "page_base + columns // PAGE + 1,"),
-    fault("paged_first_page", _PLAIN, TILES, "page_base + columns // PAGE,", "page_base + start // PAGE,"),
+    fault(
+        "paged_first_page", _PLAIN, TILES, "page_base + columns // PAGE,", "page_base + (columns * 0 + start) // PAGE,"
+    ),
     fault("paged_without_table", _PLAIN, TILES, "page.to(tl.int64) * stride_page", "columns // PAGE * stride_page"),
     fault("paged_narrow_offset", _FAR, TILES, "page.to(tl.int64) * stride_page", "page * stride_page"),
     fault(
