@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from conformance.inputs import attention_operands
+from conformance.inputs.fills import fills
+from conformance.numerics.contract import FMA, Contract
 from conformance.problems import Attention, Mask, Score
 from conformance.problems.attention import PACKED
 from conformance.references import attention as meaning
@@ -173,3 +175,35 @@ def test_what_packed_sequences_do_not_have(fields):
     plain = {"op": "attention", "batch": 1, "heads": 1, "queries": 9, "keys": 9, "head_dim": 16}
     with pytest.raises(ValueError, match="packed sequences have batch 1"):
         Attention(**{**plain, **fields}, mask=Mask("packed", 2))
+
+
+@pytest.mark.parametrize(("page", "sequences", "keys"), [(4, 5, 23), (16, 1, 16), (16, 4, 3), (1, 3, 9)])
+def test_pages(page, sequences, keys):
+    """The keys of each sequence in pages of their own, NaN everywhere else, and the result of the contiguous keys."""
+    problem = Attention("attention", 1, 4, 9, keys, 16, kv_heads=2, mask=Mask("packed", sequences), page=page)
+    contract = Contract("fp16", FMA)
+    fill, contiguous = (fills(each, contract, 1, ("randn",))[0] for each in (problem, problem.contiguous))
+    inputs, lengths = fill.inputs, contiguous.inputs["key_starts"].diff()
+    assert torch.equal(inputs["key_lengths"], lengths)
+    table, free = inputs["page_table"], set(range(len(inputs["k"])))
+    for sequence, length in enumerate(lengths.tolist()):
+        start = contiguous.inputs["key_starts"][sequence]
+        for offset in range(length):
+            number = int(table[sequence, offset // page])
+            free.discard(number)
+            for name in "kv":
+                row = inputs[name][number, :, offset % page]
+                assert torch.equal(row, contiguous.inputs[name][0, :, start + offset])
+        used = -(-length // page)
+        assert bool(inputs["k"][table[sequence, used:].long()].isnan().all())
+    assert free, "a page is nobody's"
+    for name in "kv":
+        assert int((~inputs[name].isnan()).sum()) == contiguous.inputs[name].numel()
+    values = [meaning.value(each, given.inputs) for each, given in ((problem, fill), (problem.contiguous, contiguous))]
+    assert torch.equal(*values)
+
+
+@pytest.mark.parametrize("fields", [{"page": 0, "mask": Mask("packed", 2)}, {"page": 16}], ids=str)
+def test_only_packed_sequences_have_pages(fields):
+    with pytest.raises(ValueError, match="packed sequences have pages"):
+        Attention("attention", 1, 1, 9, 9, 16, **fields)

@@ -17,7 +17,16 @@ import torch
 from torch import Tensor
 
 from conformance.inputs import attention_exact, attention_far, attention_levels, attention_special
-from conformance.inputs.attention_operands import SCALED, codes, documents, format_of, one_fill, scales_of, slopes_of
+from conformance.inputs.attention_operands import (
+    SCALED,
+    codes,
+    documents,
+    format_of,
+    in_pages,
+    one_fill,
+    scales_of,
+    slopes_of,
+)
 from conformance.inputs.draws import Draws
 from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics import attention_bounds
@@ -59,6 +68,9 @@ def applicable(problem: Attention, contract: Contract) -> tuple[str, ...]:
 def build(request: FillRequest[Attention]) -> Fill:
     """The fill that ``request`` names; see :class:`FillSet`. It is that of the first output, the others are its parts.
     Documents are the same in all fills of a seed."""
+    if request.problem.page:
+        fill = build(dataclasses.replace(request, problem=request.problem.contiguous))
+        return in_pages(request.problem, fill)
     draws, inputs = request.draws("attention"), documents(request.problem, request.seed)
     if request.name == "levels":
         return _two_levels(request, draws, inputs)

@@ -176,6 +176,31 @@ def documents(problem: Attention, seed: int) -> dict[str, Tensor]:
     }
 
 
+def in_pages(problem: Attention, fill: Fill) -> Fill:
+    """``fill``, of the contiguous problem, with k and v in pages: those of all sequences in a random order, and NaN
+    in pages that none uses, and behind the last key of a sequence. The table leads there behind its pages."""
+    assert problem.page
+    draws = Draws(fill.seed, "attention pages")
+    dense, table = fill.inputs, problem.operand("page_table").shape
+    lengths = dense["key_starts"].diff()
+    used = -(-lengths.long() // problem.page)
+    count = problem.operand("k").shape[0]
+    order = torch.from_numpy(draws.permutation(count))
+    first = used.cumsum(0) - used
+    numbers = first[:, None] + torch.arange(table[1])
+    inside = torch.arange(table[1]) < used[:, None]
+    pages = torch.where(inside, order[numbers.clamp(max=count - 1)], order[-1]).int()
+    inputs = {**dense, "key_lengths": lengths.int(), "page_table": pages}
+    places, rows = meaning.key_places(problem, inputs)
+    for name in "kv":
+        pool = torch.full(problem.operand(name).shape, math.nan, dtype=dense[name].dtype)
+        pool[places, :, rows] = dense[name][0].transpose(0, 1)
+        inputs[name] = pool
+    inputs = {operand.name: inputs[operand.name] for operand in problem.operands}
+    parts = {name: dataclasses.replace(part, inputs=inputs) for name, part in fill.parts.items()}
+    return dataclasses.replace(fill, inputs=inputs, parts=parts)
+
+
 def format_of(problem: Attention, contract: Contract) -> str:
     """The format whose values q, k, v and grad_out may use."""
     return "tf32" if (problem.dtype, contract.operand) == ("fp32", "tf32") else problem.dtype

@@ -34,8 +34,9 @@ DESCRIPTOR_BYTES = 16
 PITCH_LIMIT, SIZE_LIMIT = 2**40, 2**31
 #: Programs along the second and third dimension of a grid, at most.
 GRID_LIMIT = 65535
-#: Families of problems with a softmax.
-ATTENTION = ("attention", "packed-attention", "fp8-attention")
+#: Families of problems of sequences that lie one behind the other, and all with a softmax.
+PACKED = ("packed-attention", "paged-attention")
+ATTENTION = ("attention", "fp8-attention", *PACKED)
 
 Broken = tuple[ReasonCode, str, str]
 
@@ -161,7 +162,11 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _mask(kernel: Any, plan: Plan, subject: str) -> bool:
-    return bool(plan.problem.mask.packed != (kernel.family == "packed-attention"))
+    return bool(plan.problem.mask.packed != (kernel.family in PACKED))
+
+
+def _page(kernel: Any, plan: Plan, subject: str) -> bool:
+    return bool(bool(plan.problem.page) != (kernel.family == "paged-attention"))
 
 
 def _fusion(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -429,6 +434,7 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.OPERATION, ""): _operation,
     (ReasonCode.OPERATION, "fusion"): _fusion,
     (ReasonCode.OPERATION, "mask"): _mask,
+    (ReasonCode.OPERATION, "page"): _page,
     (ReasonCode.CAPABILITY, ""): _capability,
     (ReasonCode.DTYPE, ""): _dtype,
     (ReasonCode.DTYPE, "out"): _output_dtype,

@@ -67,6 +67,8 @@ class AttentionKernel(AttentionFamily):
     product: ClassVar[PointerGemm] = PointerGemm("mm", "mm", "mm")
     #: the least extent that a product may sum over: a head of k, and a block of keys
     least_depth: ClassVar[int] = LEAST_TILE
+    #: whether it takes keys and values in pages, and nothing else
+    paged: bool = False
 
     def __init__(self, name: str, table: str | None, configs: tuple[AnyConfig, ...]) -> None:
         self.name = name
@@ -114,6 +116,9 @@ class AttentionKernel(AttentionFamily):
             return Reason(ReasonCode.OPERATION, "mask", detail)
         if problem.scaled and not self.scales:
             return Reason(ReasonCode.SCALE, "scaled", f"{self.name} takes no scales of q, k and v: multiply by them")
+        if bool(problem.page) != self.paged:
+            detail = f"{self.name} takes keys {'only' if self.paged else 'not'} in pages, the problem is {problem.id}"
+            return Reason(ReasonCode.OPERATION, "page", detail)
         if problem.dtype not in self.dtypes:
             detail = f"q, k and v are {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert them"
             return Reason(ReasonCode.DTYPE, "q", detail)
@@ -258,7 +263,8 @@ def _shared(problem: Attention, name: str) -> Operand:
 
 def _spans_wide(problem: Attention) -> bool:
     """Whether the rows of one batch (of all its heads, for decode) are out of reach of 32-bit offsets."""
-    tensors = [operand for operand in problem.tensors if len(operand.shape) == 4]
+    problems = (problem, problem.contiguous) if problem.page else (problem,)
+    tensors = [operand for each in problems for operand in each.tensors if len(operand.shape) == 4]
     return any(dataclasses.replace(operand, shape=(1, *operand.shape[1:])).span >= INDEX_LIMIT for operand in tensors)
 
 
@@ -311,6 +317,12 @@ class Forward(AttentionKernel):
             "key_starts_ptr": None,
             "SCALED": problem.scaled,
             **{f"{name}_ptr": tensors.get(name) for name in SCALES},
+            "key_lengths_ptr": None,
+            "page_table_ptr": None,
+            "stride_kp": 0,
+            "stride_vp": 0,
+            "stride_table": 0,
+            "PAGE": 0,
         }
         return Launch(attention_forward, plan.grid, arguments, config.options)
 

@@ -63,7 +63,7 @@ class PackedForward(Forward):
         launch, problem = super().launch(plan, tensors), plan.problem
         rows = {"stride_qb": "stride_qm", "stride_kb": "stride_kn", "stride_vb": "stride_vn", "stride_ob": "stride_om"}
         own = {name: launch.arguments[row] for name, row in rows.items()}
-        own |= {f"{name}_ptr": tensors[name] for name in ("query_starts", "key_starts")}
+        own |= {f"{name}_ptr": tensors.get(name) for name in ("query_starts", "key_starts")}
         own |= {"PACKED": True, "MASK": "causal" if problem.mask.kind == "packed-causal" else "full", "window": 0}
         return dataclasses.replace(launch, arguments={**launch.arguments, **own})
 

@@ -51,6 +51,7 @@ ORDER = (
     "attention_descriptors",
     "attention_packed",
     "attention_fp8",
+    "attention_paged",
     "legacy_tma",
     "microscaled_mm",
     "microscaled_persistent_tma",

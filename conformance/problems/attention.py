@@ -95,6 +95,11 @@ class Attention(Problem):
     ``op`` "attention_backward": also the operands out, lse and grad_out, outputs grad_q, grad_k and grad_v.
 
     Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v.
+    With ``page`` k and v of packed sequences lie in pages of as many keys: they are (pages, kv_heads, page, their dim),
+    in any order, and pages that no sequence uses are among them. ``key_lengths`` (sequences,), int32, stands for
+    ``key_starts``. ``page_table`` (sequences, pages of one), int32, has in row s the pages of sequence s in order; what
+    is behind its last page is not used.
+
     ``scale`` is 1 / sqrt(head_dim) unless given. A block-sparse kernel skips blocks with the edge ``block``; with None
     it visits every block. ``order`` is a key of :data:`ORDERS`. ``padded`` has letters of :data:`LETTERS`: of its n-th
     tensor the second smallest stride has ``pad`` more elements, and ``n - 1`` times ``pad`` or, if that is less,
@@ -125,6 +130,7 @@ class Attention(Problem):
     padded: str = "qkv"
     out_dtype: str | None = None
     scaled: bool = False
+    page: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("operation", self.op, ("attention", "attention_backward"))
@@ -140,6 +146,8 @@ class Attention(Problem):
             raise ValueError(f"{self.id}: packed sequences have batch 1, no block lists, no gradients and no slopes")
         if self.backward and (self.out_dtype or self.scaled or self.dtype in FP8):
             raise ValueError(f"{self.id}: gradients have the dtype of q, k and v, which is not fp8, and no scales")
+        if self.page is not None and not (self.page > 0 and self.mask.packed):
+            raise ValueError(f"page is {self.page}: packed sequences have pages, of one key at least")
         if self.key_batch not in (1, self.batch):
             raise ValueError(f"kv_batch is {self.kv_batch}: it must be 1 or {self.batch}")
 
@@ -163,6 +171,11 @@ class Attention(Problem):
     @property
     def backward(self) -> bool:
         return self.op == "attention_backward"
+
+    @property
+    def contiguous(self) -> Attention:
+        """The same problem whose keys lie one behind the other, not in pages."""
+        return dataclasses.replace(self, page=None)
 
     @property
     def dense(self) -> Attention:
@@ -189,16 +202,26 @@ class Attention(Problem):
         return dataclasses.replace(self._query_like("out", self.values_dim, letter), dtype=dtype)
 
     def _key_like(self, name: str, dim: int, letter: str, more: int = 0) -> Operand:
+        if self.page:  # sequences fill as many pages at most; one more is nobody's
+            pages = self.keys // self.page + self.mask.size + 1
+            return self._tensor(name, pages, self.key_heads, self.page, dim, letter, more)
         return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter, more)
 
     def _lse(self) -> Operand:
         shape = (self.batch, self.heads, self.queries)
         return Operand("lse", shape, (self.heads * self.queries, self.queries, 1), "fp32")
 
+    def _pages(self) -> list[Operand]:
+        assert self.page
+        sequences, width = self.mask.size, -(-self.keys // self.page) + 1
+        table = Operand("page_table", (sequences, width), (width, 1), "int32")
+        return [Operand("key_lengths", (sequences,), (1,), "int32"), table]
+
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
-        """q, k, v, then slopes (alibi), query_document and key_document, or query_starts and key_starts
-        (int32), then the scales, then out, lse, grad_out (backward)."""
+        """q, k, v, then slopes (alibi), query_document and key_document, or query_starts and key_starts, or
+        with pages query_starts, key_lengths and page_table (int32), then the scales, then out, lse, grad_out
+        (backward)."""
         operands = [
             self._query_like("q", self.head_dim, "q"),
             self._key_like("k", self.head_dim, "k"),
@@ -211,7 +234,8 @@ class Attention(Problem):
             operands.append(Operand("key_document", (self.batch, self.keys), (self.keys, 1), "int32"))
         if self.mask.packed:
             count = self.mask.size + 1
-            operands += [Operand(name, (count,), (1,), "int32") for name in ("query_starts", "key_starts")]
+            operands.append(Operand("query_starts", (count,), (1,), "int32"))
+            operands += self._pages() if self.page else [Operand("key_starts", (count,), (1,), "int32")]
         if self.scaled:
             operands += [Operand(name, (1,), (1,), "fp32") for name in SCALES]
         if self.backward:
@@ -242,6 +266,7 @@ class Attention(Problem):
             parts.append(f"kv{self.key_batch}x{self.key_heads}")
         parts.append(self.mask.id)
         parts += [self.score.id] if self.score.kind != "none" else []
+        parts += [f"page{self.page}"] if self.page else []
         parts += [f"scale{self.scale:g}"] if self.scale is not None else []
         parts += [f"block{self.block}"] if self.block else []
         parts += [self.order] if self.order != "bhsd" else []

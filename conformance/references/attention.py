@@ -120,7 +120,7 @@ def visible(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device 
 
 def _packed(problem: Attention, inputs: Mapping[str, Tensor], device: Device) -> Tensor:
     """Whether each query sees each key of its own sequence, and of these no later one if the mask is causal."""
-    starts = [inputs[name].to(device or "cpu").long() for name in ("query_starts", "key_starts")]
+    starts = [inputs["query_starts"].to(device or "cpu").long(), _key_starts(problem, inputs, device)]
     counts = (problem.queries, problem.keys)
     numbers = [torch.arange(count, device=device) for count in counts]
     of = [torch.searchsorted(ends[1:], each, right=True) for ends, each in zip(starts, numbers, strict=True)]
@@ -129,6 +129,25 @@ def _packed(problem: Attention, inputs: Mapping[str, Tensor], device: Device) ->
         query, key = (each - ends[1:][which] for ends, each, which in zip(starts, numbers, of, strict=True))
         seen &= key <= query[:, None]
     return seen
+
+
+def _key_starts(problem: Attention, inputs: Mapping[str, Tensor], device: Device) -> Tensor:
+    if not problem.page:
+        return inputs["key_starts"].to(device or "cpu").long()
+    lengths = inputs["key_lengths"].to(device or "cpu").long()
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+
+def key_places(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> tuple[Tensor, Tensor]:
+    """(keys,) page, and (keys,) row in that page, of each key of a problem with pages; the keys of a sequence follow
+    those of the one before it."""
+    assert problem.page
+    starts = _key_starts(problem, inputs, device)
+    numbers = torch.arange(problem.keys, device=device)
+    sequence = torch.searchsorted(starts[1:], numbers, right=True)
+    within = numbers - starts[sequence]
+    table = inputs["page_table"].to(device or "cpu").long()
+    return table[sequence, within // problem.page], within % problem.page
 
 
 def repeated(problem: Attention, shared: Tensor) -> Tensor:
@@ -154,6 +173,9 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
     """
     check_inputs(problem, inputs)
     q, k, v = (inputs[name].to(device or "cpu").double() for name in "qkv")
+    if problem.page:
+        pages, rows = key_places(problem, inputs, device=device)
+        k, v = (pool[pages, :, rows].transpose(0, 1)[None] for pool in (k, v))
     k, v = repeated(problem, k), repeated(problem, v)
     scale, v_scale = problem.softmax_scale, 1.0
     if problem.scaled:

@@ -7,7 +7,14 @@ import pytest
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig, SpecialisedFlexConfig
-from conformance.kernels import attention, attention_descriptors, attention_fp8, attention_packed, carveout
+from conformance.kernels import (
+    attention,
+    attention_descriptors,
+    attention_fp8,
+    attention_packed,
+    attention_paged,
+    carveout,
+)
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Attention, Mask, Score, mm
@@ -17,7 +24,7 @@ from tests.kernels import judged_examples
 
 KERNELS = {
     kernel.name: kernel
-    for module in (attention, attention_descriptors, attention_fp8, attention_packed)
+    for module in (attention, attention_descriptors, attention_fp8, attention_packed, attention_paged)
     for kernel in module.KERNELS
 }
 SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)
@@ -76,6 +83,9 @@ def plan(name, problem, config=None, target=HOPPER, **variant):
         ("attention", packed(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_decode", packed(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_packed", forward(), {}, ReasonCode.OPERATION, "mask"),
+        ("attention_packed", packed(page=16), {}, ReasonCode.OPERATION, "page"),
+        ("attention_paged", packed(), {}, ReasonCode.OPERATION, "page"),
+        ("attention_paged", forward(), {}, ReasonCode.OPERATION, "mask"),
         ("attention_packed", packed(sequences=65_536), {}, ReasonCode.EXTENT, "batch"),
         ("attention", forward(scaled=True), {}, ReasonCode.SCALE, "scaled"),
         ("attention_fp8", forward(), {}, ReasonCode.DTYPE, "q"),
@@ -156,6 +166,7 @@ def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
 def test_grids():
     assert plan("attention", forward(queries=65)).grid == (3, 2, 4)
     assert plan("attention_packed", packed(queries=65)).grid == (3, 3, 4)
+    assert plan("attention_paged", packed(queries=65, page=16)).grid == (3, 3, 4)
     assert plan("attention_backward", backward(kv_heads=2)).grid == (2, 2, 2)
     assert plan("attention_backward", backward(kv_batch=1)).grid == (2, 1, 4)
     assert plan("attention_decode", few(kv_heads=2), sms=64).grid == (4, 32, 1)
@@ -181,6 +192,7 @@ def test_decode_leaves_out_the_sms_that_are_set_aside():
         (DESCRIBED, forward(), ["attention_forward"]),
         ("attention_packed", packed(), ["attention_forward"]),
         ("attention_fp8", narrow(scaled=True), ["attention_forward"]),
+        ("attention_paged", packed(page=16), ["attention_forward"]),
     ],
 )
 def test_launches(name, problem, steps):

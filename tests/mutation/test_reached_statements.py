@@ -62,6 +62,7 @@ KERNELS = (
         "attention_fp8",
         "attention_packed",
     ),
+    "attention_paged",
     *("gated_linear_attention", "linear_attention_transposed"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )

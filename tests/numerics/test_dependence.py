@@ -45,6 +45,7 @@ PROBLEMS = [
     conv2d(2, 4, (6, 5), 6, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1)),
     Attention("attention", 2, 4, 5, 9, 16, kv_heads=2, mask=Mask("sliding-window", 3)),
     Attention("attention", 2, 2, 5, 9, 16, kv_batch=1, score=Score("alibi")),
+    Attention("attention", 1, 4, 5, 23, 16, kv_heads=2, mask=Mask("packed", 2), page=4),
     Attention("attention_backward", 2, 4, 5, 9, 16, kv_heads=2, mask=Mask("causal")),
 ]
 

@@ -114,7 +114,7 @@ _FORWARD = (
         _forward(mask=CAUSAL),
         TILES,
         _SHRINK,
-        "p = tl.where(p == p, p, 0.0)\n        " + _SHRINK,
+        "p = tl.where(p == p, p, 0.0)\n    " + _SHRINK,
     ),
     fault(
         "attention_mask_added",

@@ -8,6 +8,7 @@ from tests.planted.attention_descriptor_faults import ATTENTION_DESCRIPTORS
 from tests.planted.attention_faults import FAULTS as ATTENTION
 from tests.planted.attention_fp8_faults import ATTENTION_FP8
 from tests.planted.attention_packed_faults import ATTENTION_PACKED
+from tests.planted.attention_paged_faults import ATTENTION_PAGED
 from tests.planted.blackwell_faults import BLACKWELL
 from tests.planted.cases import Fault
 from tests.planted.causes import CAUSES
@@ -41,6 +42,7 @@ _PLANTED: tuple[Fault, ...] = (
     *ATTENTION_DESCRIPTORS,
     *ATTENTION_PACKED,
     *ATTENTION_FP8,
+    *ATTENTION_PAGED,
     *BLACKWELL,
     *GROUPED,
     *LEGACY,

@@ -9,23 +9,25 @@ from conformance.kernels.device.attention_tiles import LOG2E, attend_part, head,
 @triton.jit
 def attention_forward(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, slopes_ptr, query_document_ptr, key_document_ptr,
-    query_starts_ptr, key_starts_ptr, q_scale_ptr, k_scale_ptr, v_scale_ptr,
+    query_starts_ptr, key_starts_ptr, key_lengths_ptr, page_table_ptr, q_scale_ptr, k_scale_ptr, v_scale_ptr,
     partial_count_ptr, partial_index_ptr, full_count_ptr, full_index_ptr,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_om, stride_od,
-    stride_list, queries, keys, window, scale, cap,
+    stride_kp, stride_vp, stride_table, stride_list, queries, keys, window, scale, cap,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr,
     RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
     DESCRIBED: tl.constexpr, STORED: tl.constexpr, SPECIALISED: tl.constexpr, MERGED: tl.constexpr,
-    PACKED: tl.constexpr, SCALED: tl.constexpr,
+    PACKED: tl.constexpr, PAGE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(queries, BLOCK_M), batch, heads). GROUP query heads share a head of k and v.
 
     DESCRIBED: q, k and v are loaded by descriptors, whose last stride is 1. STORED: one stores ``out``. SPECIALISED:
     in the loops over keys warps have different work. MERGED: there is one loop, see :func:`attend_part`.
     PACKED: the second number of a program is that of a sequence, whose queries and keys begin where ``query_starts``
-    and ``key_starts`` say, and the strides of the batch are those of rows. SCALED: q, k and v have one factor each.
+    and ``key_starts`` say, and the strides of the batch are those of rows. PAGE > 0: a sequence has as many keys as
+    ``key_lengths`` says, in pages of PAGE; its row of ``page_table`` says in which. SCALED: q, k and v have one factor
+    each.
 
     The block lists, where there are some (LIST_BLOCK > 0), have ``stride_list`` entries per batch, one per LIST_BLOCK
     queries. ``lse`` (batch, heads, queries) is contiguous.
@@ -38,9 +40,13 @@ def attention_forward(
     of_keys = batch
     if PACKED:
         of_queries = tl.load(query_starts_ptr + batch)
-        of_keys = tl.load(key_starts_ptr + batch)
         queries = tl.load(query_starts_ptr + batch + 1) - of_queries
-        keys = tl.load(key_starts_ptr + batch + 1) - of_keys
+        if PAGE > 0:
+            keys = tl.load(key_lengths_ptr + batch)
+            page_table_ptr += batch.to(tl.int64) * stride_table
+        else:
+            of_keys = tl.load(key_starts_ptr + batch)
+            keys = tl.load(key_starts_ptr + batch + 1) - of_keys
         lse_base += of_queries
     offset = keys - queries
     if PACKED:  # a block behind the last query has no keys
@@ -80,7 +86,7 @@ def attention_forward(
         rows[:, None] + offset, query_document, slope, keys, window, scale, cap, unit * LOG2E,
         stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
         BLOCK_M, BLOCK_N, 1, LIST_BLOCK, MASK, SCORE, RAW, PRECISION, WIDE_INDEX,
-        DESCRIBED, SPECIALISED, MERGED,
+        DESCRIBED, SPECIALISED, MERGED, page_table_ptr, stride_kp, stride_vp, PAGE,
     )  # fmt: skip
 
     # A row that sees nothing has a sum of 0: its output is 0, its log -inf.

@@ -147,13 +147,20 @@ def step_start(step, index_ptr, LIST_BLOCK: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def _keys_or_values(
     base, columns, start, limit, stride_row, stride_column,
+    page_base, stride_page,
     COLUMNS: tl.constexpr, BLOCK: tl.constexpr, INSIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, DESCRIBED: tl.constexpr,
+    PAGE: tl.constexpr,
 ):  # fmt: skip
     """Rows ``columns``, which begin with ``start``, of k or v: see :func:`load_rows`. DESCRIBED: ``base`` is their
-    descriptor, which returns 0 outside."""
+    descriptor, which returns 0 outside. PAGE > 0: number ``page_base[i]`` of the pages at ``base`` holds the rows from
+    i * PAGE on."""
     if DESCRIBED:
         rows = base.load([start, 0])
     else:
+        if PAGE > 0:  # from there the number of a row leads into its page
+            page = tl.load(page_base + columns // PAGE, mask=columns < limit, other=0)
+            earlier = (columns // PAGE * PAGE).to(tl.int64)
+            base += (page.to(tl.int64) * stride_page - earlier * stride_row)[:, None]
         rows = load_rows(base, columns, limit, stride_row, stride_column, COLUMNS, BLOCK, INSIDE, WIDE_INDEX)
     return rows
 
@@ -162,16 +169,18 @@ def _keys_or_values(
 def _attend_step(
     acc, total, largest, q, start, k_base, v_base, key_document_base,
     positions, query_document, slope, keys, window, scale, cap, rate,
-    stride_kn, stride_kd, stride_vn, stride_vd,
+    stride_kn, stride_kd, stride_vn, stride_vd, page_base, stride_kp, stride_vp,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK_N: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr,
     MASKED: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr, DESCRIBED: tl.constexpr,
+    PAGE: tl.constexpr,
 ):  # fmt: skip
     """One step of :func:`attend`: the BLOCK_N keys from ``start`` on."""
     columns = start + tl.arange(0, BLOCK_N)
     k = _keys_or_values(
-        k_base, columns, start, keys, stride_kn, stride_kd, HEAD_DIM, BLOCK_D, not MASKED, WIDE_INDEX, DESCRIBED
-    )
+        k_base, columns, start, keys, stride_kn, stride_kd, page_base, stride_kp,
+        HEAD_DIM, BLOCK_D, not MASKED, WIDE_INDEX, DESCRIBED, PAGE,
+    )  # fmt: skip
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION, out_dtype=tl.float32)
     if not RAW:
         scores = modified(scores, positions, columns[None, :], slope, scale, cap, SCORE)
@@ -190,8 +199,9 @@ def _attend_step(
     total = total * shrink + tl.sum(p, 1)
     acc = acc * shrink[:, None]
     v = _keys_or_values(
-        v_base, columns, start, keys, stride_vn, stride_vd, VALUE_DIM, BLOCK_V, not MASKED, WIDE_INDEX, DESCRIBED
-    )
+        v_base, columns, start, keys, stride_vn, stride_vd, page_base, stride_vp,
+        VALUE_DIM, BLOCK_V, not MASKED, WIDE_INDEX, DESCRIBED, PAGE,
+    )  # fmt: skip
     acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION, out_dtype=tl.float32)
     return acc, total, larger
 
@@ -200,11 +210,11 @@ def _attend_step(
 def attend(
     acc, total, largest, q, first, end, index_ptr, k_base, v_base, key_document_base,
     positions, query_document, slope, keys, window, scale, cap, rate,
-    stride_kn, stride_kd, stride_vn, stride_vd,
+    stride_kn, stride_kd, stride_vn, stride_vd, page_base, stride_kp, stride_vp,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK_N: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr,
     MASKED: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    DESCRIBED: tl.constexpr, SPECIALISED: tl.constexpr,
+    DESCRIBED: tl.constexpr, SPECIALISED: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
     """The online softmax over the steps [first, end): ``acc`` (rows, BLOCK_V), ``total`` and ``largest`` (rows,), all
     fp32, go in and come out updated.
@@ -212,7 +222,7 @@ def attend(
     Without a modification the scores stay raw products (RAW): ``rate`` = scale * log2(e) then turns *differences* of
     scores into exponents of two, so that tied scores have exactly the same probability. MASKED: some pairs of the
     steps are not visible, or keys end within them. DESCRIBED: ``k_base`` and ``v_base`` are descriptors. SPECIALISED:
-    warps have different work.
+    warps have different work. PAGE > 0: keys and values lie in pages of as many.
     """
     if SPECIALISED:  # Triton 3.2 knows no such loop
         for step in tl.range(first, end, warp_specialize=True):
@@ -220,8 +230,9 @@ def attend(
             acc, total, largest = _attend_step(
                 acc, total, largest, q, start, k_base, v_base, key_document_base,
                 positions, query_document, slope, keys, window, scale, cap, rate,
-                stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
-                BLOCK_N, MASK, SCORE, RAW, MASKED, PRECISION, WIDE_INDEX, DESCRIBED,
+                stride_kn, stride_kd, stride_vn, stride_vd, page_base, stride_kp, stride_vp,
+                HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
+                BLOCK_N, MASK, SCORE, RAW, MASKED, PRECISION, WIDE_INDEX, DESCRIBED, PAGE,
             )  # fmt: skip
     else:
         for step in range(first, end):
@@ -229,8 +240,9 @@ def attend(
             acc, total, largest = _attend_step(
                 acc, total, largest, q, start, k_base, v_base, key_document_base,
                 positions, query_document, slope, keys, window, scale, cap, rate,
-                stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
-                BLOCK_N, MASK, SCORE, RAW, MASKED, PRECISION, WIDE_INDEX, DESCRIBED,
+                stride_kn, stride_kd, stride_vn, stride_vd, page_base, stride_kp, stride_vp,
+                HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
+                BLOCK_N, MASK, SCORE, RAW, MASKED, PRECISION, WIDE_INDEX, DESCRIBED, PAGE,
             )  # fmt: skip
     return acc, total, largest
 
@@ -253,13 +265,16 @@ def attend_part(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, LIST_BLOCK: tl.constexpr,
     MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
     DESCRIBED: tl.constexpr = False, SPECIALISED: tl.constexpr = False, MERGED: tl.constexpr = False,
+    page_base=None, stride_kp=0, stride_vp=0, PAGE: tl.constexpr = 0,
 ):  # fmt: skip
     """Part ``part`` of PARTS of the keys that the queries at ``first_position`` to ``last_position`` see.
 
     LIST_BLOCK 0: keys are walked through in the range that the mask leaves, blocks that all the queries see without
     a mask. Otherwise entry number ``entry`` of the lists says which blocks of LIST_BLOCK keys to visit: counts
     (entries,) and indices (entries, key blocks). MERGED, which is for LIST_BLOCK 0: one loop with a mask walks through
-    all. Returns acc (BLOCK_M, BLOCK_V), total and largest (BLOCK_M,): fp32.
+    all. PAGE > 0: keys and values lie in pages, see :func:`attend`; ``page_base`` has the numbers of these pages,
+    which begin ``stride_kp`` and ``stride_vp`` apart. Returns acc (BLOCK_M, BLOCK_V), total and largest (BLOCK_M,):
+    fp32.
     """
     acc = tl.zeros((BLOCK_M, BLOCK_V), dtype=tl.float32)
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
@@ -280,19 +295,22 @@ def attend_part(
             acc, total, largest = attend(
                 acc, total, largest, q, first, full, partial_index_ptr, k_base, v_base, key_document_base,
                 positions, query_document, slope, keys, window, scale, cap, rate,
-                stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
-                LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED,
+                stride_kn, stride_kd, stride_vn, stride_vd, page_base, stride_kp, stride_vp,
+                HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
+                LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED, PAGE,
             )  # fmt: skip
     if LIST_BLOCK > 0 or (MASK != "document" and not MERGED):  # else no block is known to be seen by all
         acc, total, largest = attend(
             acc, total, largest, q, full, end_full, full_index_ptr, k_base, v_base, key_document_base,
             positions, query_document, slope, keys, window, scale, cap, rate,
-            stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
-            LIST_BLOCK, MASK, SCORE, RAW, False, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED,
+            stride_kn, stride_kd, stride_vn, stride_vd, page_base, stride_kp, stride_vp,
+            HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
+            LIST_BLOCK, MASK, SCORE, RAW, False, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED, PAGE,
         )  # fmt: skip
     return attend(
         acc, total, largest, q, masked, end, partial_index_ptr, k_base, v_base, key_document_base,
         positions, query_document, slope, keys, window, scale, cap, rate,
-        stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
-        LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED,
+        stride_kn, stride_kd, stride_vn, stride_vd, page_base, stride_kp, stride_vp,
+        HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
+        LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX, DESCRIBED, SPECIALISED, PAGE,
     )  # fmt: skip

@@ -27,6 +27,7 @@ _MATRIX = {
     "scale_b": ("block of k", "column"),
 }
 _QUERIES = ("batch", "head", "query", "element")
+_PAGES = ("page", "key head", "row", "element")
 _KEYS = ("batch", "key head", "key", "element")
 _ATTENTION = {
     **dict.fromkeys(("q", "out", "grad_out"), _QUERIES),
@@ -43,7 +44,7 @@ def axes(problem: Problem, name: str) -> tuple[str, ...]:
     """What one index along each dimension of the operand ``name`` is called."""
     rank = len(problem.operand(name).shape)
     if isinstance(problem, Attention):
-        return _ATTENTION[name]
+        return _PAGES if problem.page and name in ("k", "v") else _ATTENTION[name]
     if isinstance(problem, Conv):
         weights = ("output channel", "channel")
         weights = weights[::-1] if isinstance(problem, TransposedConv) else weights
@@ -203,6 +204,10 @@ def _of_attention(problem: Attention, inputs: Mapping[str, Tensor], output: str,
         return {}
     d, e = _every(problem.head_dim), _every(problem.values_dim)
     of_queries, of_keys = (batch, heads, queries), (key_batch, key_heads, keys)
+    if problem.page:
+        pages, rows = attention.key_places(problem, inputs)
+        pool, _, page, _ = problem.operand("k").shape
+        of_keys = (_chosen(pool, pages[keys].cpu()), key_heads, _chosen(page, rows[keys].cpu()))
     result: Needed = {"q": (*of_queries, d), "k": (*of_keys, d)}
     if problem.score.kind == "alibi":
         result["slopes"] = (heads,)
