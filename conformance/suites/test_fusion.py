@@ -31,7 +31,6 @@ def test_epilogue(conform, kernel, target, dtype, config, epilogue, out_dtype):
     conform(kernel, problem, config=config, target=target)
 
 
-#: The quick tier has the second one: gathered rows have addresses of their own.
 PROLOGUES = [("cast", "fp32"), ("gather", None), ("cast", "fp16"), ("cast", "bf16"), ("cast", "e4m3"), ("scale", None)]
 PROLOGUES += [("scatter", None), ("scale-k", None)]
 
@@ -42,6 +41,7 @@ PROLOGUES += [("scatter", None), ("scale-k", None)]
     rotate={"epilogue": [(), ("bias", "relu"), ("residual",)]},
     dtypes=("bf16", "fp16"),
     configs=3,
+    every_row=where(name="fused_mm"),
 )
 def test_prologue(conform, recorder, kernel, target, dtype, config, prologue, epilogue):
     """Casts up and down, rows or columns scaled, rows gathered or scattered; A is padded: a read beside it shows."""

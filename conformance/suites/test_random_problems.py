@@ -5,7 +5,7 @@ from conformance.cases.scenarios import CROSSED, every_kernel, scenario
 from conformance.kernels.kernel import NotApplicable
 
 #: Problems of each kernel by tier.
-COUNTS = {"quick": 1, "default": 6, "full": 200, "exhaustive": 200}
+COUNTS = {"quick": 1, "default": 4, "full": 200, "exhaustive": 200}
 
 
 @scenario(every_kernel, drawn=COUNTS)

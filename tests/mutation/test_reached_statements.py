@@ -64,6 +64,7 @@ KERNELS = (
     ),
     "attention_paged",
     *("gated_linear_attention", "linear_attention_transposed"),
+    *("mm_scaled_k", "mm_scatter", "mm_reduce_split_k"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )
 #: Statements that releases of Triton refuse: see the expected failure "triton-int8-dot-out-dtype".

@@ -53,9 +53,7 @@ def gemm_fused(
         acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION)
 
     if PROLOGUE == "scatter":
-        rm = tl.load(rows_ptr + rm, mask=rm < M, other=M)
-        if WIDE_INDEX:
-            rm = rm.to(tl.int64)
+        rm = tl.load(rows_ptr + rm, mask=rm < M, other=M).to(rm.dtype)
     inside = (rm < M)[:, None] & (rn < N)[None, :]
     for step in tl.static_range(len(EPILOGUE)):
         if EPILOGUE[step] == "bias":
