@@ -1,1 +1,1 @@
-"""Runs what the compiler made of a kernel, its TTGIR, on the CPU: values, shared and tensor memory, and who waits for whom."""
+"""Runs what the compiler made of a kernel, its TTGIR, on the CPU: values, shared memory, and who waits for whom."""

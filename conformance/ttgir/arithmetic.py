@@ -65,10 +65,6 @@ def _ceiling(a: Any, b: Any) -> Any:
     return -(-a.astype(np.int64) // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
-def _shift(values: Any, by: Any, make: Callable[[Any, Any], Any]) -> Any:
-    return make(np.asarray(values), np.asarray(by))
-
-
 _BINARY: dict[str, Compute] = {
     "addi": np.add, "subi": np.subtract, "muli": np.multiply, "divsi": _quotient, "ceildivsi": _ceiling,
     "remsi": lambda a, b: np.asarray(a) - _quotient(a, b) * np.asarray(b),
@@ -91,7 +87,8 @@ _UNARY: dict[str, Compute] = {
     "math.erf": lambda x: torch.erf(torch.from_numpy(np.asarray(x))).numpy(),
 }  # fmt: skip
 _COMPARE: dict[str, Compute] = {
-    "eq": np.equal, "ne": np.not_equal, "slt": np.less, "sle": np.less_equal, "sgt": np.greater, "sge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+    "slt": np.less, "sle": np.less_equal, "sgt": np.greater, "sge": np.greater_equal,
     "ult": lambda a, b: _unsigned(a) < _unsigned(b), "ule": lambda a, b: _unsigned(a) <= _unsigned(b),
     "ugt": lambda a, b: _unsigned(a) > _unsigned(b), "uge": lambda a, b: _unsigned(a) >= _unsigned(b),
     "oeq": np.equal, "olt": np.less, "ole": np.less_equal, "ogt": np.greater, "oge": np.greater_equal,
@@ -135,9 +132,8 @@ def _constant(operation: Operation) -> tuple[list[str], Compute]:
 
 
 def _cast(operation: Operation) -> tuple[list[str], Compute]:
-    kind, source = result_type(operation), type_of(operation.types.split(" to ")[0].split("->")[0].strip())
+    source = type_of(operation.types.split(" to ")[0].split("->")[0].strip())
     target = type_of(operation.types.split(" to ")[-1].split("->")[-1].strip())
-    del kind
     name = operation.name
     if name == "tt.fp_to_fp" and attributes(operation).get("rounding", "rtne") not in ("rtne",):
         raise UnknownOperation(f"{name} rounding = {attributes(operation)['rounding']}")
@@ -263,7 +259,7 @@ def _round_tf32(operation: Operation) -> tuple[list[str], Compute]:
 #: How each operation without memory is made.
 MAKERS: dict[str, Maker] = {
     **{f"arith.{name}": _binary for name in _BINARY},
-    **{name: _unary for name in _UNARY},
+    **dict.fromkeys(_UNARY, _unary),
     **{f"arith.{name}": _cast for name in ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi")},
     **{f"arith.{name}": _cast for name in ("index_cast", "bitcast")},
     "arith.cmpi": _compare, "arith.cmpf": _compare, "arith.constant": _constant,

@@ -19,7 +19,8 @@ from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.formats import rounded, size_of, type_of
 from conformance.ttgir.machine import Agent, Program, Schedule
 from conformance.ttgir.memory import Fault, GlobalMemory
-from conformance.ttgir.operations import Descriptor, Names, Step, prepared, run_steps
+from conformance.ttgir.regions import prepared, run_steps
+from conformance.ttgir.steps import Descriptor, Names, Step
 from conformance.ttgir.text import Module, parse
 
 #: The orders in which every program runs: at once, as late as a wait allows, products late, copies late.

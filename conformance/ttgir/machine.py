@@ -1,7 +1,7 @@
 """One program of a launch: its agents, its barriers, and what is under way.
 
 An agent is what runs instructions in order: the program, or one partition of it. An asynchronous operation begins when
-an agent issues it, touches its memory at any time after, and is over for whoever waited for it. Vector clocks say who did.
+an agent issues it, touches its memory at any time after, and is over for whoever waited for it, as vector clocks say.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Running = Generator[None, None, Any]
 class Schedule:
     """When asynchronous operations touch their memory, and which agent goes first.
 
-    ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits, ``seed`` draws both at random, and
-    ``starved`` is the number of the agent that goes only when no other can.
+    ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits, ``seed`` draws both at random,
+    and ``starved`` is the number of the agent that goes only when no other can.
     """
 
     name: str
@@ -144,7 +144,9 @@ class Program:
     #: Steps of agents after which a program is said to hang.
     PATIENCE = 1_000_000
 
-    def __init__(self, place: tuple[int, int, int], grid: tuple[int, int, int], memory: GlobalMemory, schedule: Schedule):
+    def __init__(
+        self, place: tuple[int, int, int], grid: tuple[int, int, int], memory: GlobalMemory, schedule: Schedule
+    ):
         self.place, self.grid, self.memory, self.schedule = place, grid, memory, schedule
         self._numbers = 0
         self.barriers: dict[int, Barrier] = {}

@@ -44,7 +44,7 @@ class GlobalMemory:
             storage = tensor.untyped_storage()
             start, size = storage.data_ptr(), storage.nbytes()
             if size and start not in spans:
-                spans[start] = np.frombuffer((ctypes.c_uint8 * size).from_address(start), np.uint8)
+                spans[start] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
         self._starts = sorted(spans)
         self._bytes = [spans[start] for start in self._starts]
 
@@ -152,7 +152,8 @@ class View:
 
 def _same(first: Any, second: Any) -> bool:
     return bool(
-        first.__array_interface__["data"][0] == second.__array_interface__["data"][0] and first.strides == second.strides
+        first.__array_interface__["data"][0] == second.__array_interface__["data"][0]
+        and first.strides == second.strides
     )
 
 
@@ -160,13 +161,14 @@ def _overlap(first: Any, second: Any) -> bool:
     if not np.may_share_memory(first, second):
         return False
     try:
-        return bool(np.shares_memory(first, second, max_work=10_000))
+        work: Any = 10_000
+        return bool(np.shares_memory(first, second, max_work=work))
     except np.exceptions.TooHardError:
         return True
 
 
 def allocated(name: str, shape: tuple[int, ...], element: str) -> View:
     """A new buffer, of which nothing was written: its bits are ones, a NaN of every float format."""
-    bits = np.full(shape, np.iinfo(bits_type(element)).max, bits_type(element))
+    bits: Any = np.full(shape, np.iinfo(bits_type(element)).max, bits_type(element))
     written = np.zeros(shape, np.bool_)
     return View(Buffer(name, bits, written), bits, written, element)

@@ -1,7 +1,8 @@
 """TTGIR as text, read into operations: each with its results, its own words, its regions and its source line.
 
-One parser reads what Triton 3.4 to 3.9 print. It knows the shape of the text and no operation: what an operation's words
-mean is in the tables of :mod:`conformance.ttgir.arithmetic` and its neighbours.
+One parser reads what Triton 3.4 to 3.9 print. It knows the shape of the text and no operation: what the words of one
+mean is in the tables of :mod:`conformance.ttgir.arithmetic` and of the modules that :mod:`conformance.ttgir.regions`
+names.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-_LOC = re.compile(r'^(#loc\d*) = loc\((.*)\)$')
+_LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
 _OPERATION = re.compile(r'(?:(%[^=]*?) = )?"?((?:[a-z_]\w*)(?:\.\w+)+)"?(.*)', re.DOTALL)
 _PARTITION = re.compile(r"(default|partition\d+)\s*(?:\((.*)\))?\s*(?:num_warps\((\d+)\))?\s*$")
@@ -142,7 +143,6 @@ def parse(text: str) -> Module:
     """The module that ``text`` holds. Raises TextError for text of another form."""
     lines = text.splitlines()
     places, layouts = _Places(lines), {}
-    module: Module | None = None
     top = Region()
     # What is open: the operation whose region it is, and that region.
     stack: list[tuple[Operation | None, Region]] = [(None, top)]
@@ -166,8 +166,7 @@ def parse(text: str) -> Module:
     public = [operation for operation in functions if " public " in f" {operation.words} "]
     if len(public) != 1:
         raise TextError(f"{len(public)} public functions, one is expected")
-    module = Module(attributes, layouts, _function(public[0]))
-    return module
+    return Module(attributes, layouts, _function(public[0]))
 
 
 def _function(operation: Operation) -> Function:
