@@ -32,6 +32,7 @@ ORDER = [
     ("heuristics",),
     ("kernels",),
     ("execution",),
+    ("ttgir",),
     ("inductor",),
     ("calibration", "benchmark"),
     ("size_hints",),

@@ -1,0 +1,176 @@
+"""Operations on shared and tensor memory by the agent itself, and parts of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from conformance.ttgir.arithmetic import (
+    UnknownOperation,
+    attributes,
+    operands,
+    order_of,
+    result_type,
+)
+from conformance.ttgir.machine import Agent
+from conformance.ttgir.memory import NoPart, allocated
+from conformance.ttgir.steps import (
+    Names,
+    Step,
+    called,
+    taken,
+)
+from conformance.ttgir.text import Operation
+
+
+def _alloc(operation: Operation) -> Step:
+    kind, wanted, result = result_type(operation), operands(operation), operation.results[0]
+    name, what = f"{result} ({operation.place})", called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        view = allocated(name, kind.shape, kind.element)
+        if wanted:
+            agent.touch(view, what, writes=True)
+            view.write(taken(names[wanted[0]]))
+        names[result] = view
+
+    return step
+
+
+def _local_load(operation: Operation) -> Step:
+    source, result, what = operands(operation)[0], operation.results[0], called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        agent.touch(names[source], what, writes=False)
+        names[result] = names[source].read()
+
+    return step
+
+
+def _local_store(operation: Operation) -> Step:
+    wanted, what = operands(operation), called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        if len(wanted) > 2 and not bool(names[wanted[2]]):
+            return
+        view = names[wanted[1]]
+        agent.touch(view, what, writes=True)
+        view.write(taken(names[wanted[0]]))
+
+    return step
+
+
+def _view(make: Callable[[Operation], Callable[[list[Any]], Callable[[Any], Any]]]) -> Callable[[Operation], Step]:
+    def prepare(operation: Operation) -> Step:
+        source, *rest = operands(operation)
+        made, result = make(operation), operation.results[0]
+
+        def step(agent: Agent, names: Names) -> None:
+            names[result] = names[source].part(made([names[name] for name in rest]))
+
+        return step
+
+    return prepare
+
+
+def _index(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
+    what = called(operation)
+
+    def made(values: list[Any]) -> Callable[[Any], Any]:
+        index = int(values[0])
+
+        def take(array: Any) -> Any:
+            if not 0 <= index < len(array):
+                raise NoPart(f"{what} takes slot {index} of {len(array)}")
+            return array[index]
+
+        return take
+
+    return made
+
+
+def _subview(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
+    """Of Triton up to 3.4: offsets along every dimension, the first ones dropped."""
+    shape = result_type(operation).shape
+
+    def made(values: list[Any]) -> Callable[[Any], Any]:
+        offsets = [int(value) for value in values]
+        dropped = len(offsets) - len(shape)
+        sizes = (1,) * max(dropped, 0) + shape
+
+        def take(array: Any) -> Any:
+            parts = tuple(slice(offset, offset + size) for offset, size in zip(offsets, sizes, strict=False))
+            return array[parts].reshape(shape) if dropped > 0 else array[parts]
+
+        return take
+
+    return made
+
+
+def _subslice(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
+    shape = result_type(operation).shape
+    match = re.search(r"%\S+?\[([\d, ]+)\]", operation.words)
+    if match is None:
+        raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
+    offsets = [int(part) for part in match[1].split(",")]
+    parts = tuple(slice(offset, offset + size) for offset, size in zip(offsets, shape, strict=True))
+    return lambda values: lambda array: array[parts]
+
+
+def _tmem_subslice(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
+    words = attributes(operation)
+    first, width = int(words["offset"] if "offset" in words else words["N"]), result_type(operation).shape[-1]
+    return lambda values: lambda array: array[..., first : first + width]
+
+
+def _memdesc_trans(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
+    order = order_of(operation)
+    return lambda values: lambda array: array.transpose(order)
+
+
+def _memdesc_reshape(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
+    shape = result_type(operation).shape
+
+    def take(array: Any) -> Any:
+        made = array.view()
+        try:
+            made.shape = shape
+        except AttributeError:
+            raise UnknownOperation(f"{operation.name} of a view that is not contiguous") from None
+        return made
+
+    return lambda values: take
+
+
+def _tmem_load(operation: Operation) -> Step:
+    return _local_load(operation)
+
+
+def _tmem_store(operation: Operation) -> Step:
+    return _local_store(operation)
+
+
+def _fence(operation: Operation) -> Step:
+    def step(agent: Agent, names: Names) -> None:
+        agent.fenced = dict(agent.clock)
+
+    return step
+
+
+#: How each operation of this module is made ready.
+STEPS: dict[str, Callable[[Operation], Step]] = {
+    "ttg.local_alloc": _alloc,
+    "ttng.tmem_alloc": _alloc,
+    "ttg.local_load": _local_load,
+    "ttg.local_store": _local_store,
+    "ttng.tmem_load": _tmem_load,
+    "ttng.tmem_store": _tmem_store,
+    "ttg.memdesc_index": _view(_index),
+    "ttg.memdesc_subview": _view(_subview),
+    "ttg.memdesc_trans": _view(_memdesc_trans),
+    "ttg.memdesc_subslice": _view(_subslice),
+    "ttng.tmem_subslice": _view(_tmem_subslice),
+    "ttg.memdesc_reshape": _view(_memdesc_reshape),
+    "ttng.fence_async_shared": _fence,
+}

@@ -1,0 +1,219 @@
+"""Copies that go on while the agent does: cp.async, TMA, and the descriptors that TMA reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from conformance.ttgir.arithmetic import (
+    NAMES,
+    UnknownOperation,
+    attributes,
+    operands,
+)
+from conformance.ttgir.barriers import barrier_at
+from conformance.ttgir.formats import size_of, type_of
+from conformance.ttgir.machine import Agent
+from conformance.ttgir.memory import Fault, View
+from conformance.ttgir.steps import (
+    Descriptor,
+    Names,
+    Step,
+    called,
+    parts_of,
+    pointee,
+    refuse_other_attributes,
+)
+from conformance.ttgir.text import Operation, split_outside
+
+
+def _copy(operation: Operation) -> Step:
+    """cp.async, and what AMD has in its place."""
+    words = operation.words[: len(operation.words) - len(operation.types)]
+    source, target = NAMES.findall(words)[:2]
+    named = dict(re.findall(r"\b(mask|other) (%\S+)", words.replace(",", " ")))
+    kind, what = pointee(split_outside(operation.types.partition("->")[0].strip())[0]), called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        mask, other = (names[named[word]] if word in named else None for word in ("mask", "other"))
+        values, view = agent.program.memory.load(names[source], mask, other, kind), names[target]
+        pending = agent.begin("copy", what, lambda: view.write(values), [(view, True)])
+        agent.copies[-1].append(pending)
+        if not agent.program.is_late("copy"):
+            pending.finish()
+        for result in operation.results:
+            names[result] = None
+
+    return step
+
+
+def _commit(operation: Operation) -> Step:
+    def step(agent: Agent, names: Names) -> None:
+        agent.copies.append([])
+        for result in operation.results:
+            names[result] = None
+
+    return step
+
+
+def _async_wait(operation: Operation) -> Step:
+    left = int(attributes(operation)["num"])
+
+    def step(agent: Agent, names: Names) -> None:
+        groups = agent.copies[:-1]
+        over = groups[: max(len(groups) - left, 0)]
+        for group in over:
+            for pending in group:
+                agent.end(pending)
+        agent.copies = agent.copies[len(over) :]
+        for result in operation.results:
+            names[result] = None
+
+    return step
+
+
+_TMA = re.compile(r"(%\S+)\[(.*?)\]\s*(.*)", re.DOTALL)
+
+
+def _tma_operands(operation: Operation) -> tuple[str, list[str], list[str]]:
+    words = operation.words[: len(operation.words) - len(operation.types)]
+    words = re.sub(r"<?\{[^{}]*\}>?", "", words)
+    match = _TMA.search(words)
+    if match is None:
+        raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
+    return match[1], NAMES.findall(match[2]), NAMES.findall(match[3])
+
+
+def _tma_load(operation: Operation) -> Step:
+    descriptor, coordinates, (target, barrier, predicate, *_) = _tma_operands(operation)
+    refuse_other_attributes(operation, {"isVolatile", "cache", "evict"})
+    what = called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        if not bool(names[predicate]):
+            return
+        tensor, view = names[descriptor], names[target]
+        starts = [int(names[name]) for name in coordinates]
+        box = (1,) * (len(starts) - view.bits.ndim) + view.bits.shape
+        where, inside = tensor.addresses(starts, box)
+        values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.bits.shape)
+        _loads(agent, what, view, values, names[barrier])
+
+    return step
+
+
+def _loads(agent: Agent, what: str, view: View, values: Any, barrier_view: View) -> None:
+    barrier = barrier_at(agent, barrier_view, what)
+
+    def effect() -> None:
+        view.write(values)
+        barrier.deliver(view.bits.size * view.bits.itemsize, pending.clock)
+
+    pending = agent.begin("copy", what, effect, [(view, True)])
+    agent.program.launch(pending)
+
+
+def _tma_gather(operation: Operation) -> Step:
+    descriptor, coordinates, (target, barrier, predicate, *_) = _tma_operands(operation)
+    what = called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        if not bool(names[predicate]):
+            return
+        tensor, view = names[descriptor], names[target]
+        rows, column = np.asarray(names[coordinates[0]]).astype(np.int64), int(names[coordinates[1]])
+        columns = np.arange(column, column + view.bits.shape[1], dtype=np.int64)
+        where = tensor.base + rows[:, None] * tensor.pitches[0] + columns[None, :] * tensor.pitches[1]
+        inside = ((rows >= 0) & (rows < tensor.sizes[0]))[:, None] & ((columns >= 0) & (columns < tensor.sizes[1]))
+        values = agent.program.memory.load(where, inside, None, tensor.element)
+        _loads(agent, what, view, values, names[barrier])
+
+    return step
+
+
+def _tma_store(operation: Operation) -> Step:
+    descriptor, coordinates, (source, *_) = _tma_operands(operation)
+    what = called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        tensor, view = names[descriptor], names[source]
+        starts = [int(names[name]) for name in coordinates]
+        box = (1,) * (len(starts) - view.bits.ndim) + view.bits.shape
+
+        def effect() -> None:
+            where, inside = tensor.addresses(starts, box)
+            agent.program.memory.store(where, view.read().reshape(box), inside, tensor.element)
+
+        pending = agent.begin("store", what, effect, [(view, False)])
+        agent.stores.append(pending)
+        if not agent.program.is_late("store"):
+            pending.finish()
+
+    return step
+
+
+def _store_wait(operation: Operation) -> Step:
+    left = int(attributes(operation)["pendings"])
+
+    def step(agent: Agent, names: Names) -> None:
+        over = agent.stores[: max(len(agent.stores) - left, 0)]
+        for pending in over:
+            agent.end(pending)
+        agent.stores = agent.stores[len(over) :]
+
+    return step
+
+
+def _scratch(operation: Operation) -> Step:
+    size, result = int(attributes(operation)["nbytes"]), operation.results[0]
+
+    def step(agent: Agent, names: Names) -> None:
+        names[result] = np.int64(agent.program.new_scratch(size))
+
+    return step
+
+
+def _tensormap(operation: Operation) -> Step:
+    parts = parts_of(operation)
+    target, base = parts[:2]
+    box, sizes, pitches = (NAMES.findall(part) for part in parts[2:5])
+
+    def step(agent: Agent, names: Names) -> None:
+        def values(of: list[str]) -> tuple[int, ...]:
+            return tuple(int(names[name]) for name in reversed(of))
+
+        agent.program.scratch[int(names[target])] = (int(names[base]), values(sizes), values(pitches), values(box))
+
+    return step
+
+
+def _reinterpret(operation: Operation) -> Step:
+    source, result = operands(operation)[0], operation.results[0]
+    kind, what = type_of(operation.types.rpartition(" to ")[2].strip()), called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        address = int(names[source])
+        if address not in agent.program.scratch:
+            raise Fault(f"{what} takes a descriptor that nobody made")
+        base, sizes, pitches, box = agent.program.scratch[address]
+        names[result] = Descriptor(base, sizes, (*pitches, size_of(kind.element)), kind.element, box)
+
+    return step
+
+
+#: How each operation of this module is made ready.
+STEPS: dict[str, Callable[[Operation], Step]] = {
+    "ttg.async_copy_global_to_local": _copy,
+    "ttg.async_commit_group": _commit,
+    "ttg.async_wait": _async_wait,
+    "ttng.async_tma_copy_global_to_local": _tma_load,
+    "ttng.async_tma_gather": _tma_gather,
+    "ttng.async_tma_copy_local_to_global": _tma_store,
+    "ttng.async_tma_store_wait": _store_wait,
+    "ttg.global_scratch_alloc": _scratch,
+    "ttng.tensormap_create": _tensormap,
+    "ttng.reinterpret_tensor_descriptor": _reinterpret,
+}

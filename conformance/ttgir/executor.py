@@ -1,0 +1,118 @@
+"""Compiled launches as an executor: what the compiler made of each kernel, its TTGIR, runs over tensors on the CPU."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conformance.execution.observation import Ran
+from conformance.kernels.launch import Launch
+from conformance.records import ExecutorName
+from conformance.ttgir.arithmetic import UnknownOperation
+from conformance.ttgir.formats import rounded, size_of, type_of
+from conformance.ttgir.machine import Agent, Program, Schedule
+from conformance.ttgir.memory import Fault, GlobalMemory
+from conformance.ttgir.regions import prepared, run_steps
+from conformance.ttgir.steps import Descriptor, Names, Step
+from conformance.ttgir.text import Module, parse
+
+#: The orders in which every program runs: at once, as late as a wait allows, products late, copies late.
+SCHEDULES = (
+    Schedule("eager"),
+    Schedule("late", frozenset({"copy", "mma", "store"})),
+    Schedule("late products", frozenset({"mma"})),
+    Schedule("late copies", frozenset({"copy", "store"})),
+)
+
+
+@functools.lru_cache(maxsize=64)
+def _program(text: str) -> tuple[Module, list[Step]]:
+    module = parse(text)
+    return module, prepared(module.function.body)
+
+
+class TtgirExecutor:
+    """Runs launches whose TTGIR is in ``texts``, by the name of the kernel's function, under one ``schedule``."""
+
+    name = ExecutorName.INTERPRETER
+    on_device = False
+    device = torch.device("cpu")
+
+    def __init__(self, texts: Mapping[str, str], schedule: Schedule = SCHEDULES[0]) -> None:
+        self.texts, self.schedule = texts, schedule
+
+    def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+        """Runs ``launch`` and the steps before and after it. Raises Fault for what a correct program never does, and
+        UnknownOperation for what this executor does not know."""
+        for step in launch.before:
+            self._run(step, None)
+        ran = self._run(launch, programs)
+        for step in launch.after:
+            self._run(step, None)
+        return ran
+
+    def _run(self, launch: Launch, programs: Sequence[int] | None) -> Ran:
+        started = time.perf_counter()
+        if launch.empty:
+            return Ran(self.name, launch.grid, 0, 0.0)
+        module, steps = _program(self.texts[launch.function.fn.__name__])
+        if module.attributes.get("ttg.num-ctas", "1 : i32").split(" ")[0] != "1":
+            raise UnknownOperation("clusters of several blocks")
+        names = dict(_bound(module, launch.arguments))
+        memory = GlobalMemory(_tensors(launch.arguments))
+        grid = (*launch.grid, 1, 1)[:3]
+        places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
+        with np.errstate(all="ignore"):
+            for z, y, x in places:
+                self._one(steps, names, memory, (x, y, z), grid)
+        return Ran(self.name, tuple(launch.grid), len(places), time.perf_counter() - started)
+
+    def _one(
+        self, steps: list[Step], names: Names, memory: GlobalMemory, place: tuple[int, int, int], grid: Any
+    ) -> None:
+        program = Program(place, grid, memory, self.schedule)
+        agent = Agent(program, "the program", {})
+        try:
+            program.run(agent, run_steps(steps, agent, dict(names)))
+        except Fault as fault:
+            raise Fault(f"program {place}, order '{self.schedule.name}': {fault}") from None
+
+
+def _tensors(arguments: Mapping[str, Any]) -> Iterator[Tensor]:
+    for value in arguments.values():
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(getattr(value, "base", None), Tensor):
+            yield value.base
+
+
+def _bound(module: Module, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The function's parameters with their values. A descriptor takes the parameters of its sizes and pitches too."""
+    parameters = iter(module.function.parameters)
+    for name, spelled in parameters:
+        kind = type_of(spelled)
+        value = arguments[name.removeprefix("%")]
+        value = getattr(value, "value", value)
+        if kind.kind == "tensordesc":
+            yield name, _descriptor(value, kind.element)
+            for _ in range(2 * len(value.shape)):
+                next(parameters)
+        elif isinstance(value, Tensor):
+            yield name, np.int64(value.data_ptr())
+        elif kind.pointee is not None:
+            yield name, np.int64(0 if value is None else int(value))
+        else:
+            yield name, rounded(np.asarray(value), kind.element)[()]
+
+
+def _descriptor(value: Any, element: str) -> Descriptor:
+    size = size_of(element)
+    pitches = tuple(int(stride) * size for stride in value.strides)
+    return Descriptor(value.base.data_ptr(), tuple(map(int, value.shape)), pitches, element, tuple(value.block_shape))

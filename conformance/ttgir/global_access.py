@@ -1,0 +1,149 @@
+"""Operations on global memory by addresses: loads, stores and atomic updates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from conformance.ttgir.arithmetic import (
+    NAMES,
+    UnknownOperation,
+    operands,
+    result_type,
+)
+from conformance.ttgir.formats import rounded, size_of, type_of
+from conformance.ttgir.machine import Agent
+from conformance.ttgir.memory import Fault
+from conformance.ttgir.steps import (
+    Names,
+    Step,
+    called,
+    pointee,
+    taken,
+)
+from conformance.ttgir.text import Operation, split_outside
+
+
+def _load(operation: Operation) -> Step:
+    wanted, kind = operands(operation), pointee(split_outside(operation.types)[0])
+    result, what = operation.results[0], called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        pointers, mask, other = [*[taken(names[name]) for name in wanted], None, None][:3]
+        try:
+            names[result] = agent.program.memory.load(pointers, mask, other, kind)
+        except Fault as fault:
+            raise Fault(f"{what} {fault}") from None
+
+    return step
+
+
+def _store(operation: Operation) -> Step:
+    wanted, kind = operands(operation), pointee(split_outside(operation.types)[0])
+    what = called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        pointers, values, mask = [*[taken(names[name]) for name in wanted], None][:3]
+        try:
+            agent.program.memory.store(pointers, values, mask, kind)
+        except Fault as fault:
+            raise Fault(f"{what} {fault}") from None
+
+    return step
+
+
+_BUFFER = re.compile(r"(%\S+)\[(%[^\]]+)\]")
+
+
+def _buffer_operands(operation: Operation) -> tuple[str, str, list[str]]:
+    words = operation.words[: len(operation.words) - len(operation.types)]
+    match = _BUFFER.search(words)
+    if match is None:
+        raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
+    words = re.sub(r"(stride|cacheModifier|cache) = \S+", "", words[: match.start()] + words[match.end() :])
+    return match[1].lstrip(","), match[2], NAMES.findall(words)
+
+
+def _buffer_load(operation: Operation) -> Step:
+    base, offset, more = _buffer_operands(operation)
+    kind, result = result_type(operation), operation.results[0]
+    what = called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        mask, other = [*[taken(names[name]) for name in more], None, None][:2]
+        pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(kind.element)
+        try:
+            names[result] = agent.program.memory.load(pointers, mask, other, kind.element)
+        except Fault as fault:
+            raise Fault(f"{what} {fault}") from None
+
+    return step
+
+
+def _buffer_store(operation: Operation) -> Step:
+    base, offset, more = _buffer_operands(operation)
+    kind = result_type(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        values, mask = [*[taken(names[name]) for name in more], None][:2]
+        pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(kind.element)
+        agent.program.memory.store(pointers, values, mask, kind.element)
+
+    return step
+
+
+_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
+    "fadd": np.add, "add": np.add, "max": np.maximum, "min": np.minimum, "umax": np.maximum, "umin": np.minimum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "exch": lambda old, new: new,
+}  # fmt: skip
+
+
+def _atomic(operation: Operation) -> Step:
+    word = operation.words.split(",")[0].strip()
+    if word not in _COMBINED:
+        raise UnknownOperation(f"tt.atomic_rmw {word}")
+    combine, wanted = _COMBINED[word], operands(operation)
+    kind = pointee(split_outside(operation.types.strip("()"))[0].lstrip("("))
+
+    def step(agent: Agent, names: Names) -> None:
+        pointers, values, mask = (np.asarray(taken(value)) for value in [*[names[n] for n in wanted], True][:3])
+        memory = agent.program.memory
+        mask, values = np.broadcast_to(mask, pointers.shape), np.broadcast_to(values, pointers.shape)
+        old: Any = np.zeros(pointers.shape, type_of(kind).array)
+        for index in np.ndindex(pointers.shape):
+            if mask[index]:
+                old[index] = memory.load(pointers[index], None, None, kind)
+                memory.store(pointers[index], rounded(combine(old[index], values[index]), kind), None, kind)
+        agent.tick()
+        if operation.results:
+            names[operation.results[0]] = old if pointers.shape else old[()]
+
+    return step
+
+
+def _exchange(operation: Operation) -> Step:
+    wanted = operands(operation)
+    kind = pointee(split_outside(operation.types.partition("->")[0].strip().strip("()"))[0])
+
+    def step(agent: Agent, names: Names) -> Any:
+        pointer, expected, new = (taken(names[name]) for name in wanted)
+        old = agent.program.memory.load(pointer, None, None, kind)
+        if old == expected:
+            agent.program.memory.store(pointer, new, None, kind)
+        names[operation.results[0]] = old
+
+    return step
+
+
+#: How each operation of this module is made ready.
+STEPS: dict[str, Callable[[Operation], Step]] = {
+    "tt.load": _load,
+    "tt.store": _store,
+    "tt.atomic_rmw": _atomic,
+    "tt.atomic_cas": _exchange,
+    "amdg.buffer_load": _buffer_load,
+    "amdg.buffer_store": _buffer_store,
+}

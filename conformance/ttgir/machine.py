@@ -1,0 +1,242 @@
+"""One program of a launch: its agents, its barriers, and what is under way.
+
+An agent is what runs instructions in order: the program, or one partition of it. An asynchronous operation begins when
+an agent issues it, touches its memory at any time after, and is over for whoever waited for it, as vector clocks say.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.ttgir.memory import Clock, Fault, GlobalMemory, View, joined
+
+#: A block of instructions that may wait: it yields while it does.
+Running = Generator[None, None, Any]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When asynchronous operations touch their memory, and which agent goes first.
+
+    ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits, ``seed`` draws both at random,
+    and ``starved`` is the number of the agent that goes only when no other can.
+    """
+
+    name: str
+    late: frozenset[str] = frozenset()
+    seed: int | None = None
+    starved: int | None = None
+
+
+@dataclass
+class Pending:
+    """An asynchronous operation under way. ``clock`` is what is over when it ends, itself included."""
+
+    number: int
+    kind: str
+    what: str
+    clock: Clock
+    effect: Callable[[], None]
+    done: bool = False
+    over: bool = False
+
+    def finish(self) -> None:
+        """It touches its memory, if it has not yet."""
+        if not self.done:
+            self.done = True
+            self.effect()
+
+
+@dataclass
+class Promise:
+    """The accumulator of a wgmma that nobody has waited for: nobody but another wgmma may read it."""
+
+    pending: Pending
+    value: Any = None
+
+
+@dataclass
+class Barrier:
+    """An mbarrier: arrivals and bytes that its phase still needs, and what is over once a phase is complete."""
+
+    name: str
+    count: int
+    arrivals: int = 0
+    bytes: int = 0
+    phase: int = 0
+    gathered: Clock = field(default_factory=dict)
+    fenced: Clock = field(default_factory=dict)
+    complete: Clock = field(default_factory=dict)
+
+    def arrive(self, count: int, clock: Clock, what: str) -> None:
+        self.arrivals += count
+        self.gathered = joined(self.gathered, clock)
+        if self.arrivals > self.count:
+            raise Fault(f"{what} arrives at {self.name}, which expects {self.count} arrivals and has them")
+        self._advance()
+
+    def expect(self, size: int, clock: Clock, what: str) -> None:
+        """An arrival, and ``size`` more bytes that the phase waits for."""
+        self.bytes += size
+        self.arrive(1, clock, what)
+
+    def deliver(self, size: int, clock: Clock) -> None:
+        self.bytes -= size
+        self.gathered = joined(self.gathered, clock)
+        self._advance()
+
+    def _advance(self) -> None:
+        if self.arrivals == self.count and self.bytes == 0:
+            self.phase += 1
+            self.arrivals = 0
+            self.complete = joined(self.complete, self.gathered)
+
+
+class Agent:
+    """What runs instructions in order, what it knows to be over, and what it issued and has not waited for."""
+
+    def __init__(self, program: Program, name: str, clock: Clock) -> None:
+        self.program, self.name, self.number = program, name, program.next_number()
+        self.clock, self.fenced = dict(clock), dict(clock)
+        self.time = 0
+        self.waiting = ""
+        self.copies: list[list[Pending]] = [[]]
+        self.products: list[Pending] = []
+        self.stores: list[Pending] = []
+        self.tick()
+
+    def tick(self) -> None:
+        """Time passes: what comes after is later than what came before."""
+        self.time += 1
+        self.clock[self.number] = self.time
+
+    def learn(self, clock: Clock) -> None:
+        """What is over in ``clock`` is over for this agent."""
+        self.clock = joined(self.clock, clock)
+
+    def touch(self, view: View, what: str, *, writes: bool) -> None:
+        """This agent itself reads or writes ``view``."""
+        view.access(self.number, self.time, self.clock, what, writes=writes)
+        self.tick()
+
+    def begin(self, kind: str, what: str, effect: Callable[[], None], views: Sequence[tuple[View, bool]]) -> Pending:
+        """An asynchronous operation that touches ``views``, each read or (True) written, between now and its end."""
+        number = self.program.next_number()
+        pending = Pending(number, kind, what, {**self.clock, number: 1}, effect)
+        for view, writes in views:
+            view.access(number, 1, self.clock, what, writes=writes)
+        self.tick()
+        return pending
+
+    def end(self, pending: Pending) -> None:
+        """This agent waited for ``pending``."""
+        pending.finish()
+        pending.over = True
+        self.learn(pending.clock)
+
+
+class Program:
+    """One program: runs its agents until all are over. Raises Fault for a deadlock and for whatever they do wrong."""
+
+    #: Steps of agents after which a program is said to hang.
+    PATIENCE = 1_000_000
+
+    def __init__(
+        self, place: tuple[int, int, int], grid: tuple[int, int, int], memory: GlobalMemory, schedule: Schedule
+    ):
+        self.place, self.grid, self.memory, self.schedule = place, grid, memory, schedule
+        self._numbers = 0
+        self.barriers: dict[int, Barrier] = {}
+        self.scratch: dict[int, Any] = {}
+        self._scratch_end = 1 << 60
+        self.under_way: list[Pending] = []
+        self.products: list[Pending] = []
+        self._random = random.Random(schedule.seed)
+        self._running: list[tuple[Agent, Running]] = []
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def new_scratch(self, size: int) -> int:
+        """An address in memory of the program's own."""
+        self._scratch_end += size + 128
+        return self._scratch_end
+
+    def is_late(self, kind: str) -> bool:
+        """Whether an operation of this kind that begins now touches its memory later."""
+        if self.schedule.seed is not None:
+            return self._random.random() < 0.5
+        return kind in self.schedule.late
+
+    def launch(self, pending: Pending) -> None:
+        """``pending`` ends now or, if the schedule says so, when nothing else goes on."""
+        if self.is_late(pending.kind):
+            self.under_way.append(pending)
+        else:
+            pending.finish()
+
+    def launch_product(self, pending: Pending) -> None:
+        """The same in the queue of tcgen05, where operations end in order."""
+        if self.products:
+            pending.clock = joined(pending.clock, self.products[-1].clock)
+        self.products.append(pending)
+        if not self.is_late("mma"):
+            self.finish_products(len(self.products))
+
+    def finish_products(self, count: int) -> None:
+        for pending in self.products[:count]:
+            pending.finish()
+        self.products = [*self.products[count:]] or self.products[-1:]  # the last one orders the next
+
+    def spawn(self, agent: Agent, running: Running) -> None:
+        self._running.append((agent, running))
+
+    def run(self, agent: Agent, running: Running) -> None:
+        """Runs ``agent`` and those that it spawns to their ends."""
+        self.spawn(agent, running)
+        for _ in range(self.PATIENCE):
+            if not self._running:
+                break
+            if self._step():
+                continue
+            if not self._end_something():
+                waits = "; ".join(f"{agent.name} {agent.waiting}" for agent, _ in self._running)
+                raise Fault(f"deadlock: {waits}")
+        else:
+            raise Fault(f"no end after {self.PATIENCE} steps")
+        while self._end_something():
+            pass
+
+    def _step(self) -> bool:
+        """Lets each agent go on as far as it can; whether one did."""
+        order = list(self._running)
+        if self.schedule.seed is not None:
+            self._random.shuffle(order)
+        if self.schedule.starved is not None:
+            order.sort(key=lambda pair: pair[0].number == self.schedule.starved)
+        for agent, running in order:
+            before, agent.waiting = agent.time, ""
+            try:
+                next(running)
+            except StopIteration:
+                self._running.remove((agent, running))
+                return True
+            if agent.time > before:
+                return True
+        return False
+
+    def _end_something(self) -> bool:
+        """Ends one operation that is under way; whether there was one."""
+        if self.under_way:
+            index = self._random.randrange(len(self.under_way)) if self.schedule.seed is not None else 0
+            self.under_way.pop(index).finish()
+            return True
+        for index, pending in enumerate(self.products):
+            if not pending.done:
+                self.finish_products(index + 1)
+                return True
+        return False

@@ -1,0 +1,174 @@
+"""Global memory by address, and shared and tensor memory whose accesses are ordered by who waited for whom."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from conformance.ttgir.formats import bits_type, decoded, encoded, size_of
+
+#: What an agent or an asynchronous operation knows to be over: the time that each has reached, by its number.
+Clock = dict[int, int]
+
+
+class Fault(Exception):
+    """What a correct program never does; the message names the operations and their source lines."""
+
+
+class NoPart(ValueError):
+    """A part of a buffer that does not exist; the message says who takes it."""
+
+
+def joined(first: Clock, second: Clock) -> Clock:
+    """What follows both."""
+    if len(first) < len(second):
+        first, second = second, first
+    both = dict(first)
+    for number, time in second.items():
+        if both.get(number, 0) < time:
+            both[number] = time
+    return both
+
+
+class GlobalMemory:
+    """The bytes of the tensors that a launch was given. Raises Fault for an address outside of all."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        spans: dict[int, Any] = {}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            start, size = storage.data_ptr(), storage.nbytes()
+            if size and start not in spans:
+                spans[start] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
+        self._starts = sorted(spans)
+        self._bytes = [spans[start] for start in self._starts]
+
+    def _span(self, addresses: Any, size: int, what: str) -> tuple[Any, Any]:
+        """The bytes that hold all ``addresses``, and the index of each element there."""
+        low, high = int(addresses.min()), int(addresses.max()) + size
+        for start, data in zip(self._starts, self._bytes, strict=True):
+            if start <= low and high <= start + len(data):
+                index = addresses - start
+                skew = int(index.flat[0]) % size
+                if ((index - skew) % size).any():
+                    raise Fault(f"{what}: addresses of elements of {size} bytes are not {size} bytes apart")
+                usable = (len(data) - skew) // size * size
+                return data[skew : skew + usable], (index - skew) // size
+        raise Fault(f"{what} an address outside of every operand: {low:#x} to {high:#x}")
+
+    def load(self, addresses: Any, mask: Any, other: Any, element: str) -> Any:
+        """Values at ``addresses`` where ``mask`` holds, else ``other`` (zero if None)."""
+        addresses = np.asarray(addresses)
+        taken = np.broadcast_to(np.asarray(True if mask is None else mask), addresses.shape)
+        bits = np.zeros(addresses.shape, bits_type(element))
+        if other is not None:
+            bits[...] = encoded(np.broadcast_to(other, addresses.shape), element)
+        if taken.any():
+            data, index = self._span(addresses[taken], size_of(element), "reads")
+            bits[taken] = data.view(bits_type(element))[index]
+        return decoded(bits, element)
+
+    def store(self, addresses: Any, values: Any, mask: Any, element: str) -> None:
+        """Writes ``values`` to ``addresses`` where ``mask`` holds."""
+        addresses = np.asarray(addresses)
+        taken = np.broadcast_to(np.asarray(True if mask is None else mask), addresses.shape)
+        if taken.any():
+            data, index = self._span(addresses[taken], size_of(element), "writes")
+            bits = encoded(np.broadcast_to(values, addresses.shape), element)
+            data.view(bits_type(element))[index] = bits[taken]
+
+
+@dataclass
+class Access:
+    """One access to a slot: what it touched, whose it was and when, and what to call it."""
+
+    owner: int
+    time: int
+    writes: bool
+    touched: Any
+    what: str
+
+
+@dataclass
+class Buffer:
+    """One allocation in shared or tensor memory: raw bits, which of them were written, and its recent accesses."""
+
+    name: str
+    bits: Any
+    written: Any
+    accesses: list[Access] = field(default_factory=list)
+    freed: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of a buffer as one memdesc sees it."""
+
+    buffer: Buffer
+    bits: Any
+    written: Any
+    element: str
+    missing: str = ""
+
+    def part(self, take: Any) -> View:
+        """What ``take`` makes of the arrays, such as an index or a transposition. A part that does not exist is a fault
+        of whoever touches it."""
+        try:
+            return View(self.buffer, take(self.bits), take(self.written), self.element, self.missing)
+        except NoPart as error:
+            return View(self.buffer, self.bits[0], self.written[0], self.element, str(error))
+
+    def access(self, owner: int, time: int, clock: Clock, what: str, *, writes: bool) -> None:
+        """Notes an access. Raises Fault if one that conflicts with it is not over in ``clock``."""
+        if self.missing:
+            raise Fault(f"{what} touches {self.buffer.name}, of which {self.missing}")
+        buffer = self.buffer
+        kept = []
+        for before in buffer.accesses:
+            over = clock.get(before.owner, 0) >= before.time
+            conflicts = writes or before.writes
+            if conflicts and not over and _overlap(before.touched, self.bits):
+                verb = "writes" if writes else "reads"
+                doing = "writing" if before.writes else "reading"
+                raise Fault(f"{what} {verb} {buffer.name}, which {before.what} may still be {doing}")
+            if not (over and writes and before.touched.shape == self.bits.shape and _same(before.touched, self.bits)):
+                kept.append(before)
+        kept.append(Access(owner, time, writes, self.bits, what))
+        buffer.accesses = kept
+
+    def read(self) -> Any:
+        """The values. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
+        return decoded(self.bits, self.element)
+
+    def write(self, values: Any) -> None:
+        self.bits[...] = encoded(np.broadcast_to(values, self.bits.shape), self.element)
+        self.written[...] = True
+
+
+def _same(first: Any, second: Any) -> bool:
+    return bool(
+        first.__array_interface__["data"][0] == second.__array_interface__["data"][0]
+        and first.strides == second.strides
+    )
+
+
+def _overlap(first: Any, second: Any) -> bool:
+    if not np.may_share_memory(first, second):
+        return False
+    try:
+        work: Any = 10_000
+        return bool(np.shares_memory(first, second, max_work=work))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def allocated(name: str, shape: tuple[int, ...], element: str) -> View:
+    """A new buffer, of which nothing was written: its bits are ones, a NaN of every float format."""
+    bits: Any = np.full(shape, np.iinfo(bits_type(element)).max, bits_type(element))
+    written = np.zeros(shape, np.bool_)
+    return View(Buffer(name, bits, written), bits, written, element)

@@ -1,0 +1,265 @@
+"""Operations that hold others: loops, conditions, reductions and partitions; and all tables together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from conformance.ttgir import barriers, chip_memory, copies, global_access, products
+from conformance.ttgir.arithmetic import (
+    MAKERS,
+    NAMES,
+    UnknownOperation,
+    attributes,
+    operands,
+    result_type,
+)
+from conformance.ttgir.machine import Agent, Running
+from conformance.ttgir.steps import (
+    Names,
+    Step,
+    nothing,
+    taken,
+)
+from conformance.ttgir.text import Operation, Region, split_outside
+
+
+def prepared(region: Region) -> list[Step]:
+    """The operations of ``region``, each ready to run. Raises UnknownOperation."""
+    return [_prepare(operation) for operation in region.operations]
+
+
+def run_steps(steps: list[Step], agent: Agent, names: Names) -> Running:
+    """Runs ``steps`` in order; what the last one returned is the region's result."""
+    result = None
+    for step in steps:
+        waits = step(agent, names)
+        if waits is not None:
+            result = yield from waits if isinstance(waits, Generator) else _given(waits)
+    return result
+
+
+def _given(values: Any) -> Running:
+    """A region's result that takes no waiting."""
+    yield from ()
+    return values
+
+
+def _prepare(operation: Operation) -> Step:
+    if operation.name not in MAKERS and operation.name not in STEPS:
+        raise UnknownOperation(operation.name)
+    try:
+        return _computed(operation) if operation.name in MAKERS else STEPS[operation.name](operation)
+    except (KeyError, IndexError, ValueError, TypeError) as error:  # its text is not as any known release prints it
+        raise UnknownOperation(f"{operation.name} {operation.words[:120]}") from error
+
+
+def _computed(operation: Operation) -> Step:
+    wanted, compute = MAKERS[operation.name](operation)
+    results = operation.results
+
+    def step(agent: Agent, names: Names) -> None:
+        value = compute(*[taken(names[name]) for name in wanted])
+        if len(results) == 1:
+            names[results[0]] = value
+        else:
+            names.update(zip(results, value, strict=True))
+
+    return step
+
+
+def _select(operation: Operation) -> Step:
+    """A scalar condition passes one of two values on, even an accumulator whose wgmma is under way: ptxas makes that
+    one register, or waits."""
+    which, first, second = operands(operation)
+    result = operation.results[0]
+
+    def step(agent: Agent, names: Names) -> None:
+        condition = np.asarray(names[which])
+        if condition.ndim:
+            names[result] = np.where(condition, taken(names[first]), taken(names[second]))
+        else:
+            names[result] = names[first if condition else second]
+
+    return step
+
+
+def _yields(operation: Operation) -> Step:
+    wanted = operands(operation)
+
+    def step(agent: Agent, names: Names) -> Any:
+        return _given(tuple(names[name] for name in wanted))
+
+    return step
+
+
+_FOR = re.compile(
+    r"(unsigned )?(%\S+) = (%\S+) to (%\S+) step (%\S+)\s*(?:iter_args\((.*?)\)(?= ->| :|\s*$))?", re.DOTALL
+)
+
+
+def _for(operation: Operation) -> Step:
+    match = _FOR.match(operation.words)
+    if match is None:
+        raise UnknownOperation(f"scf.for {operation.words[:60]}")
+    _, variable, first, last, by, carried = match.groups()
+    pairs = [part.split(" = ") for part in split_outside(carried or "")]
+    inner, outer = [pair[0].strip() for pair in pairs], [pair[1].strip() for pair in pairs]
+    steps, results = prepared(operation.regions[0]), operation.results
+
+    def run(agent: Agent, names: Names) -> Running:
+        values = tuple(names[name] for name in outer)
+        at, end, stride = (int(names[name]) for name in (first, last, by))
+        kind = np.asarray(names[first]).dtype.type
+        while at < end:
+            names[variable] = kind(at)
+            names.update(zip(inner, values, strict=True))
+            values = (yield from run_steps(steps, agent, names)) or ()
+            at += stride
+        names.update(zip(results, values, strict=True))
+
+    return run
+
+
+def _if(operation: Operation) -> Step:
+    condition = operands(operation)[0] if operation.tail else NAMES.findall(operation.words)[0]
+    branches, results = [prepared(region) for region in operation.regions], operation.results
+
+    def run(agent: Agent, names: Names) -> Running:
+        branch = 0 if bool(taken(names[condition])) else 1
+        values: Any = ()
+        if branch < len(branches):
+            values = (yield from run_steps(branches[branch], agent, names)) or ()
+        names.update(zip(results, values, strict=True))
+
+    return run
+
+
+def _while(operation: Operation) -> Step:
+    match = re.match(r"\((.*?)\) :", operation.words)
+    pairs = [part.split(" = ") for part in split_outside(match[1] if match else "")]
+    inner, outer = [pair[0].strip() for pair in pairs], [pair[1].strip() for pair in pairs]
+    before, after = (prepared(region) for region in operation.regions)
+    arguments, results = operation.regions[1].arguments, operation.results
+
+    def run(agent: Agent, names: Names) -> Running:
+        values = tuple(names[name] for name in outer)
+        while True:
+            names.update(zip(inner, values, strict=True))
+            again, *values = yield from run_steps(before, agent, names)
+            if not bool(again):
+                break
+            names.update(zip(arguments, values, strict=True))
+            values = (yield from run_steps(after, agent, names)) or ()
+        names.update(zip(results, values, strict=True))
+
+    return run
+
+
+def _reduce(operation: Operation) -> Step:
+    axis, wanted = int(attributes(operation)["axis"]), operands(operation)
+    steps, arguments = prepared(operation.regions[0]), operation.regions[0].arguments
+    results = operation.results
+
+    def combined(agent: Agent, first: list[Any], second: list[Any]) -> list[Any]:
+        names = dict(zip(arguments, [*first, *second], strict=True))
+        running = run_steps(steps, agent, names)
+        try:
+            next(running)
+        except StopIteration as stop:
+            return list(stop.value)
+        raise UnknownOperation("a reduction that waits")
+
+    def step(agent: Agent, names: Names) -> None:
+        values = [np.moveaxis(np.asarray(taken(names[name])), axis, 0) for name in wanted]
+        while (length := len(values[0])) > 1:
+            half = length // 2
+            both = combined(agent, [value[:half] for value in values], [value[half : 2 * half] for value in values])
+            values = [
+                np.concatenate([new, value[2 * half :]]) if length % 2 else np.asarray(new)
+                for new, value in zip(both, values, strict=True)
+            ]
+        names.update(zip(results, [value[0] for value in values], strict=True))
+
+    return step
+
+
+def _specialise(operation: Operation) -> Step:
+    given = operands(operation)
+    default, *others = operation.regions
+    own = prepared(default)
+    partitions = [(region.label.split("(")[0], region.arguments, prepared(region)) for region in others]
+    results = operation.results
+
+    def run(agent: Agent, names: Names) -> Running:
+        values = [names[name] for name in given]
+        spawned = []
+        for label, arguments, steps in partitions:
+            partition = Agent(agent.program, label, agent.clock)
+            partition.fenced = dict(agent.fenced)
+            inside = dict(zip(arguments, values, strict=True))
+            over: list[bool] = []
+
+            def body(partition: Agent = partition, steps: list[Step] = steps, inside: Names = inside,
+                     over: list[bool] = over) -> Running:  # fmt: skip
+                yield from run_steps(steps, partition, inside)
+                over.append(True)
+
+            agent.program.spawn(partition, body())
+            spawned.append((partition, over))
+        agent.tick()
+        yielded = (yield from run_steps(own, agent, names)) or ()
+        for partition, over in spawned:
+            while not over:
+                agent.waiting = f"waits for {partition.name} to end"
+                yield
+            agent.learn(partition.clock)
+            agent.tick()
+        names.update(zip(results, yielded, strict=True))
+
+    return run
+
+
+def _place(operation: Operation) -> Step:
+    axis, result = "xyz".index(operation.words[0]), operation.results[0]
+    own = operation.name == "tt.get_program_id"
+
+    def step(agent: Agent, names: Names) -> None:
+        names[result] = np.int32((agent.program.place if own else agent.program.grid)[axis])
+
+    return step
+
+
+def _undefined(operation: Operation) -> Step:
+    kind, result = result_type(operation), operation.results[0]
+
+    def step(agent: Agent, names: Names) -> None:
+        names[result] = np.zeros(kind.shape, kind.array)
+
+    return step
+
+
+#: How each operation of this module is made ready.
+STEPS: dict[str, Callable[[Operation], Step]] = {
+    **global_access.STEPS,
+    **chip_memory.STEPS,
+    **copies.STEPS,
+    **barriers.STEPS,
+    **products.STEPS,
+    "arith.select": _select,
+    "scf.for": _for,
+    "scf.if": _if,
+    "scf.while": _while,
+    "tt.reduce": _reduce,
+    "ttg.warp_specialize": _specialise,
+    **dict.fromkeys(("scf.yield", "scf.condition", "tt.reduce.return", "ttg.warp_yield"), _yields),
+    **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.local_dealloc", "ttg.barrier", "gpu.barrier"), nothing),
+    **dict.fromkeys(("rocdl.s.setprio", "rocdl.sched.barrier", "llvm.intr.assume"), nothing),
+    "ttng.tensormap_fenceproxy_acquire": nothing,
+    "tt.get_program_id": _place,
+    "tt.get_num_programs": _place,
+    "ub.poison": _undefined,
+}

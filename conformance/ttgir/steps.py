@@ -1,0 +1,83 @@
+"""What every operation of TTGIR has: how it is called, how its operands are written, and what running it gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from conformance.ttgir.arithmetic import (
+    UnknownOperation,
+    attributes,
+)
+from conformance.ttgir.formats import type_of
+from conformance.ttgir.machine import Agent, Promise
+from conformance.ttgir.memory import Fault
+from conformance.ttgir.text import Operation, split_outside
+
+Names = dict[str, Any]
+#: One operation, ready to run: it returns what must be run to its end, if it can wait.
+Step = Callable[[Agent, Names], "Generator[None, None, Any] | None"]
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A tensor as TMA sees it: where it begins, its sizes, the bytes from one element to the next along each of its
+    dimensions, and the box that one copy moves. Dimensions are outermost first."""
+
+    base: int
+    sizes: tuple[int, ...]
+    pitches: tuple[int, ...]
+    element: str
+    box: tuple[int, ...] = ()
+
+    def addresses(self, starts: list[int], box: tuple[int, ...]) -> tuple[Any, Any]:
+        """Addresses of a box at ``starts``, and which of them are inside of the tensor."""
+        where, inside = np.zeros(box, np.int64) + self.base, np.ones(box, np.bool_)
+        for axis, (start, size, pitch) in enumerate(zip(starts, self.sizes, self.pitches, strict=True)):
+            index = np.arange(start, start + box[axis], dtype=np.int64)
+            shape = [1] * len(box)
+            shape[axis] = box[axis]
+            where = where + (index * pitch).reshape(shape)
+            inside = inside & ((index >= 0) & (index < size)).reshape(shape)
+        return where, inside
+
+
+def taken(value: Any) -> Any:
+    if isinstance(value, Promise):
+        if value.pending.over:
+            return value.value
+        raise Fault(f"the result of {value.pending.what} is read before anybody waited for it")
+    return value
+
+
+def called(operation: Operation) -> str:
+    short = operation.name.partition(".")[2]
+    return f"{short} ({operation.place})" if operation.place else short
+
+
+def parts_of(operation: Operation) -> list[str]:
+    """Its operands as they are written, brackets included, without attributes and types."""
+    words = operation.words
+    if not operation.tail:
+        words = words[: len(words) - len(operation.types)].rstrip().removesuffix(":")
+    return split_outside(re.sub(r"<?\{[^{}]*\}>?\s*$", "", words.strip()).strip())
+
+
+def pointee(text: str) -> str:
+    kind = type_of(text)
+    if kind.pointee is None:
+        raise UnknownOperation(f"a pointer of type {text}")
+    return kind.pointee
+
+
+def refuse_other_attributes(operation: Operation, known: set[str]) -> None:
+    if unknown := set(attributes(operation)) - known:
+        raise UnknownOperation(f"{operation.name} with {', '.join(sorted(unknown))}")
+
+
+def nothing(operation: Operation) -> Step:
+    return lambda agent, names: None

@@ -1,0 +1,234 @@
+"""TTGIR as text, read into operations: each with its results, its own words, its regions and its source line.
+
+One parser reads what Triton 3.4 to 3.9 print. It knows the shape of the text and no operation: what the words of one
+mean is in the tables of :mod:`conformance.ttgir.arithmetic` and of the modules that :mod:`conformance.ttgir.regions`
+names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
+_PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
+_OPERATION = re.compile(r'(?:(%[^=]*?) = )?"?((?:[a-z_]\w*)(?:\.\w+)+)"?(.*)', re.DOTALL)
+_PARTITION = re.compile(r"(default|partition\d+)\s*(?:\((.*)\))?\s*(?:num_warps\((\d+)\))?\s*$")
+_ALIAS = re.compile(r"^(#\w+) = (#?[\w.]+.*)$")
+
+
+class TextError(ValueError):
+    """The text is not as the parser expects: the message quotes it."""
+
+
+@dataclass
+class Region:
+    """Operations in order, with the names of what they are given."""
+
+    arguments: list[str] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    label: str = ""
+
+
+@dataclass
+class Operation:
+    """``results = name words { regions } tail``; ``results`` are single names, ``%a:2`` is %a#0 and %a#1."""
+
+    name: str
+    results: list[str]
+    words: str
+    place: str
+    regions: list[Region] = field(default_factory=list)
+    tail: str = ""
+
+    @property
+    def types(self) -> str:
+        """The text of its types: what follows the last colon on the outer level."""
+        text = self.tail or self.words
+        return text[_last_colon(text) + 1 :].strip()
+
+
+@dataclass
+class Function:
+    """The kernel: parameters with their types, and its operations."""
+
+    name: str
+    parameters: list[tuple[str, str]]
+    body: Region
+
+
+@dataclass
+class Module:
+    """One module: attributes as text, layouts by name, and its one public function."""
+
+    attributes: dict[str, str]
+    layouts: dict[str, str]
+    function: Function
+
+
+def split_outside(text: str, separator: str = ",") -> list[str]:
+    """``text`` between separators that stand in no bracket, stripped; empty text gives no parts."""
+    parts, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        if char in "([{<":
+            depth += 1
+        elif char in ")]}" or (char == ">" and text[index - 1] != "-"):
+            depth -= 1
+        elif char == separator and not depth:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    last = text[start:].strip()
+    return [*parts, last] if last or parts else []
+
+
+def _last_colon(text: str) -> int:
+    depth = 0
+    for index in range(len(text) - 1, -1, -1):
+        char = text[index]
+        if char in ")]}" or (char == ">" and text[index - 1] != "-"):
+            depth += 1
+        elif char in "([{<":
+            depth -= 1
+        elif char == ":" and not depth:
+            return index
+    return len(text)
+
+
+def _closing(text: str, start: int) -> int:
+    """The index of the bracket that closes the one at ``start``."""
+    depth, quoted = 0, False
+    for index in range(start, len(text)):
+        char = text[index]
+        if char == '"':
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif char == "(":
+            depth += 1
+        elif char == ")":
+            depth -= 1
+            if not depth:
+                return index
+    raise TextError(f"a bracket is not closed: {text[start : start + 80]}")
+
+
+def _without_locations(line: str) -> tuple[str, str]:
+    """The line without what says where it comes from, and the last of these."""
+    last = ""
+    while (start := line.find(" loc(")) >= 0:
+        end = _closing(line, start + 4)
+        last = line[start + 5 : end]
+        line = line[:start] + line[end + 1 :]
+    return line, last
+
+
+class _Places:
+    """Source lines by location."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._texts = {match[1]: match[2] for line in lines if (match := _LOC.match(line))}
+
+    def __call__(self, text: str) -> str:
+        for _ in range(20):
+            if match := _PLACE.search(text):
+                return f"{match[1].rsplit('/', 1)[-1]}:{match[2]}"
+            name = re.search(r"#loc\d*", text)
+            if name is None or name[0] not in self._texts:
+                return ""
+            text = self._texts[name[0]]
+        return ""
+
+
+def parse(text: str) -> Module:
+    """The module that ``text`` holds. Raises TextError for text of another form."""
+    lines = text.splitlines()
+    places, layouts = _Places(lines), {}
+    top = Region()
+    # What is open: the operation whose region it is, and that region.
+    stack: list[tuple[Operation | None, Region]] = [(None, top)]
+    attributes: dict[str, str] = {}
+    for raw in lines:
+        if raw.startswith("#loc") or not raw.strip() or raw.strip().startswith("//"):
+            continue
+        line, location = _without_locations(raw.strip())
+        line = line.split(" // ")[0].rstrip()
+        if raw.startswith("#"):
+            if match := _ALIAS.match(line):
+                layouts[match[1]] = match[2]
+            continue
+        if raw.startswith("module"):
+            for part in split_outside(line[line.index("{") + 1 : line.rindex("}")] if "attributes" in line else ""):
+                name, _, value = part.partition(" = ")
+                attributes[name.strip('"')] = value
+            continue
+        _line(line, places(location), stack)
+    functions = [operation for operation in top.operations if operation.name == "tt.func"]
+    public = [operation for operation in functions if " public " in f" {operation.words} "]
+    if len(public) != 1:
+        raise TextError(f"{len(public)} public functions, one is expected")
+    return Module(attributes, layouts, _function(public[0]))
+
+
+def _function(operation: Operation) -> Function:
+    start = operation.words.index("(")
+    name = operation.words[:start].split("@")[-1]
+    inside = operation.words[start + 1 : _closing(operation.words, start)]
+    parameters = []
+    for part in split_outside(inside):
+        parameter, _, kind = part.partition(":")
+        parameters.append((parameter.strip(), kind.split("{")[0].strip()))
+    return Function(name, parameters, operation.regions[0])
+
+
+def _names(text: str | None) -> list[str]:
+    names = []
+    for part in split_outside(text or ""):
+        name, _, count = part.partition(":")
+        names += [f"{name}#{index}" for index in range(int(count))] if count else [name]
+    return names
+
+
+def _arguments(text: str) -> list[str]:
+    return [part.partition(":")[0].strip() for part in split_outside(text)]
+
+
+def _line(line: str, place: str, stack: list[tuple[Operation | None, Region]]) -> None:
+    owner, region = stack[-1]
+    if line.startswith("}"):
+        stack.pop()
+        rest = line[1:].strip().removeprefix(")").strip()
+        if owner is None:
+            return  # the module's end
+        if rest.endswith("{") and not rest.startswith("{"):  # else, do
+            _open(owner, rest[:-1].strip(), stack)
+            return
+        owner.tail = rest
+        return
+    if line.startswith("^"):
+        label, _, arguments = line.rstrip(":").partition("(")
+        region.arguments = _arguments(arguments.rstrip(")"))
+        region.label = label
+        return
+    if line.endswith("{") and _PARTITION.match(line[:-1].strip()):
+        if not region.operations or region.operations[-1].name != "ttg.warp_specialize":
+            raise TextError(f"a partition outside ttg.warp_specialize: {line[:80]}")
+        _open(region.operations[-1], line[:-1].strip(), stack)
+        return
+    match = _OPERATION.match(line)
+    if match is None:
+        raise TextError(f"not an operation: {line[:120]}")
+    results, name, words = match.groups()
+    opens = words.endswith("{")
+    words = words.removesuffix("{").strip().removesuffix("(").strip() if opens else words.strip()
+    operation = Operation(name, _names(results), words, place)
+    region.operations.append(operation)
+    if opens:
+        _open(operation, "", stack)
+
+
+def _open(operation: Operation, head: str, stack: list[tuple[Operation | None, Region]]) -> None:
+    region = Region(label=head)
+    if (match := _PARTITION.match(head)) and match[2]:
+        region.arguments = _arguments(match[2])
+    operation.regions.append(region)
+    stack.append((operation, region))

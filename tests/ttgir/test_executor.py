@@ -1,0 +1,195 @@
+"""Compiled kernels run right under every order of what is asynchronous, and edits of their TTGIR are named or wrong."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+
+from conformance import targets
+from conformance.execution.compilation import CompilePool
+from conformance.execution.trial import trial
+from conformance.heuristics.configs import Config
+from conformance.judging.conform import launches_to_compile
+from conformance.kernels.catalogue import get
+from conformance.kernels.kernel import Variant
+from conformance.problems import Layout, int_mm, mm
+from conformance.ttgir.arithmetic import UnknownOperation
+from conformance.ttgir.executor import SCHEDULES, TtgirExecutor
+from conformance.ttgir.formats import decoded, encoded, type_of
+from conformance.ttgir.machine import Agent, Barrier, Program, Schedule
+from conformance.ttgir.memory import Fault, GlobalMemory, allocated
+from conformance.ttgir.text import TextError, parse
+
+PADDED = Layout(pad=8)
+TILE = Config(64, 64, 32, 3, 4)
+#: Three tiles, and five and a half blocks of k.
+SIZES = (136, 56, 176)
+SOURCES = {
+    "cp.async": ("mm", mm(*SIZES, layout_b=PADDED), "sm_80", Variant()),
+    "wgmma": ("mm", mm(*SIZES, layout_b=PADDED), "sm_90", Variant()),
+    "tcgen05": ("mm", mm(*SIZES, layout_b=PADDED), "sm_100", Variant()),
+    "tma": ("mm_persistent_tma", mm(*SIZES), "sm_90", Variant(tma_store=True, sms=2)),
+    "partitions": ("mm_blackwell_ws", mm(600, 56, 176), "sm_100", Variant(flatten=True, sms=1)),
+    "integers": ("int_mm", int_mm(*SIZES), "sm_90", Variant()),
+    "amd": ("mm", mm(*SIZES, layout_a=PADDED, layout_b=PADDED), "gfx942", Variant()),
+}
+STARVED = tuple(Schedule(f"agent {number} last", starved=number) for number in range(1, 5))
+RANDOM = tuple(Schedule(f"random {seed}", seed=seed) for seed in range(3))
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The plan of a source, and the TTGIR of its kernel."""
+    kept = {}
+    with CompilePool(2, 240) as pool:
+
+        def get_one(name):
+            if name not in kept:
+                kernel, problem, target, variant = SOURCES[name]
+                if target not in {known.id for known in targets.compile_targets()}:
+                    pytest.skip(f"the installed Triton cannot compile for {target}")
+                config = TILE if get(kernel).table is None or name != "partitions" else Config(128, 64, 64, 3, 4)
+                plan = get(kernel).plan(problem, config, targets.find(target), variant)
+                ((request, step),) = launches_to_compile(plan).values()
+                result = pool.submit(request).result()
+                assert result.artefact is not None, result.error
+                kept[name] = plan, step.function.fn.__name__, result.artefact.text("ttgir")
+            return kept[name]
+
+        yield get_one
+
+
+def verdict(compiled_one, text=None, schedules=SCHEDULES):
+    """What is said of the first order that is not right; "" if all are."""
+    plan, function, own = compiled_one
+    for schedule in schedules:
+        try:
+            result = trial(
+                get(plan.kernel), plan, TtgirExecutor({function: text or own}, schedule), names=("transparent",)
+            )
+        except Fault as fault:
+            return str(fault)
+        if not result.passed:
+            return f"order '{schedule.name}': wrong"
+    return ""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_compiled_kernel_is_right_in_every_order(compiled, name):
+    assert verdict(compiled(name), schedules=(*SCHEDULES, *STARVED, *RANDOM)) == ""
+
+
+def edited(text, pattern, replacement, number):
+    """``text`` with match number ``number`` of ``pattern`` replaced."""
+    match = [*re.finditer(pattern, text, re.MULTILINE)][number]
+    return text[: match.start()] + match.expand(replacement) + text[match.end() :]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "replacement", "number", "seen"),
+    [
+        ("cp.async", r"(ttg\.async_wait .*)num = \d", r"\1num = 9", 0, "may still be writing"),
+        ("wgmma", r"pendings = 0", "pendings = 2", 0, "may still be reading"),
+        ("tma", r"^ *ttng\.wait_barrier.*$", "", 0, "may still be writing"),
+        ("tma", r"(ttng\.barrier_expect \S+) (\d+)", r"\1 1024", 0, "deadlock"),
+        ("tma", r"^ *ttng\.async_tma_store_wait.*$", "", 0, "may still be reading"),
+        ("tcgen05", r"^ *ttng\.wait_barrier.*$", "", 0, ""),
+        ("partitions", r"^ *ttng\.tc_gen5_commit.*$", "", 0, "deadlock"),
+        ("partitions", r"^ *ttng\.arrive_barrier.*$", "", 0, "deadlock"),
+    ],
+)
+def test_an_edit_is_named(compiled, name, pattern, replacement, number, seen):
+    one = compiled(name)
+    text = edited(one[2], pattern, replacement, number)
+    assert text != one[2]
+    said = verdict(one, text, (*SCHEDULES, *STARVED))
+    assert said
+    assert seen in said
+
+
+def test_two_products_chained_through_one_accumulator(compiled):
+    """https://github.com/triton-lang/triton/issues/10821: 3.6 to 3.8 read the sum before the last product is over."""
+    kernel = get("mm_chained")
+    target = targets.find("sm_100")
+    config = next(config for config in kernel.configs if config.id == "64x64x32-s3-w4-chain2")
+    plan = kernel.plan(kernel.example("tf32", config, "several-tiles"), config, target)
+    with CompilePool(1, 240) as pool:
+        ((request, step),) = launches_to_compile(plan).values()
+        text = pool.submit(request).result().artefact.text("ttgir")
+    said = verdict((plan, step.function.fn.__name__, text))
+    if version("triton").startswith(("3.6.", "3.7.", "3.8.")):
+        assert "tmem_load" in said
+        assert "may still be writing" in said
+    else:
+        assert said == ""
+
+
+def test_text_of_another_form_is_an_error():
+    with pytest.raises(TextError, match="not an operation"):
+        parse("module {\n  tt.func public @f() {\n    what is this\n  }\n}")
+
+
+def test_an_operation_that_is_not_known_is_named(compiled):
+    plan, function, text = compiled("amd")
+    unknown = text.replace("tt.dot ", "tt.dot_in_the_future ", 1)
+    with pytest.raises(UnknownOperation, match="dot_in_the_future"):
+        trial(get(plan.kernel), plan, TtgirExecutor({function: unknown}), names=("transparent",))
+
+
+@pytest.mark.parametrize("element", ["bf16", "f16", "f32", "f64", "i8", "i32", "i64", "f8E4M3FN", "f8E5M2", "i1"])
+def test_bits_and_values(element):
+    values = np.array([[0, 1], [1, 0]]) if element == "i1" else np.array([[0, 1], [-2, 16]])
+    assert np.array_equal(decoded(encoded(values, element), element), values)
+    assert decoded(encoded(np.float32(1), "f32"), "f32").shape == ()
+
+
+def test_types():
+    kind = type_of("tensor<64x1x!tt.ptr<bf16>, #blocked>")
+    assert (kind.shape, kind.pointee) == ((64, 1), "bf16")
+    assert type_of("!ttg.memdesc<3x64x32xf16, #shared, #smem, mutable>").shape == (3, 64, 32)
+    assert type_of("!tt.tensordesc<tensor<64x32xsi8, #shared>>").element == "i8"
+
+
+# Who waited for whom
+
+
+def machine():
+    program = Program((0, 0, 0), (1, 1, 1), GlobalMemory(()), SCHEDULES[0])
+    return Agent(program, "first", {}), Agent(program, "second", {})
+
+
+def test_two_agents_need_a_barrier_between_a_write_and_a_read():
+    first, second = machine()
+    tile = allocated("tile", (4,), "f32")
+    first.touch(tile, "store (k.py:1)", writes=True)
+    with pytest.raises(Fault, match=r"reads tile, which store \(k.py:1\) may still be writing"):
+        second.touch(tile, "load (k.py:2)", writes=False)
+
+
+def test_an_arrival_that_was_waited_for_orders_them():
+    first, second = machine()
+    tile, barrier = allocated("tile", (4,), "f32"), Barrier("ready", 1)
+    first.touch(tile, "store", writes=True)
+    barrier.arrive(1, first.clock, "arrive")
+    second.learn(barrier.complete)
+    second.touch(tile, "load", writes=False)
+    first.tick()
+    with pytest.raises(Fault, match="which load may still be reading"):
+        first.touch(tile, "store again", writes=True)
+
+
+def test_parts_that_do_not_overlap_need_none():
+    first, second = machine()
+    tile = allocated("tile", (4, 8), "f32")
+    first.touch(tile.part(lambda array: array[:, :4]), "left", writes=True)
+    second.touch(tile.part(lambda array: array[:, 4:]), "right", writes=True)
+
+
+def test_one_arrival_too_many_is_a_fault():
+    barrier = Barrier("ready", 2)
+    barrier.arrive(1, {}, "first")
+    with pytest.raises(Fault, match="expects 2 arrivals"):
+        barrier.arrive(2, {}, "second")
