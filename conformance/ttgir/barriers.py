@@ -33,7 +33,6 @@ def _init(operation: Operation) -> Step:
     def step(agent: Agent, names: Names) -> None:
         view = names[name]
         agent.touch(view, what, writes=True)
-        view.written[...] = True
         key = view.bits.__array_interface__["data"][0]
         agent.program.barriers[key] = Barrier(f"the barrier {view.buffer.name}", count)
 
@@ -64,7 +63,6 @@ def _wait(operation: Operation) -> Step:
             yield
         agent.learn(barrier.complete)
         agent.tick()
-        agent.fenced = {**agent.fenced, **barrier.fenced}
 
     return run
 
@@ -77,7 +75,6 @@ def _arrive(operation: Operation) -> Step:
         if predicate is not None and not bool(names[predicate]):
             return
         barrier = barrier_at(agent, names[parts[0]], what)
-        barrier.fenced = {**barrier.fenced, **agent.fenced}
         barrier.arrive(count, agent.clock, what)
         agent.tick()
 

@@ -143,34 +143,18 @@ def _memdesc_reshape(operation: Operation) -> Callable[[list[Any]], Callable[[An
     return lambda values: take
 
 
-def _tmem_load(operation: Operation) -> Step:
-    return _local_load(operation)
-
-
-def _tmem_store(operation: Operation) -> Step:
-    return _local_store(operation)
-
-
-def _fence(operation: Operation) -> Step:
-    def step(agent: Agent, names: Names) -> None:
-        agent.fenced = dict(agent.clock)
-
-    return step
-
-
 #: How each operation of this module is made ready.
 STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttg.local_alloc": _alloc,
     "ttng.tmem_alloc": _alloc,
     "ttg.local_load": _local_load,
     "ttg.local_store": _local_store,
-    "ttng.tmem_load": _tmem_load,
-    "ttng.tmem_store": _tmem_store,
+    "ttng.tmem_load": _local_load,
+    "ttng.tmem_store": _local_store,
     "ttg.memdesc_index": _view(_index),
     "ttg.memdesc_subview": _view(_subview),
     "ttg.memdesc_trans": _view(_memdesc_trans),
     "ttg.memdesc_subslice": _view(_subslice),
     "ttng.tmem_subslice": _view(_tmem_subslice),
     "ttg.memdesc_reshape": _view(_memdesc_reshape),
-    "ttng.fence_async_shared": _fence,
 }

@@ -68,7 +68,6 @@ class Barrier:
     bytes: int = 0
     phase: int = 0
     gathered: Clock = field(default_factory=dict)
-    fenced: Clock = field(default_factory=dict)
     complete: Clock = field(default_factory=dict)
 
     def arrive(self, count: int, clock: Clock, what: str) -> None:
@@ -100,7 +99,7 @@ class Agent:
 
     def __init__(self, program: Program, name: str, clock: Clock) -> None:
         self.program, self.name, self.number = program, name, program.next_number()
-        self.clock, self.fenced = dict(clock), dict(clock)
+        self.clock = dict(clock)
         self.time = 0
         self.waiting = ""
         self.copies: list[list[Pending]] = [[]]

@@ -96,13 +96,11 @@ class Access:
 
 @dataclass
 class Buffer:
-    """One allocation in shared or tensor memory: raw bits, which of them were written, and its recent accesses."""
+    """One allocation in shared or tensor memory: raw bits, and its recent accesses."""
 
     name: str
     bits: Any
-    written: Any
     accesses: list[Access] = field(default_factory=list)
-    freed: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,6 @@ class View:
 
     buffer: Buffer
     bits: Any
-    written: Any
     element: str
     missing: str = ""
 
@@ -119,9 +116,9 @@ class View:
         """What ``take`` makes of the arrays, such as an index or a transposition. A part that does not exist is a fault
         of whoever touches it."""
         try:
-            return View(self.buffer, take(self.bits), take(self.written), self.element, self.missing)
+            return View(self.buffer, take(self.bits), self.element, self.missing)
         except NoPart as error:
-            return View(self.buffer, self.bits[0], self.written[0], self.element, str(error))
+            return View(self.buffer, self.bits[0], self.element, str(error))
 
     def access(self, owner: int, time: int, clock: Clock, what: str, *, writes: bool) -> None:
         """Notes an access. Raises Fault if one that conflicts with it is not over in ``clock``."""
@@ -147,7 +144,6 @@ class View:
 
     def write(self, values: Any) -> None:
         self.bits[...] = encoded(np.broadcast_to(values, self.bits.shape), self.element)
-        self.written[...] = True
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -170,5 +166,4 @@ def _overlap(first: Any, second: Any) -> bool:
 def allocated(name: str, shape: tuple[int, ...], element: str) -> View:
     """A new buffer, of which nothing was written: its bits are ones, a NaN of every float format."""
     bits: Any = np.full(shape, np.iinfo(bits_type(element)).max, bits_type(element))
-    written = np.zeros(shape, np.bool_)
-    return View(Buffer(name, bits, written), bits, written, element)
+    return View(Buffer(name, bits), bits, element)
