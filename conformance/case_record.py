@@ -117,6 +117,7 @@ class CheckKind(str, Enum):
     RESOURCES = "resources"  # the target's limits; a launch beside the main one
     SPILLS = "spills"
     COMPILE = "compile"  # a generated kernel
+    EXECUTED = "executed"  # what the compiler made, run without a device; its stage, or the check that failed there
     DIAGNOSIS = "diagnosis"
     OTHER = ""  # a suite's own check; its whole name
 

@@ -40,6 +40,7 @@ from conformance.records import (
     Verdict,
 )
 from conformance.targets import Target
+from conformance.ttgir.verdict import executed
 
 Inspection = Callable[[Artefact], Verdict]
 
@@ -144,6 +145,11 @@ def _judge_plan(
             _pass_over(harness, recorder, plan, compiled)
     verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
     verdicts += _grid_verdicts(kernel, plan)
+    if compiled is not None and harness.settings.interprets and all(verdict.passed for verdict in verdicts):
+        with recorder.timed("execute"):
+            result = executed(kernel, plan, compiled.texts("ttgir"), seed=harness.settings.seed, names=fills)
+            recorder.set(observed={"ttgir": dataclasses.asdict(dataclasses.replace(result, verdicts=()))})
+            verdicts += result.verdicts
     if compiled is not None:
         with recorder.timed("check"):
             verdicts += _code_verdicts(kernel, plan, compiled, inspect)
@@ -217,6 +223,10 @@ class CompiledPlan:
 
     main: Artefact
     others: Mapping[str, Artefact]
+
+    def texts(self, stage: str) -> list[str]:
+        """The text of each at ``stage``."""
+        return [artefact.text(stage) for artefact in (self.main, *self.others.values())]
 
 
 def compile_plan(recorder: CaseRecorder, compilations: Mapping[str, Any]) -> CompiledPlan | None:
