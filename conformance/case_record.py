@@ -48,10 +48,12 @@ class Status(str, Enum):
 
 
 class ExecutorName(str, Enum):
-    """Where launches run; formats as its value."""
+    """Where launches run; formats as its value. A later one shows more: the source, what the compiler made of it, and
+    that on a device."""
 
-    DEVICE = "device"
     INTERPRETER = "interpreter"
+    TTGIR = "ttgir"
+    DEVICE = "device"
 
     __str__ = str.__str__
 
