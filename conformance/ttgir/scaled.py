@@ -1,8 +1,8 @@
 """Codes with block scales: their values, the operations that multiply them, and those that unpack or move them.
 
 A code of four bits is the half of a byte, the first one the low half. A scale is a byte of E8M0 (2 to the byte less
-127, 255 is NaN) or a number of its own; each covers as many values along K as their counts tell. OCP's specification of MX
-formats has both.
+127, 255 is NaN) or a number of its own; each covers as many values along K as their counts tell. OCP's specification of
+MX formats has both.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from conformance.ttgir.text import TextError, parse
 class Executed:
     """What running the TTGIR of one plan showed.
 
-    ``unknown`` names what the executor does not know; then there are no verdicts. ``orders`` and ``fills`` are what ran,
-    ``seconds`` how long it took; 0 for a verdict that was kept from an earlier run. ``trial`` is that of the first
+    ``unknown`` names what the executor does not know; then there are no verdicts. ``orders`` and ``fills`` are what
+    ran, ``seconds`` how long it took; 0 for a verdict that was kept from an earlier run. ``trial`` is that of the first
     order, None where nothing ran to its end.
     """
 

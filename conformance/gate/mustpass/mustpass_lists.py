@@ -102,9 +102,8 @@ class MustpassList:
 
 def level_of(records: Iterable[CaseRecord]) -> Level:
     """The level of a run: that of the best executor that it had."""
-    return max(
-        (LEVEL_OF.get(record.executor, Level.COMPILED) for record in records), key=LEVELS.index, default=LEVELS[0]
-    )
+    levels = (LEVEL_OF.get(record.executor, Level.COMPILED) for record in records)
+    return max(levels, key=LEVELS.index, default=Level.COMPILED)
 
 
 def outcome(record: CaseRecord) -> str:
