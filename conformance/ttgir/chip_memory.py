@@ -38,6 +38,16 @@ def _alloc(operation: Operation) -> Step:
     return step
 
 
+def _dealloc(operation: Operation) -> Step:
+    """Others may have the memory from here on: whoever used it must be over."""
+    name, what = operands(operation)[0], called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        agent.touch(names[name], what, writes=True)
+
+    return step
+
+
 def _local_load(operation: Operation) -> Step:
     source, result, what = operands(operation)[0], operation.results[0], called(operation)
 
@@ -147,6 +157,7 @@ def _memdesc_reshape(operation: Operation) -> Callable[[list[Any]], Callable[[An
 STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttg.local_alloc": _alloc,
     "ttng.tmem_alloc": _alloc,
+    "ttg.local_dealloc": _dealloc,
     "ttg.local_load": _local_load,
     "ttg.local_store": _local_store,
     "ttng.tmem_load": _local_load,

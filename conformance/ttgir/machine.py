@@ -13,6 +13,8 @@ from typing import Any
 
 from conformance.ttgir.memory import Clock, Fault, GlobalMemory, View, joined
 
+#: The name of the agent that is the program itself.
+PROGRAM = "the program"
 #: A block of instructions that may wait: it yields while it does.
 Running = Generator[None, None, Any]
 
@@ -22,13 +24,13 @@ class Schedule:
     """When asynchronous operations touch their memory, and which agent goes first.
 
     ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits, ``seed`` draws both at random,
-    and ``starved`` is the number of the agent that goes only when no other can.
+    and ``starved`` is the name of the agent that goes only when no other can.
     """
 
     name: str
     late: frozenset[str] = frozenset()
     seed: int | None = None
-    starved: int | None = None
+    starved: str | None = None
 
 
 @dataclass
@@ -127,6 +129,8 @@ class Agent:
         pending = Pending(number, kind, what, {**self.clock, number: 1}, effect)
         for view, writes in views:
             view.access(number, 1, self.clock, what, writes=writes)
+        if views:
+            self.program.begun.append(pending)
         self.tick()
         return pending
 
@@ -153,6 +157,7 @@ class Program:
         self._scratch_end = 1 << 60
         self.under_way: list[Pending] = []
         self.products: list[Pending] = []
+        self.begun: list[Pending] = []
         self._random = random.Random(schedule.seed)
         self._running: list[tuple[Agent, Running]] = []
 
@@ -209,6 +214,9 @@ class Program:
             raise Fault(f"no end after {self.PATIENCE} steps")
         while self._end_something():
             pass
+        for pending in self.begun:
+            if pending.number not in agent.clock:
+                raise Fault(f"the program ends, and nobody has waited for {pending.what}")
 
     def _step(self) -> bool:
         """Lets each agent go on as far as it can; whether one did."""
@@ -216,7 +224,7 @@ class Program:
         if self.schedule.seed is not None:
             self._random.shuffle(order)
         if self.schedule.starved is not None:
-            order.sort(key=lambda pair: pair[0].number == self.schedule.starved)
+            order.sort(key=lambda pair: pair[0].name == self.schedule.starved)
         for agent, running in order:
             before, agent.waiting = agent.time, ""
             try:
