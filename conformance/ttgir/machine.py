@@ -123,12 +123,25 @@ class Agent:
         view.access(self.number, self.time, self.clock, what, writes=writes)
         self.tick()
 
+    def fill(self, view: View, what: str) -> None:
+        """This agent itself writes ``view``, by the generic proxy: TMA and tensor cores see it behind a fence."""
+        self.program.unfenced[view.place] = (view, self.number, self.time, what)
+        self.touch(view, what, writes=True)
+
+    def fence(self) -> None:
+        """What this agent knows to be written is there for TMA and tensor cores too."""
+        left = self.program.unfenced.items()
+        self.program.unfenced = {
+            place: (view, owner, time, by) for place, (view, owner, time, by) in left if self.clock.get(owner, 0) < time
+        }
+
     def begin(self, kind: str, what: str, effect: Callable[[], None], views: Sequence[tuple[View, bool]]) -> Pending:
         """An asynchronous operation that touches ``views``, each read or (True) written, between now and its end."""
         number = self.program.next_number()
         pending = Pending(number, kind, what, {**self.clock, number: 1}, effect)
         for view, writes in views:
             view.access(number, 1, self.clock, what, writes=writes)
+            self.program.check_fence(view, what, writes=writes)
         if views:
             self.program.begun.append(pending)
         self.tick()
@@ -158,6 +171,8 @@ class Program:
         self.under_way: list[Pending] = []
         self.products: list[Pending] = []
         self.begun: list[Pending] = []
+        # what agents wrote to shared memory, by its place, and no fence has made visible to the asynchronous proxy
+        self.unfenced: dict[Any, tuple[View, int, int, str]] = {}
         self._random = random.Random(schedule.seed)
         self._running: list[tuple[Agent, Running]] = []
 
@@ -169,6 +184,15 @@ class Program:
         """An address in memory of the program's own."""
         self._scratch_end += size + 128
         return self._scratch_end
+
+    def check_fence(self, view: View, what: str, *, writes: bool) -> None:
+        """Raises Fault if an asynchronous operation that reads ``view`` may not see what an agent wrote there. One that
+        writes ends what is known of it."""
+        for place, (written, _, _, by) in list(self.unfenced.items()):
+            if written.buffer is view.buffer and written.overlaps(view):
+                if not writes:
+                    raise Fault(f"{what} reads {view.buffer.name}, and no fence follows {by}, which wrote it")
+                del self.unfenced[place]
 
     def is_late(self, kind: str) -> bool:
         """Whether an operation of this kind that begins now touches its memory later."""

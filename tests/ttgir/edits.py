@@ -37,7 +37,9 @@ _NAME = r"%[\w$.#-]+"
 _OPERATION = re.compile(rf'^(\s*)(?:({_NAME}(?::\d+)?(?:, {_NAME})*) = )?"?((?:ttng|ttg|amdg|tt)\.[\w.]+)"?(.*)$')
 #: An attribute that stands between operands.
 _PLACES_OF_TASKS = re.compile(r" \{async_task_id = array<[^>]*>\}(?=,)")
-_VIEW = re.compile(rf"^\s*({_NAME}) = (?:ttg\.memdesc_\w+|ttg\.local_alloc|ttng\.tmem_\w+) .*?(!ttg\.memdesc<[^>]*(?:<[^>]*>[^>]*)*>)\s*(?:loc\(.*)?$")
+_VIEW = re.compile(
+    rf"^\s*({_NAME}) = (?:ttg\.memdesc_\w+|ttg\.local_alloc|ttng\.tmem_\w+) .*?(!ttg\.memdesc<[^>]*(?:<[^>]*>[^>]*)*>)\s*(?:loc\(.*)?$"
+)
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,10 @@ def _group_wait(attribute: str, line: _Line) -> Iterator[_Edited]:
         return
     left = int(match[1])
     for more in (1, 2):
-        yield "wait leaves more", f"{left} became {left + more}", _changed(
-            line, rf"\b{attribute} = \d+", f"{attribute} = {left + more}"
+        yield (
+            "wait leaves more",
+            f"{left} became {left + more}",
+            _changed(line, rf"\b{attribute} = \d+", f"{attribute} = {left + more}"),
         )
     yield "wait dropped", "leaves all running", _changed(line, rf"\b{attribute} = \d+", f"{attribute} = 9999")
 

@@ -89,9 +89,7 @@ def wrong(one: Prepared, texts: Mapping[str, str], order: Schedule) -> str:
     return ""
 
 
-def first_wrong(
-    problems: Sequence[Prepared], texts: Mapping[str, str], orders: Sequence[Schedule]
-) -> Seen | None:
+def first_wrong(problems: Sequence[Prepared], texts: Mapping[str, str], orders: Sequence[Schedule]) -> Seen | None:
     """The first problem and order in which something is wrong: the plan's own problem in all orders comes first."""
     for number, order in _turns(len(problems), orders):
         if text := wrong(problems[number], texts, order):
