@@ -89,6 +89,11 @@ class Barrier:
         self.gathered = joined(self.gathered, clock)
         self._advance()
 
+    def end(self, what: str) -> None:
+        """Raises Fault if bytes are expected that have not come, or came and nobody expected them."""
+        if self.bytes:
+            raise Fault(f"{what} ends {self.name}, which still waits for {self.bytes} bytes")
+
     def _advance(self) -> None:
         if self.arrivals == self.count and self.bytes == 0:
             self.phase += 1
@@ -167,6 +172,7 @@ class Program:
         self._numbers = 0
         self.barriers: dict[int, Barrier] = {}
         self.scratch: dict[int, Any] = {}
+        self.new_descriptors: set[int] = set()  # made, and no fence has followed
         self._scratch_end = 1 << 60
         self.under_way: list[Pending] = []
         self.products: list[Pending] = []
@@ -241,6 +247,8 @@ class Program:
         for pending in self.begun:
             if pending.number not in agent.clock:
                 raise Fault(f"the program ends, and nobody has waited for {pending.what}")
+        for barrier in self.barriers.values():
+            barrier.end("the program")
 
     def _step(self) -> bool:
         """Lets each agent go on as far as it can; whether one did."""

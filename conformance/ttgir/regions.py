@@ -257,8 +257,6 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     **dict.fromkeys(("scf.yield", "scf.condition", "tt.reduce.return", "ttg.warp_yield"), _yields),
     **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.barrier", "gpu.barrier"), nothing),
     **dict.fromkeys(("rocdl.s.setprio", "rocdl.sched.barrier", "llvm.intr.assume"), nothing),
-    # a descriptor that the program made itself: whether it may be used is not judged here
-    "ttng.tensormap_fenceproxy_acquire": nothing,
     "tt.get_program_id": _place,
     "tt.get_num_programs": _place,
     "ub.poison": _undefined,
