@@ -236,7 +236,17 @@ def _tensormap(operation: Operation) -> Step:
         def values(of: list[str]) -> tuple[int, ...]:
             return tuple(int(names[name]) for name in reversed(of))
 
+        agent.program.new_descriptors.add(int(names[target]))
         agent.program.scratch[int(names[target])] = (int(names[base]), values(sizes), values(pitches), values(box))
+
+    return step
+
+
+def _descriptor_fence(operation: Operation) -> Step:
+    source = operands(operation)[0]
+
+    def step(agent: Agent, names: Names) -> None:
+        agent.program.new_descriptors.discard(int(names[source]))
 
     return step
 
@@ -249,6 +259,8 @@ def _reinterpret(operation: Operation) -> Step:
         address = int(names[source])
         if address not in agent.program.scratch:
             raise Fault(f"{what} takes a descriptor that nobody made")
+        if address in agent.program.new_descriptors:
+            raise Fault(f"{what} takes a descriptor, and no fence follows what made it")
         base, sizes, pitches, box = agent.program.scratch[address]
         names[result] = Descriptor(base, sizes, (*pitches, size_of(kind.element)), kind.element, box)
 
@@ -270,5 +282,6 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttng.async_tma_store_wait": _store_wait,
     "ttg.global_scratch_alloc": _scratch,
     "ttng.tensormap_create": _tensormap,
+    "ttng.tensormap_fenceproxy_acquire": _descriptor_fence,
     "ttng.reinterpret_tensor_descriptor": _reinterpret,
 }

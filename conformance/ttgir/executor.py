@@ -17,19 +17,12 @@ from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.formats import rounded, size_of, type_of
-from conformance.ttgir.machine import Agent, Program, Schedule
+from conformance.ttgir.machine import PROGRAM, Agent, Program, Schedule
 from conformance.ttgir.memory import Fault, GlobalMemory
+from conformance.ttgir.orders import SCHEDULES
 from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.steps import Descriptor, Names, Step
 from conformance.ttgir.text import Module, parse
-
-#: The orders in which every program runs: at once, as late as a wait allows, products late, copies late.
-SCHEDULES = (
-    Schedule("eager"),
-    Schedule("late", frozenset({"copy", "mma", "store"})),
-    Schedule("late products", frozenset({"mma"})),
-    Schedule("late copies", frozenset({"copy", "store"})),
-)
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,7 +71,7 @@ class TtgirExecutor:
         self, steps: list[Step], names: Names, memory: GlobalMemory, place: tuple[int, int, int], grid: Any
     ) -> None:
         program = Program(place, grid, memory, self.schedule)
-        agent = Agent(program, "the program", {})
+        agent = Agent(program, PROGRAM, {})
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
         except Fault as fault:

@@ -155,6 +155,15 @@ class View:
         kept.append(Access(owner, time, writes, self.bits, what))
         buffer.accesses = kept
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where it lies: equal for views of the same elements in the same order."""
+        return self.bits.__array_interface__["data"][0], self.bits.shape, self.bits.strides
+
+    def overlaps(self, other: View) -> bool:
+        """Whether it shares an element with ``other``."""
+        return _overlap(self.bits, other.bits)
+
     def read(self) -> Any:
         """The values. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
         return decoded(self.bits.reshape(self.shape), self.element)

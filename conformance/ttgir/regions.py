@@ -320,10 +320,8 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "tt.reduce": _reduce,
     "ttg.warp_specialize": _specialise,
     **dict.fromkeys(("scf.yield", "scf.condition", "tt.reduce.return", "ttg.warp_yield"), _yields),
-    **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.local_dealloc", "ttg.barrier", "gpu.barrier"), nothing),
+    **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.barrier", "gpu.barrier"), nothing),
     **dict.fromkeys(("rocdl.s.setprio", "rocdl.sched.barrier", "llvm.intr.assume"), nothing),
-    # fences between proxies are not judged here: releases up to 3.8 add some of them below TTGIR
-    **dict.fromkeys(("ttng.tensormap_fenceproxy_acquire", "ttng.fence_async_shared"), nothing),
     "tt.get_program_id": _place,
     "tt.get_num_programs": _place,
     "ub.poison": _undefined,
