@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,12 @@ from conformance.inputs.fills import applicable_fills
 from conformance.kernels.kernel import Plan
 from conformance.records import Check, CheckKind, Verdict
 from conformance.ttgir.arithmetic import UnknownOperation
-from conformance.ttgir.executor import SCHEDULES, TtgirExecutor
+from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.machine import Schedule
 from conformance.ttgir.memory import Fault
-from conformance.ttgir.text import TextError, parse
+from conformance.ttgir.orders import orders_of
+from conformance.ttgir.problem_sizes import problems_of
+from conformance.ttgir.text import Module, TextError, parse
 
 
 @dataclass(frozen=True)
@@ -51,27 +53,27 @@ class Executed:
 def executed(
     kernel: Launchable,
     plan: Plan,
-    texts: Iterable[str],
+    texts: Sequence[str],
     *,
     seed: int = 0,
     names: Sequence[str] | None = None,
-    orders: Sequence[Schedule] = SCHEDULES,
 ) -> Executed:
-    """Runs the launches of ``plan``, whose TTGIR is in ``texts``, in each of ``orders``.
+    """Runs the launches of ``plan``, whose TTGIR is in ``texts``, the main one first.
 
-    In the first order every exact fill is judged, of ``names`` if given; in the others the first of them: what waits
-    for what does not depend on numbers.
+    At once, every exact fill of ``plan`` is judged, of ``names`` if given. In the other orders one fill is, of problems
+    of few tiles that the same code serves: what waits for what depends on how often loops turn, and not on numbers.
     """
     started = time.perf_counter()
     first: Trial | None = None
     verdicts: list[Verdict] = []
     ran: list[str] = []
     try:
-        functions = {parse(text).function.name: text for text in texts}
+        modules = [parse(text) for text in texts]
+        functions = {module.function.name: text for module, text in zip(modules, texts, strict=True)}
         exact = _exact_fills(kernel, plan, names)
-        for order in orders:
-            fills, executor = exact if first is None else exact[:1], TtgirExecutor(functions, order)
-            judged = trial(kernel, plan, executor, seed=seed, names=fills)
+        for one, order in _runs(plan, modules[0]):
+            fills = exact if first is None else exact[:1]
+            judged = trial(kernel, one, TtgirExecutor(functions, order), seed=seed, names=fills)
             ran.append(order.name)
             first = first or judged
             verdicts += _failed(judged, order)
@@ -82,8 +84,25 @@ def executed(
     except Fault as fault:
         verdicts.append(_verdict(False, str(fault)))
     if not verdicts:
-        verdicts.append(_verdict(True, f"right in {len(ran)} orders; layouts were not run", orders=ran))
+        text = f"right in {len(ran)} runs, in {len(set(ran))} orders; layouts were not run"
+        verdicts.append(_verdict(True, text, runs=len(ran)))
     return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), time.perf_counter() - started, first)
+
+
+def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:
+    """The problems and orders to run: ``plan`` itself at once, and problems of few tiles that the same code serves, the
+    largest of them in every order, the others at once and as late as allowed. Without such a problem ``plan`` itself
+    runs in every order."""
+    _, *others = problems_of(plan)
+    at_once, *late = orders_of(main)
+    yield plan, at_once
+    if not others:
+        yield from ((plan, order) for order in late)
+        return
+    largest = max(others, key=lambda other: sum(operand.span for operand in other.problem.operands))
+    for other in others:
+        yield other, at_once
+        yield from ((other, order) for order in (late if other is largest else late[:1]))
 
 
 def _exact_fills(kernel: Launchable, plan: Plan, names: Sequence[str] | None) -> tuple[str, ...]:
