@@ -1,0 +1,211 @@
+"""Triton's compiler with the text of another one put in place of what its first stages make.
+
+A stage is what Triton's backend calls one: "ttir", "ttgir", "llir", then "ptx" and "cubin", or "amdgcn" and "hsaco".
+Before them "source" is what the front end makes of the Python function. A stage that runs passes on MLIR can be entered
+after some of them, and the text after each of them can be kept. Nothing of Triton is built or changed on disk: the
+functions that a backend calls are wrapped while one kernel is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FRONT_END = "source"
+#: Stages whose text is MLIR, which has a parser.
+PARSED = (FRONT_END, "ttir", "ttgir")
+#: In the folder of a trace: the names of the passes that have begun.
+PASSES_FILE = "passes.txt"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a compilation begins: behind ``stage``, with the texts ``files`` of it and of the stages before it. If
+    ``module`` is given, that file is the text in the midst of the stage that follows, of which the first ``passes``
+    are left out. ``metadata`` is what the stages up to ``stage`` have noted for those that follow."""
+
+    stage: str
+    files: Mapping[str, Path]
+    metadata: Mapping[str, Any]
+    module: Path | None = None
+    passes: int = 0
+
+
+@dataclass
+class Noted:
+    """What the wrapped pipeline saw. ``metadata`` by stage; ``passes`` are the names of the passes of the stage that
+    was traced, in their order: the text after number n is the file ``n.mlir``, from 0 on."""
+
+    metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
+    passes: list[str] = field(default_factory=list)
+
+
+class CannotEnter(Exception):
+    """The text of the other compiler cannot be taken; the message says why."""
+
+
+@contextmanager
+def mixed(entry: Entry | None, trace: tuple[str, Path] | None = None) -> Iterator[Noted]:
+    """Inside, Triton's compiler begins at ``entry`` (None: at the front end), and what it notes is yielded. ``trace`` is
+    a stage and the folder that gets the texts between its passes. The compiler raises :class:`CannotEnter` if it cannot
+    parse the text."""
+    from triton.backends import backends
+    from triton.compiler import compiler
+
+    noted, context = Noted(), []
+    own_ir = compiler.ASTSource.make_ir
+
+    def make_ir(source: Any, *arguments: Any) -> Any:
+        context.append(arguments[-1])
+        if entry is None:
+            return own_ir(source, *arguments)
+        if entry.stage == FRONT_END and entry.module is None:
+            return _parsed(entry.files[FRONT_END], context[-1])
+        return entry.files[FRONT_END].read_text()
+
+    with contextlib.ExitStack() as changes:
+        changes.enter_context(_replaced(compiler.ASTSource, "make_ir", make_ir))
+        for backend in {each.compiler for each in backends.values()}:
+            own = backend.add_stages
+
+            def add_stages(self: Any, stages: dict[str, Any], *rest: Any, own: Any = own) -> None:
+                own(self, stages, *rest)
+                _wrap(stages, sys.modules[type(self).__module__], entry, trace, noted, context)
+
+            changes.enter_context(_replaced(backend, "add_stages", add_stages))
+        yield noted
+
+
+def _wrap(
+    stages: dict[str, Callable[[Any, Any], Any]],
+    backend: Any,
+    entry: Entry | None,
+    trace: tuple[str, Path] | None,
+    noted: Noted,
+    context: list[Any],
+) -> None:
+    """Replaces the functions of ``stages``, those of the module ``backend``."""
+    names = [FRONT_END, *stages]
+    last = names.index(entry.stage) if entry else -1
+    if last > names.index("ttgir"):
+        from triton._C.libtriton import llvm
+
+        llvm.init_targets()  # what is left out would have done it
+    for number, (name, own) in enumerate(list(stages.items()), 1):
+        in_midst = entry is not None and entry.module is not None and number == last + 1
+
+        def stage(module: Any, metadata: Any, name: str = name, number: int = number, own: Any = own,
+                  in_midst: bool = in_midst) -> Any:  # fmt: skip
+            if entry is not None and number <= last:
+                made: Any = entry.files[name].read_text()
+                if number == last:
+                    metadata.update(entry.metadata)
+                    if entry.module is None and name in PARSED:
+                        made = _parsed(entry.files[name], context[-1])
+            else:
+                if in_midst:
+                    assert entry is not None and entry.module is not None
+                    module = _parsed(entry.module, context[-1])
+                skipped = entry.passes if in_midst and entry is not None else 0
+                folder = trace[1] if trace and trace[0] == name else None
+                before = dict(metadata)
+                with _passes_one_by_one(backend, skipped, folder, noted.passes, bool(in_midst or folder)):
+                    made = own(module, metadata)
+                changed = {key: value for key, value in metadata.items() if before.get(key, ...) != value}
+                noted.metadata[name] = json.loads(json.dumps(changed, default=vars))
+            return made
+
+        stages[name] = stage
+
+
+def _parsed(file: Path, context: Any) -> Any:
+    from triton._C.libtriton import ir
+
+    try:
+        module = ir.parse_mlir_module(str(file), context)
+    except Exception as error:
+        raise CannotEnter(f"{file.name} of the other compiler is not parsed: {error}") from None
+    module.context = context
+    return module
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    own = owner.__dict__[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, own)
+
+
+@contextmanager
+def _passes_one_by_one(
+    backend: Any, skipped: int, folder: Path | None, names: list[str], wanted: bool
+) -> Iterator[None]:
+    """Inside, if ``wanted``, a stage's passes run one at a time. The first ``skipped`` are left out; the others are
+    appended to ``names`` when they begin, and their texts go to ``folder``."""
+    if not wanted:
+        yield
+        return
+    own_ir = backend.ir
+    count = 0
+
+    class Manager:
+        def __init__(self, context: Any) -> None:
+            self.context, self.passes = context, []
+
+        def enable_debug(self) -> bool:
+            return False
+
+        def run(self, module: Any, *rest: Any) -> None:
+            nonlocal count
+            for name, add, arguments in self.passes:
+                count += 1
+                if count <= skipped:
+                    continue
+                names.append(name)
+                if folder is not None:  # a compiler that dies leaves the name of the pass
+                    (folder / PASSES_FILE).write_text("\n".join(names))
+                manager = own_ir.pass_manager(self.context)
+                add(manager, *arguments)
+                manager.run(module, *rest)
+                if folder is not None:
+                    (folder / f"{count - 1}.mlir").write_text(str(module))
+
+    with contextlib.ExitStack() as changes:
+        changes.enter_context(_replaced(backend, "ir", _Proxy(own_ir, "ir", Manager)))
+        for name in ("passes", "nvidia", "amd"):
+            if name in vars(backend):
+                changes.enter_context(_replaced(backend, name, _Proxy(getattr(backend, name), name, Manager)))
+        yield
+
+
+class _Proxy:
+    """A module of Triton whose functions, given a ``manager``, only note that they were called."""
+
+    def __init__(self, own: Any, name: str, manager: Any) -> None:
+        self._own, self._name, self._manager = own, name, manager
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._own, name)
+        if name == "pass_manager":
+            return self._manager
+        if type(value).__name__ == "module":
+            return _Proxy(value, name, self._manager)
+        if not callable(value) or isinstance(value, type):
+            return value
+
+        def called(*arguments: Any, **keywords: Any) -> Any:
+            if arguments and isinstance(arguments[0], self._manager):
+                arguments[0].passes.append((name, lambda manager, *rest: value(manager, *rest, **keywords), arguments[1:]))
+                return None
+            return value(*arguments, **keywords)
+
+        return called
