@@ -13,14 +13,15 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 FRONT_END = "source"
 #: Stages whose text is MLIR, which has a parser.
 PARSED = (FRONT_END, "ttir", "ttgir")
-#: In the folder of a trace: the names of the passes that have begun.
+#: In the folder of a compilation: what each stage noted, and the names of the passes that have begun.
+METADATA_FILE = "metadata.json"
 PASSES_FILE = "passes.txt"
 
 
@@ -37,28 +38,20 @@ class Entry:
     passes: int = 0
 
 
-@dataclass
-class Noted:
-    """What the wrapped pipeline saw. ``metadata`` by stage; ``passes`` are the names of the passes of the stage that
-    was traced, in their order: the text after number n is the file ``n.mlir``, from 0 on."""
-
-    metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
-    passes: list[str] = field(default_factory=list)
-
-
 class CannotEnter(Exception):
     """The text of the other compiler cannot be taken; the message says why."""
 
 
 @contextmanager
-def mixed(entry: Entry | None, trace: tuple[str, Path] | None = None) -> Iterator[Noted]:
-    """Inside, Triton's compiler begins at ``entry`` (None: at the front end), and what it notes is yielded. ``trace`` is
-    a stage and the folder that gets the texts between its passes. The compiler raises :class:`CannotEnter` if it cannot
-    parse the text."""
+def mixed(entry: Entry | None, folder: Path, trace: str = "") -> Iterator[None]:
+    """Inside, Triton's compiler begins at ``entry`` (None: at the front end) and keeps in ``folder`` what each stage
+    noted (:data:`METADATA_FILE`). ``trace`` is a stage whose passes are kept there, too: their names in their order
+    (:data:`PASSES_FILE`), and the text after number n, counted from 1, as ``n.mlir``. The compiler raises
+    :class:`CannotEnter` if it cannot parse the text."""
     from triton.backends import backends
     from triton.compiler import compiler
 
-    noted, context = Noted(), []
+    context: list[Any] = []
     own_ir = compiler.ASTSource.make_ir
 
     def make_ir(source: Any, *arguments: Any) -> Any:
@@ -76,23 +69,24 @@ def mixed(entry: Entry | None, trace: tuple[str, Path] | None = None) -> Iterato
 
             def add_stages(self: Any, stages: dict[str, Any], *rest: Any, own: Any = own) -> None:
                 own(self, stages, *rest)
-                _wrap(stages, sys.modules[type(self).__module__], entry, trace, noted, context)
+                _wrap(stages, sys.modules[type(self).__module__], entry, folder, trace, context)
 
             changes.enter_context(_replaced(backend, "add_stages", add_stages))
-        yield noted
+        yield
 
 
 def _wrap(
     stages: dict[str, Callable[[Any, Any], Any]],
     backend: Any,
     entry: Entry | None,
-    trace: tuple[str, Path] | None,
-    noted: Noted,
+    folder: Path,
+    trace: str,
     context: list[Any],
 ) -> None:
     """Replaces the functions of ``stages``, those of the module ``backend``."""
     names = [FRONT_END, *stages]
     last = names.index(entry.stage) if entry else -1
+    noted: dict[str, Any] = {}
     if last > names.index("ttgir"):
         from triton._C.libtriton import llvm
 
@@ -113,12 +107,12 @@ def _wrap(
                     assert entry is not None and entry.module is not None
                     module = _parsed(entry.module, context[-1])
                 skipped = entry.passes if in_midst and entry is not None else 0
-                folder = trace[1] if trace and trace[0] == name else None
+                traced = folder if trace == name else None
                 before = dict(metadata)
-                with _passes_one_by_one(backend, skipped, folder, noted.passes, bool(in_midst or folder)):
+                with _passes_one_by_one(backend, skipped, traced) if in_midst or traced else contextlib.nullcontext():
                     made = own(module, metadata)
-                changed = {key: value for key, value in metadata.items() if before.get(key, ...) != value}
-                noted.metadata[name] = json.loads(json.dumps(changed, default=vars))
+                noted[name] = {key: value for key, value in metadata.items() if before.get(key, ...) != value}
+                (folder / METADATA_FILE).write_text(json.dumps(noted, default=vars))
             return made
 
         stages[name] = stage
@@ -146,18 +140,15 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _passes_one_by_one(
-    backend: Any, skipped: int, folder: Path | None, names: list[str], wanted: bool
-) -> Iterator[None]:
-    """Inside, if ``wanted``, a stage's passes run one at a time. The first ``skipped`` are left out; the others are
-    appended to ``names`` when they begin, and their texts go to ``folder``."""
-    if not wanted:
-        yield
-        return
+def _passes_one_by_one(backend: Any, skipped: int, folder: Path | None) -> Iterator[None]:
+    """Inside, the passes of a stage run one at a time, without the first ``skipped`` ones. Their names and texts go to
+    ``folder``, if it is given."""
     own_ir = backend.ir
-    count = 0
+    begun: list[str] = []
 
     class Manager:
+        """Stands for Triton's manager of passes, which runs all that were added to it at once."""
+
         def __init__(self, context: Any) -> None:
             self.context, self.passes = context, []
 
@@ -165,40 +156,37 @@ def _passes_one_by_one(
             return False
 
         def run(self, module: Any, *rest: Any) -> None:
-            nonlocal count
             for name, add, arguments in self.passes:
-                count += 1
-                if count <= skipped:
+                begun.append(name)
+                if len(begun) <= skipped:
                     continue
-                names.append(name)
                 if folder is not None:  # a compiler that dies leaves the name of the pass
-                    (folder / PASSES_FILE).write_text("\n".join(names))
+                    (folder / PASSES_FILE).write_text("\n".join(begun))
                 manager = own_ir.pass_manager(self.context)
                 add(manager, *arguments)
                 manager.run(module, *rest)
                 if folder is not None:
-                    (folder / f"{count - 1}.mlir").write_text(str(module))
+                    (folder / f"{len(begun)}.mlir").write_text(str(module))
 
     with contextlib.ExitStack() as changes:
-        changes.enter_context(_replaced(backend, "ir", _Proxy(own_ir, "ir", Manager)))
-        for name in ("passes", "nvidia", "amd"):
+        for name in ("ir", "passes", "nvidia", "amd"):
             if name in vars(backend):
-                changes.enter_context(_replaced(backend, name, _Proxy(getattr(backend, name), name, Manager)))
+                changes.enter_context(_replaced(backend, name, _Proxy(getattr(backend, name), Manager)))
         yield
 
 
 class _Proxy:
     """A module of Triton whose functions, given a ``manager``, only note that they were called."""
 
-    def __init__(self, own: Any, name: str, manager: Any) -> None:
-        self._own, self._name, self._manager = own, name, manager
+    def __init__(self, own: Any, manager: Any) -> None:
+        self._own, self._manager = own, manager
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._own, name)
         if name == "pass_manager":
             return self._manager
         if type(value).__name__ == "module":
-            return _Proxy(value, name, self._manager)
+            return _Proxy(value, self._manager)
         if not callable(value) or isinstance(value, type):
             return value
 

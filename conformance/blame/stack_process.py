@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.blame.mixed_pipeline import Entry, mixed
+from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, Entry, mixed
 from conformance.execution.compilation import CompilePool, CompileRequest, Task
 from conformance.records import Status
 from conformance.targets import Target
@@ -70,20 +70,15 @@ def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
 
 
 def compiled(asked: Compilation, target: Target) -> dict[str, Any]:
-    """What the compilation gave: ``stages`` (a file by stage), ``metadata`` by stage, ``passes`` of a traced stage, and
-    the figures of its code."""
+    """The figures of the code that the compilation gave. Its stages stay in Triton's cache in ``asked.folder``."""
     from conformance.execution.compile_worker import Compiler, named
     from conformance.execution.machine_code import describe
 
-    trace = (asked.trace, asked.folder) if asked.trace else None
-    with _surroundings(asked), mixed(asked.entry, trace) as noted:
+    with _surroundings(asked), mixed(asked.entry, asked.folder, asked.trace):
         launch = named(asked.request.factory)(asked.request.payload, target)
         artefact = Compiler(None).compile(launch, target, deduplicate=False)
     code = describe(artefact, target, disassemble=True)
     return {
-        "stages": {name: str(path) for name, path in artefact.stages.items()},
-        "metadata": noted.metadata,
-        "passes": noted.passes,
         "resources": dataclasses.asdict(artefact.resources),
         "code": {name: code.get(name) for name in ("features", "bytes", "sync", "instructions", "instructions_of")},
         "checks": dict(_failing_checks(asked.request.payload, artefact, target)),
@@ -167,6 +162,17 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
     return ""
 
 
+def _left_in(folder: Path) -> dict[str, Any]:
+    """What a compilation left in ``folder``, also if it failed: the ``stages`` that it reached (a file by stage), the
+    ``metadata`` by stage, and the ``passes`` of a traced stage."""
+    names, notes = folder / PASSES_FILE, folder / METADATA_FILE
+    return {
+        "stages": {file.suffix[1:]: str(file) for file in folder.glob("cache/*/*.*")},
+        "metadata": json.loads(notes.read_text()) if notes.exists() else {},
+        "passes": names.read_text().split("\n") if names.exists() else [],
+    }
+
+
 class Server:
     """Answers requests. A request is done within ``deadline`` seconds, or its answer says that it was not."""
 
@@ -203,7 +209,7 @@ class Server:
         folder.mkdir(parents=True)
         asked = Compilation(launch, folder, entry, request.get("trace", ""), request.get("ptxas", ""))
         answer = self._done("compiled", asked, launch.target)
-        return {**answer.pop("value", {}), **answer}
+        return {**answer.pop("value", {}), **answer, **_left_in(folder)}
 
     def _orders(self, request: Mapping[str, Any]) -> dict[str, Any]:
         launch, _ = self._launches[request["launch"]]

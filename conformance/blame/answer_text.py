@@ -1,0 +1,117 @@
+"""The answer about a case as text, and as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from conformance.blame.attribution import Span
+from conformance.blame.inquiry import Attribution, CaseAnswer, LaunchAnswer, PassBlame
+from conformance.blame.symptoms import COMPILES, ORDERS
+
+#: What each stage is, in words.
+MEANINGS = {
+    "source": "the front end",
+    "ttir": "the passes on TTIR",
+    "ttgir": "TTIR to TTGIR",
+    "llir": "TTGIR to LLVM IR",
+    "ptx": "LLVM IR to PTX",
+    "amdgcn": "LLVM IR to AMD assembly",
+    "cubin": "ptxas",
+    "hsaco": "AMD's assembler and linker",
+}
+WITHOUT_DEVICE = "judged without a device: no time and no result of the hardware was compared"
+
+
+def text(answer: CaseAnswer) -> str:
+    """A few lines for each launch: what differs, who is guilty, and what was measured behind each stage."""
+    lines = [f"{answer.case}", f"good: {answer.names[0]}; bad: {answer.names[1]}"]
+    for launch in answer.launches:
+        lines += ["", *_launch(launch, len(answer.launches) > 1)]
+    if not answer.launches:
+        lines += ["", "nothing that can be seen without a device differs between the two stacks"]
+    lines += ["", f"{WITHOUT_DEVICE}; {answer.seconds:.0f} s"]
+    if answer.orders_why_not:
+        lines.append(answer.orders_why_not)
+    return "\n".join(lines)
+
+
+def _launch(launch: LaunchAnswer, several: bool) -> Iterator[str]:
+    if several:
+        yield f"{launch.function}:"
+    for one in launch.attributions:
+        yield f"{guilty(launch.stages, one)}: {one.symptom}, {_value(one, one.good)} with the good stack, " + (
+            f"{_value(one, one.bad)} with the bad one"
+        )
+        if one.text:
+            yield f"  {one.text[:300]}"
+        if place := _both_sides(launch.stages, one):
+            yield f"  {place}"
+        for direction, passes in zip(("bad", "good"), one.passes, strict=False):
+            yield f"  {_passes(direction, passes)}"
+    yield ""
+    width = max(len(one.symptom) for one in launch.attributions)
+    yield f"{'':{width}}  one compiler goes on behind   {_row(['(no stage)', *launch.stages])}"
+    for one in launch.attributions:
+        yield f"{one.symptom:{width}}  the bad one from the good's   {_row([_value(one, v) for v in one.into_bad])}"
+        yield f"{'':{width}}  the good one from the bad's   {_row([_value(one, v) for v in one.into_good])}"
+    if launch.not_swapped:
+        yield "not swapped, or in another way:"
+        yield from (f"  {sentence}" for sentence in launch.not_swapped)
+
+
+def guilty(stages: Sequence[str], one: Attribution) -> str:
+    """Who is guilty of a symptom, in words."""
+    blame = one.blame
+    if blame.span is None:
+        return "disagreement" if all(blame.by_direction) else "no single stage"
+    return _span(stages, blame.span)
+
+
+def _span(stages: Sequence[str], span: Span) -> str:
+    names = [MEANINGS[stage] for stage in stages[span.first - 1 : span.last]]
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, which could not be separated"
+
+
+def _both_sides(stages: Sequence[str], one: Attribution) -> str:
+    blame = one.blame
+    said = {True: "both directions say so", None: "only one direction could be measured"}.get(blame.agreed, "")
+    if blame.agreed is False:
+        directions = [_span(stages, span) if span else "no single stage" for span in blame.by_direction]
+        said = f"from the good's text: {directions[0]}; from the bad's text: {directions[1]}"
+    beside = ", ".join(f"{_span(stages, span)} ({span.share:.0%})" for span in blame.beside)
+    return f"{said}; also: {beside}" if beside else said
+
+
+def _passes(direction: str, passes: PassBlame) -> str:
+    begins = f"the {direction} compiler after passes of the other"
+    if passes.why_not:
+        return f"{begins}: {passes.why_not}"
+    bad, good = (", ".join(names) or "none" for names in (passes.bad, passes.good))
+    return f"{begins}: it turns with {bad}" if bad == good else f"{begins}: it turns with {bad} (good: {good})"
+
+
+def _value(one: Attribution, value: float | None) -> str:
+    if value is None:
+        return "?"
+    flag = one.symptom in (COMPILES, ORDERS) or one.symptom.startswith(("check ", "feature "))
+    return ("yes" if value else "no") if flag else f"{value:g}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:>10}" for cell in cells)
+
+
+def data(answer: CaseAnswer) -> dict[str, Any]:
+    """The answer as JSON has it: for each launch and symptom the guilty stages and all that was measured."""
+    launches = []
+    for launch in answer.launches:
+        one = dataclasses.asdict(launch)
+        for symptom, attribution in zip(one["attributions"], launch.attributions, strict=True):
+            span = attribution.blame.span
+            symptom["guilty"] = list(launch.stages[span.first - 1 : span.last]) if span else []
+        launches.append(one)
+    good, bad = answer.names
+    return {"case": answer.case, "target": answer.target, "good": good, "bad": bad, "launches": launches,
+            "named": answer.named, "orders_why_not": answer.orders_why_not, "seconds": answer.seconds}  # fmt: skip
