@@ -9,6 +9,7 @@ from typing import Any
 from conformance.blame.attribution import Span
 from conformance.blame.inquiry import Attribution, CaseAnswer, LaunchAnswer, PassBlame
 from conformance.blame.symptoms import COMPILES, ORDERS
+from conformance.reporting.text import text_table
 
 #: What each stage is, in words.
 MEANINGS = {
@@ -25,12 +26,13 @@ WITHOUT_DEVICE = "judged without a device: no time and no result of the hardware
 
 
 def text(answer: CaseAnswer) -> str:
-    """A few lines for each launch: what differs, who is guilty, and what was measured behind each stage."""
-    lines = [f"{answer.case}", f"good: {answer.names[0]}; bad: {answer.names[1]}"]
+    """For each launch who is guilty of what differs: of the first difference, and of those that the user named, with
+    all that was measured, of the others in a line."""
+    lines = [answer.case, f"good: {answer.names[0]}; bad: {answer.names[1]}"]
     for launch in answer.launches:
         lines += ["", *_launch(launch, len(answer.launches) > 1)]
     if not answer.launches:
-        lines += ["", "nothing that can be seen without a device differs between the two stacks"]
+        lines += ["", "nothing that is looked at differs between the two stacks"]
     lines += ["", f"{WITHOUT_DEVICE}; {answer.seconds:.0f} s"]
     if answer.orders_why_not:
         lines.append(answer.orders_why_not)
@@ -40,22 +42,27 @@ def text(answer: CaseAnswer) -> str:
 def _launch(launch: LaunchAnswer, several: bool) -> Iterator[str]:
     if several:
         yield f"{launch.function}:"
-    for one in launch.attributions:
-        yield f"{guilty(launch.stages, one)}: {one.symptom}, {_value(one, one.good)} with the good stack, " + (
-            f"{_value(one, one.bad)} with the bad one"
-        )
+    others: dict[str, list[str]] = {}
+    for place, one in enumerate(launch.attributions):
+        change = f"{one.symptom} {_value(one, one.good)} -> {_value(one, one.bad)}"
+        if place and not one.passes:
+            others.setdefault(f"{guilty(launch.stages, one)} ({_agreement(launch.stages, one)})", []).append(change)
+            continue
+        yield f"{change}: {guilty(launch.stages, one)}"
         if one.text:
             yield f"  {one.text[:300]}"
-        if place := _both_sides(launch.stages, one):
-            yield f"  {place}"
+        yield f"  {_agreement(launch.stages, one)}"
         for direction, passes in zip(("bad", "good"), one.passes, strict=False):
             yield f"  {_passes(direction, passes)}"
-    yield ""
-    width = max(len(one.symptom) for one in launch.attributions)
-    yield f"{'':{width}}  one compiler goes on behind   {_row(['(no stage)', *launch.stages])}"
-    for one in launch.attributions:
-        yield f"{one.symptom:{width}}  the bad one from the good's   {_row([_value(one, v) for v in one.into_bad])}"
-        yield f"{'':{width}}  the good one from the bad's   {_row([_value(one, v) for v in one.into_good])}"
+        begins = ("the bad compiler goes on behind the good one's", "the good compiler goes on behind the bad one's")
+        rows = [("", "nothing", *launch.stages)]
+        rows += [
+            (begin, *(_value(one, value) for value in values))
+            for begin, values in zip(begins, (one.into_bad, one.into_good), strict=True)
+        ]
+        yield from (f"  {line}" for line in text_table(rows).split("\n"))
+    for who, changes in others.items():
+        yield f"{who}: {'; '.join(changes)}"
     if launch.not_swapped:
         yield "not swapped, or in another way:"
         yield from (f"  {sentence}" for sentence in launch.not_swapped)
@@ -74,14 +81,15 @@ def _span(stages: Sequence[str], span: Span) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, which could not be separated"
 
 
-def _both_sides(stages: Sequence[str], one: Attribution) -> str:
+def _agreement(stages: Sequence[str], one: Attribution) -> str:
     blame = one.blame
-    said = {True: "both directions say so", None: "only one direction could be measured"}.get(blame.agreed, "")
+    said = "both directions say so" if blame.agreed else "only one direction could be measured"
     if blame.agreed is False:
         directions = [_span(stages, span) if span else "no single stage" for span in blame.by_direction]
-        said = f"from the good's text: {directions[0]}; from the bad's text: {directions[1]}"
-    beside = ", ".join(f"{_span(stages, span)} ({span.share:.0%})" for span in blame.beside)
-    return f"{said}; also: {beside}" if beside else said
+        said = f"from the good one's text: {directions[0]}; from the bad one's: {directions[1]}"
+    near = blame.beside if blame.span is not None else ()
+    beside = ", ".join(f"{_span(stages, span)} ({span.share:.0%})" for span in near)
+    return f"{said}; also {beside}" if beside else said
 
 
 def _passes(direction: str, passes: PassBlame) -> str:
@@ -97,10 +105,6 @@ def _value(one: Attribution, value: float | None) -> str:
         return "?"
     flag = one.symptom in (COMPILES, ORDERS) or one.symptom.startswith(("check ", "feature "))
     return ("yes" if value else "no") if flag else f"{value:g}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return " ".join(f"{cell:>10}" for cell in cells)
 
 
 def data(answer: CaseAnswer) -> dict[str, Any]:

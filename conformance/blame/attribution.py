@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 #: The share of the whole change from which a stage is the guilty one, and from which it is named beside that one.
 GUILTY, BESIDE = 0.5, 0.25
+#: Places between passes that are tried in turn where one cannot be measured.
+TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Span:
 @dataclass(frozen=True)
 class Blame:
     """Who is guilty, by both directions. ``span``: the guilty stages, several where no text could be swapped between
-    them, None if nobody is; ``beside``: others with a large part of the change; ``agreed``: both directions say so, None
-    if one of them could not be measured."""
+    them, None if nobody is. ``beside``: others with a large part of the change. ``agreed``: both directions say so,
+    None if one of them could not be measured."""
 
     span: Span | None
     beside: tuple[Span, ...]
@@ -65,13 +67,22 @@ def _shared(one: Span, other: Span) -> Span | None:
     return Span(first, last, min(one.share, other.share)) if first <= last else None
 
 
-def flip(values: Sequence[float | None]) -> tuple[int, int]:
-    """Two neighbouring places of ``values``, both known, between which the value passes the middle of the change from
-    the first one to the last. Those between them are not known."""
-    known = [(place, value) for place, value in enumerate(values) if value is not None]
-    middle = (known[0][1] + known[-1][1]) / 2
-    begins_above = known[0][1] > middle
-    for (before, _), (after, value) in itertools.pairwise(known):
-        if (value > middle) != begins_above:
-            return before, after
-    raise ValueError(f"the first and the last of {values} are required to differ")
+def turn(measured: Callable[[int], float | None], count: int, first: float, last: float) -> tuple[int, int]:
+    """Two places, of -1 to ``count``, between which what is ``measured`` passes the middle from ``first``, its value at
+    -1, to ``last``, that at ``count``. They are neighbours, or nothing could be measured between them."""
+    low, high, middle = -1, count, (first + last) / 2
+    while high - low > 1:
+        centre = (low + high) // 2
+        inside = sorted(range(low + 1, high), key=lambda place: abs(place - centre))[:TRIES]
+        for place in inside:
+            value = measured(place)
+            if value is None:
+                continue
+            if (value > middle) == (first > middle):
+                low = place
+            else:
+                high = place
+            break
+        else:
+            break
+    return low, high

@@ -1,4 +1,4 @@
-"""Compares two stacks on one case: where their compilers change over, does the case show what it shows with the bad one?
+"""Two stacks and one case: its kernel is compiled by both compilers in turn, which change over at every place.
 
 Two directions are tried at each boundary between stages. In the first the bad compiler goes on from the good one's
 text; in the second the good compiler goes on from the bad one's. Inside the guilty stage the same is done between its
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.blame.attribution import Blame, blamed
+from conformance.blame.attribution import Blame, blamed, turn
 from conformance.blame.symptoms import COMPILES, ORDERS, Shown, chosen, differing, failure, shown, unknown
 from conformance.gate.stacks.environments import Environment
 
@@ -35,8 +35,8 @@ STAGES = {
 WITH_PASSES = ("ttir", "ttgir", "llir")
 #: What the exception is called that says that a text cannot be taken.
 _CANNOT_ENTER = "CannotEnter: "
-#: Places between passes that are tried in turn where one cannot be measured.
-TRIES = 4
+#: What a process of a stack runs.
+_MODULE = "conformance.blame.stack_process"
 
 
 class BlameError(Exception):
@@ -53,8 +53,8 @@ class StackProcess:
         folder.mkdir()
         self._log = (folder / "log.txt").open("w+")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "conformance.blame.stack_process", str(deadline)],
-            env=environment.environ() | {"TRITON_CACHE_DIR": str(folder / "cache")},
+            [sys.executable, "-c", f"from {_MODULE} import main; main()", str(deadline)],
+            env=environment.environ(),
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -145,9 +145,8 @@ class CaseAnswer:
 
     @property
     def named(self) -> bool:
-        """Whether a stage is guilty of each symptom, and the directions do not disagree."""
-        every = [one for launch in self.launches for one in launch.attributions]
-        return bool(every) and all(one.blame.span is not None for one in every)
+        """Whether there is a difference, and stages are guilty of the first one of each launch."""
+        return bool(self.launches) and all(one.attributions[0].blame.span is not None for one in self.launches)
 
 
 @dataclass
@@ -178,11 +177,13 @@ def ask_case(
             processes.append(StackProcess(environment, folder / name, deadline))
             ends.callback(processes[-1].close)
         say("the case is planned and compiled with both stacks")
-        inquiry = _Inquiry(case, processes[0], processes[1], wanted, say)
+        inquiry = Inquiry(case, processes[0], processes[1], wanted, say)
         return replace(inquiry.answer(), seconds=round(time.monotonic() - began, 1))
 
 
-class _Inquiry:
+class Inquiry:
+    """One case and the processes of two stacks. ``say`` is told what begins."""
+
     def __init__(
         self, case: str, good: StackProcess, bad: StackProcess, wanted: Sequence[str], say: Callable[[str], None]
     ) -> None:
@@ -228,17 +229,14 @@ class _Inquiry:
             return ()
         self._say(f"{self._good.functions[number]}: {', '.join(names)}; the stages are swapped")
         inside = range(1, len(self._stages))
-        into_bad, into_good = _both(
-            lambda pair: [self._boundary(number, *pair, place, names) for place in inside],
-            ((self._good, self._bad), (self._bad, self._good)),
-        )
-        into_bad, into_good = [bad, *into_bad, good], [good, *into_good, bad]
+        pairs = ((self._good, self._bad), (self._bad, self._good))
+        inner = _both(lambda pair: [self._boundary(number, pair[0], pair[1], at, names) for at in inside], pairs)
+        into_bad, into_good = [bad, *inner[0], good], [good, *inner[1], bad]
         attributions = []
         for place, name in enumerate(names):
-            values = [[one.value(name) for one in shows] for shows in (into_bad, into_good)]
-            blame = blamed(*values)
+            values, back = (tuple(one.value(name) for one in shows) for shows in (into_bad, into_good))
             text = bad.texts.get(name) or good.texts.get(name, "")
-            one = Attribution(name, good.value(name), bad.value(name), *map(tuple, values), blame, text)  # type: ignore[arg-type]
+            one = Attribution(name, good.value(name), bad.value(name), values, back, blamed(values, back), text)
             if place == 0 or self._wanted:
                 one = self._with_passes(number, one)
             attributions.append(one)
@@ -309,9 +307,7 @@ class _Inquiry:
             return one
         stage, place = self._stages[span.first - 1], span.first
         self._say(f"{one.symptom}: the passes of {stage} are swapped")
-        traces = _both(
-            lambda side: side.process.ask("compile", launch=number, trace=stage), (self._good, self._bad)
-        )
+        traces = _both(lambda side: side.process.ask("compile", launch=number, trace=stage), (self._good, self._bad))
         for side, trace in zip((self._good, self._bad), traces, strict=True):
             if _text(side.own[number], stage) != _text(trace, stage):
                 why = f"the passes of {side.process.name} give another {stage} if they run one by one"
@@ -341,9 +337,10 @@ class _Inquiry:
     ) -> PassBlame:
         """The passes of stage number ``place`` between which the symptom changes sides: ``good`` are those of the
         ``maker``, whose trace is ``made``, ``bad`` those of ``rest``."""
-        first, last = values[place - 1], values[place]
-        if first is None or last is None or first == last:
-            return PassBlame(why_not="the stage could not be measured alone in this direction")
+        first = next(value for value in reversed(values[:place]) if value is not None)
+        last = next(value for value in values[place:] if value is not None)
+        if first == last:
+            return PassBlame(why_not="in this direction the symptom does not turn in this stage")
         mine, theirs = made["passes"], other["passes"]
         blocks = difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
         cuts = [(block.a + at, block.b + at) for block in blocks for at in range(1, block.size + 1)]
@@ -362,29 +359,10 @@ class _Inquiry:
         low, high = turn(measured, len(cuts), first, last)
         from_own, from_other = cuts[low] if low >= 0 else (0, 0)
         to_own, to_other = cuts[high] if high < len(cuts) else (len(mine), len(theirs))
-        behind = ("LLVM",) if high == len(cuts) and self._stages[place - 1] == "llir" else ()
+        # LLVM works on what the passes made; where the stage's text could not be swapped, later stages are in this, too
+        later = self._stages[place - 1] == "llir" or values[place] is None
+        behind = ("what follows its passes",) if high == len(cuts) and later else ()
         return PassBlame((*theirs[from_other:to_other], *behind), (*mine[from_own:to_own], *behind))
-
-
-def turn(measured: Callable[[int], float | None], count: int, first: float, last: float) -> tuple[int, int]:
-    """Two places, of -1 to ``count``, between which what is ``measured`` passes the middle from ``first``, its value at
-    -1, to ``last``, that at ``count``. They are neighbours, or nothing could be measured between them."""
-    low, high, middle = -1, count, (first + last) / 2
-    while high - low > 1:
-        centre = (low + high) // 2
-        inside = sorted(range(low + 1, high), key=lambda place: abs(place - centre))[:TRIES]
-        for place in inside:
-            value = measured(place)
-            if value is None:
-                continue
-            if (value > middle) == (first > middle):
-                low = place
-            else:
-                high = place
-            break
-        else:
-            break
-    return low, high
 
 
 def _both(function: Callable[[Any], Any], pair: Sequence[Any]) -> list[Any]:

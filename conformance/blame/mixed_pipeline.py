@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,30 +93,46 @@ def _wrap(
 
         llvm.init_targets()  # what is left out would have done it
     for number, (name, own) in enumerate(list(stages.items()), 1):
-        in_midst = entry is not None and entry.module is not None and number == last + 1
+        if entry is not None and number <= last:
+            stages[name] = partial(_taken, entry, name, context)
+        else:
+            inner = entry if entry is not None and entry.module is not None and number == last + 1 else None
+            traced = folder if trace == name else None
+            stages[name] = partial(_made, own, backend, name, inner, context, noted, folder, traced)
 
-        def stage(module: Any, metadata: Any, name: str = name, number: int = number, own: Any = own,
-                  in_midst: bool = in_midst) -> Any:  # fmt: skip
-            if entry is not None and number <= last:
-                made: Any = entry.files[name].read_text()
-                if number == last:
-                    metadata.update(entry.metadata)
-                    if entry.module is None and name in PARSED:
-                        made = _parsed(entry.files[name], context[-1])
-            else:
-                if in_midst:
-                    assert entry is not None and entry.module is not None
-                    module = _parsed(entry.module, context[-1])
-                skipped = entry.passes if in_midst and entry is not None else 0
-                traced = folder if trace == name else None
-                before = dict(metadata)
-                with _passes_one_by_one(backend, skipped, traced) if in_midst or traced else contextlib.nullcontext():
-                    made = own(module, metadata)
-                noted[name] = {key: value for key, value in metadata.items() if before.get(key, ...) != value}
-                (folder / METADATA_FILE).write_text(json.dumps(noted, default=vars))
-            return made
 
-        stages[name] = stage
+def _taken(entry: Entry, name: str, context: list[Any], module: Any, metadata: dict[str, Any]) -> Any:
+    """Stands for a stage whose text is that of the other compiler."""
+    if name != entry.stage:
+        return entry.files[name].read_text()
+    metadata.update(entry.metadata)
+    parsed = entry.module is None and name in PARSED
+    return _parsed(entry.files[name], context[-1]) if parsed else entry.files[name].read_text()
+
+
+def _made(
+    own: Callable[[Any, Any], Any],
+    backend: Any,
+    name: str,
+    inner: Entry | None,
+    context: list[Any],
+    noted: dict[str, Any],
+    folder: Path,
+    traced: Path | None,
+    module: Any,
+    metadata: dict[str, Any],
+) -> Any:
+    """What a stage makes, by its ``own`` function. ``inner`` enters it between its passes."""
+    if inner is not None and inner.module is not None:
+        module = _parsed(inner.module, context[-1])
+    before = dict(metadata)
+    one_by_one = inner is not None or traced is not None
+    skipped = inner.passes if inner is not None else 0
+    with _passes_one_by_one(backend, skipped, traced) if one_by_one else contextlib.nullcontext():
+        made = own(module, metadata)
+    noted[name] = {key: value for key, value in metadata.items() if before.get(key, ...) != value}
+    (folder / METADATA_FILE).write_text(json.dumps(noted, default=vars))
+    return made
 
 
 def _parsed(file: Path, context: Any) -> Any:
@@ -150,7 +167,8 @@ def _passes_one_by_one(backend: Any, skipped: int, folder: Path | None) -> Itera
         """Stands for Triton's manager of passes, which runs all that were added to it at once."""
 
         def __init__(self, context: Any) -> None:
-            self.context, self.passes = context, []
+            self.context = context
+            self.passes: list[tuple[str, Any, tuple[Any, ...]]] = []
 
         def enable_debug(self) -> bool:
             return False
@@ -192,7 +210,9 @@ class _Proxy:
 
         def called(*arguments: Any, **keywords: Any) -> Any:
             if arguments and isinstance(arguments[0], self._manager):
-                arguments[0].passes.append((name, lambda manager, *rest: value(manager, *rest, **keywords), arguments[1:]))
+                arguments[0].passes.append(
+                    (name, lambda manager, *rest: value(manager, *rest, **keywords), arguments[1:])
+                )
                 return None
             return value(*arguments, **keywords)
 

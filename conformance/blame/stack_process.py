@@ -7,6 +7,7 @@ pool forks, so that a compiler that dies or hangs is an answer, too.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pickle
@@ -40,7 +41,8 @@ class Compilation:
 
 
 def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
-    """The launches that ``case`` compiles, each with its function's name. Raises LookupError if there is no such case."""
+    """The launches that ``case`` compiles, each with its function's name. Raises LookupError if there is no such
+    case."""
     from conformance.cases.case_table import Selection
     from conformance.cases.lookup import CaseLookup, near_case
     from conformance.execution.compile_worker import named
@@ -56,8 +58,8 @@ def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
     targets = tuple(one for one in every if one.id in words) or every  # few targets and kernels are found sooner
     kernels = tuple(word for word in words[1:2] if word in catalogue())
     names = tuple(one.id for one in targets)
-    for tier in TIERS:
-        selection = Selection(targets, tier, kernels, compile_only=True)
+    for tier, compile_only in itertools.product(TIERS, (False, True)):
+        selection = Selection(targets, tier, kernels, compile_only=compile_only)
         try:
             call = CaseLookup(selection)(case)
         except KeyError:
@@ -146,15 +148,20 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
     """What is said of the first order of asynchronous operations in which the TTGIR of a plan's kernels is not right;
     "" if all are. Raises UnknownOperation or TextError for TTGIR that the executor cannot run."""
     from conformance.execution.trial import trial
+    from conformance.inputs.fill_set import fill_set
+    from conformance.inputs.fills import applicable_fills
     from conformance.kernels.catalogue import get
     from conformance.ttgir.executor import SCHEDULES, TtgirExecutor
     from conformance.ttgir.memory import Fault
 
     (plan, _), files = asked
-    texts = {name: Path(file).read_text() for name, file in files.items()}
+    kernel, texts = get(plan.kernel), {name: Path(file).read_text() for name, file in files.items()}
+    exact = {kind.name for kind in fill_set(plan.problem).kinds if kind.exact}
+    fills = applicable_fills(plan.problem, kernel.contract(plan, TtgirExecutor.name), None)
+    fills = [*(name for name in fills if name in exact), *fills][:1]  # who waits for whom does not depend on numbers
     for order in SCHEDULES:
         try:
-            judged = trial(get(plan.kernel), plan, TtgirExecutor(texts, order), names=("transparent",))
+            judged = trial(kernel, plan, TtgirExecutor(texts, order), names=fills)
         except Fault as fault:
             return str(fault)
         if failed := [verdict.text for verdict in judged.verdicts if not verdict.passed]:
@@ -233,9 +240,3 @@ def main() -> None:
             print(json.dumps(server.answer(json.loads(line))), file=answers, flush=True)
     finally:
         server.close()
-
-
-if __name__ == "__main__":
-    import conformance.blame.stack_process as itself  # what is pickled must not be of __main__
-
-    itself.main()

@@ -1,4 +1,4 @@
-"""What a compiled launch shows, as numbers by name, so that two compilers and what lies between them can be compared."""
+"""What a compiled launch shows, as numbers by name: two compilers, and mixtures of both, are compared by them."""
 
 from __future__ import annotations
 
@@ -69,15 +69,34 @@ def differing(good: Shown, bad: Shown) -> list[str]:
     """The names of what two compilations show differently, the worst first."""
     names = [name for name in {**bad.figures, **good.figures} if good.value(name) != bad.value(name)]
     known = [name for name in names if good.value(name) is not None and bad.value(name) is not None]
-    return sorted(known, key=lambda name: (_rank(name, good.figures, bad.figures), name))
+    return sorted(known, key=lambda name: (not _worse(name, good, bad), _rank(name), name))
 
 
 #: The beginnings of the names, in the order in which a difference matters.
-_ORDER = (COMPILES, ORDERS, "check", "feature", "packed", "spills", "occupancy", "shared", "tensor", "registers", "sync")
+_ORDER = (
+    COMPILES,
+    ORDERS,
+    "check",
+    "feature",
+    "packed",
+    "spills",
+    "occupancy",
+    "shared",
+    "tensor",
+    "registers",
+    "sync",
+)
+#: Those of which less is worse.
+_WANTED = ("feature", "packed", "occupancy")
 
 
-def _rank(name: str, good: Mapping[str, float], bad: Mapping[str, float]) -> int:
+def _rank(name: str) -> int:
     return next((place for place, start in enumerate(_ORDER) if name.startswith(start)), len(_ORDER))
+
+
+def _worse(name: str, good: Shown, bad: Shown) -> bool:
+    before, after = good.figures.get(name, 0), bad.figures.get(name, 0)
+    return name.startswith("sync") or (after < before if name.startswith(_WANTED) else after > before)
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:

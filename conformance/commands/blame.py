@@ -20,7 +20,9 @@ HELP = "Name the compiler stage, and its pass, that is guilty of what a case sho
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="the case's id, as in a run or as conformance list prints it")
-    parser.add_argument("--good", metavar="STACK", required=True, help="the stack without the fault, as the gate has it")
+    parser.add_argument(
+        "--good", metavar="STACK", required=True, help="the stack without the fault, as the gate has it"
+    )
     parser.add_argument("--bad", metavar="STACK", required=True, help="the stack with the fault")
     parser.add_argument(
         "--symptom",
@@ -41,8 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 @command_errors(StackError, BlameError, OSError)
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the answer. Returns 0 if a stage is guilty of each difference, 1 if nothing differs or none could be named.
-    Raises :class:`CommandError`."""
+    """Prints the answer. Returns 0 if a stage is guilty of the first difference of each launch, 1 if none could be
+    named or nothing differs. Raises :class:`CommandError`."""
     if "::" not in arguments.case:
         raise CommandError(f"{arguments.case!r} is a part of a case's id: give the whole id")
     good, bad = (build(parse(words), arguments.cache or default_cache()) for words in (arguments.good, arguments.bad))
