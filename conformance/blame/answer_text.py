@@ -22,6 +22,8 @@ MEANINGS = {
     "cubin": "ptxas",
     "hsaco": "AMD's assembler and linker",
 }
+#: How many passes are named, of those between two places where something could be measured.
+SHOWN_PASSES = 6
 WITHOUT_DEVICE = "judged without a device: no time and no result of the hardware was compared"
 
 
@@ -68,6 +70,19 @@ def _launch(launch: LaunchAnswer, several: bool) -> Iterator[str]:
         yield from (f"  {sentence}" for sentence in launch.not_swapped)
 
 
+def summary(answer: CaseAnswer) -> str:
+    """The answer in a line: of each launch the first difference, who is guilty, and of which passes."""
+    sentences = []
+    for launch in answer.launches:
+        one = launch.attributions[0]
+        change = f"{one.symptom} {_value(one, one.good)} -> {_value(one, one.bad)}"
+        passes = dict.fromkeys(name for each in one.passes for name in each.bad)
+        turns = f"; it turns with {_names(list(passes))}" if passes else ""
+        who = f"{guilty(launch.stages, one)}, {_agreement(launch.stages, one)}"
+        sentences.append(f"{launch.function}, {change}: {who}{turns}")
+    return "; ".join(sentences) or "nothing that is looked at without a device differs"
+
+
 def guilty(stages: Sequence[str], one: Attribution) -> str:
     """Who is guilty of a symptom, in words."""
     blame = one.blame
@@ -78,7 +93,7 @@ def guilty(stages: Sequence[str], one: Attribution) -> str:
 
 def _span(stages: Sequence[str], span: Span) -> str:
     names = [MEANINGS[stage] for stage in stages[span.first - 1 : span.last]]
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, which could not be separated"
+    return names[0] if len(names) == 1 else f"one of {'; '.join(names)}, which could not be separated"
 
 
 def _agreement(stages: Sequence[str], one: Attribution) -> str:
@@ -96,8 +111,13 @@ def _passes(direction: str, passes: PassBlame) -> str:
     begins = f"the {direction} compiler after passes of the other"
     if passes.why_not:
         return f"{begins}: {passes.why_not}"
-    bad, good = (", ".join(names) or "none" for names in (passes.bad, passes.good))
+    bad, good = (_names(names) for names in (passes.bad, passes.good))
     return f"{begins}: it turns with {bad}" if bad == good else f"{begins}: it turns with {bad} (good: {good})"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_PASSES
+    return ", ".join([*names[:SHOWN_PASSES], *([f"{more} more"] if more > 0 else [])]) or "none"
 
 
 def _value(one: Attribution, value: float | None) -> str:

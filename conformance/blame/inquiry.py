@@ -211,16 +211,15 @@ class Inquiry:
         self._good.own, self._bad.own = _both(
             lambda side: [side.process.ask("compile", launch=number) for number in numbers], (self._good, self._bad)
         )
-        launches = []
-        for number in numbers:
+        launches: dict[str, LaunchAnswer] = {}
+        for number, function in enumerate(self._good.functions):
             self._not_swapped = []
-            attributions = self._launch(number)
+            # a case may launch a function for several problems: the first one that shows a difference is enough
+            attributions = self._launch(number) if function not in launches else ()
             if attributions:
-                launches.append(
-                    LaunchAnswer(self._good.functions[number], self._stages, attributions, tuple(self._not_swapped))
-                )
+                launches[function] = LaunchAnswer(function, self._stages, attributions, tuple(self._not_swapped))
         names = (self._good.process.name, self._bad.process.name)
-        return CaseAnswer(self._case, self._target, names, tuple(launches), 0.0, self._why_no_order)
+        return CaseAnswer(self._case, self._target, names, tuple(launches.values()), 0.0, self._why_no_order)
 
     def _launch(self, number: int) -> tuple[Attribution, ...]:
         good, bad = _both(lambda side: self._shown(side, side.own[number], number, True), (self._good, self._bad))
@@ -301,9 +300,10 @@ class Inquiry:
         return {"stage": stages[-1], "files": files, "metadata": metadata, "module": None, "passes": 0}
 
     def _with_passes(self, number: int, one: Attribution) -> Attribution:
-        """``one`` with the guilty passes, if the guilty stage is one that runs passes."""
+        """``one`` with the guilty passes, if the guilty stage runs passes. Of several stages that could not be told
+        apart the first is looked into: between its passes there may be texts that both compilers take."""
         span = one.blame.span
-        if span is None or span.first != span.last or self._stages[span.first - 1] not in WITH_PASSES:
+        if span is None or self._stages[span.first - 1] not in WITH_PASSES:
             return one
         stage, place = self._stages[span.first - 1], span.first
         self._say(f"{one.symptom}: the passes of {stage} are swapped")
@@ -341,13 +341,13 @@ class Inquiry:
         last = next(value for value in values[place:] if value is not None)
         if first == last:
             return PassBlame(why_not="in this direction the symptom does not turn in this stage")
-        mine, theirs = made["passes"], other["passes"]
+        mine, theirs, folder = made["passes"], other["passes"], Path(made["folder"])
         blocks = difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
-        cuts = [(block.a + at, block.b + at) for block in blocks for at in range(1, block.size + 1)]
+        common = [(block.a + at, block.b + at) for block in blocks for at in range(1, block.size + 1)]
+        cuts = [(own, others) for own, others in common if (folder / f"{own}.mlir").exists()]
         entry = self._entry(maker, number, place - 1)
         if entry is None:
             return PassBlame(why_not="the front end has no passes")
-        folder = Path(made["folder"])
 
         def measured(at: int) -> float | None:
             own, others = cuts[at]
@@ -359,9 +359,11 @@ class Inquiry:
         low, high = turn(measured, len(cuts), first, last)
         from_own, from_other = cuts[low] if low >= 0 else (0, 0)
         to_own, to_other = cuts[high] if high < len(cuts) else (len(mine), len(theirs))
-        # LLVM works on what the passes made; where the stage's text could not be swapped, later stages are in this, too
-        later = self._stages[place - 1] == "llir" or values[place] is None
-        behind = ("what follows its passes",) if high == len(cuts) and later else ()
+        died = made["status"] != "pass" and self._stages[place - 1] not in made["stages"]
+        if high == len(cuts) and died:  # in its last pass
+            to_other = next((others for own, others in common if own == len(mine)), from_other)
+        later = self._stages[place - 1] == "llir" or values[place] is None  # LLVM, or stages that were not measured
+        behind = ("what follows its passes",) if high == len(cuts) and later and not died else ()
         return PassBlame((*theirs[from_other:to_other], *behind), (*mine[from_own:to_own], *behind))
 
 

@@ -82,7 +82,7 @@ def compiled(asked: Compilation, target: Target) -> dict[str, Any]:
     code = describe(artefact, target, disassemble=True)
     return {
         "resources": dataclasses.asdict(artefact.resources),
-        "code": {name: code.get(name) for name in ("features", "bytes", "sync", "instructions", "instructions_of")},
+        "code": {name: code.get(name) for name in ("features", "bytes", "sha256", "sync", "instructions")},
         "checks": dict(_failing_checks(asked.request.payload, artefact, target)),
     }
 
@@ -184,7 +184,7 @@ class Server:
     """Answers requests. A request is done within ``deadline`` seconds, or its answer says that it was not."""
 
     def __init__(self, deadline: float) -> None:
-        self._pool = CompilePool(1, deadline)
+        self._pool = CompilePool(1, deadline)  # its process compiles for one target: see StubDriver
         self._launches: list[tuple[CompileRequest, str]] = []
 
     def close(self) -> None:
@@ -196,6 +196,8 @@ class Server:
     def _plan(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from conformance.targets import assembler, compile_targets
 
+        self._pool.close()
+        self._pool = CompilePool(1, self._pool.deadline)
         answer = self._done("plan", request["case"], compile_targets()[0])
         if "value" not in answer:
             return answer

@@ -61,8 +61,9 @@ def shown(answer: Mapping[str, Any], target: str) -> Shown:
 def failure(answer: Mapping[str, Any]) -> str:
     """One line about a compilation that gave nothing: how it ended, and the line with which the compiler names why."""
     lines = [line.strip() for line in answer["error"].splitlines() if line.strip()]
-    cause = compiler_cause(answer["error"]) or (lines[0] if lines else "no message")
-    return f"{answer['status']}: {cause}"[:300]
+    cause = compiler_cause(answer["error"])
+    named = next((line for line in lines if cause and compiler_cause(line) == cause), cause or "")
+    return f"{answer['status']}: {named or (lines[0] if lines else 'no message')}"[:300]
 
 
 def differing(good: Shown, bad: Shown) -> list[str]:

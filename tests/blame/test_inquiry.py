@@ -1,4 +1,4 @@
-"""Two stacks that compile in no time, of which one has a fault: the inquiry names the stage and the pass that has it."""
+"""Two stacks that compile in no time, one with a fault: the inquiry names the stage and the pass that has it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASE = "test_a.py::test_x[mm-a-sm_90]"
 class Stack:
     """Stands for the process of a stack: each stage writes the stack's name behind the text that it takes. ``faults``
     are words of the text, such as "bad:ttgir" or "bad:add_pipeline", that make the code spill 64 bytes. What is in
-    ``refuses`` cannot be taken from another stack; ``fails`` is the stage that fails."""
+    ``refuses`` cannot be taken from another stack; ``fails`` is the stage or the pass that fails."""
 
     def __init__(self, name, folder, faults=(), refuses=(), fails="", passes=PASSES, functions=("mm",)):
         self.name, self.functions, self.passes = name, list(functions), passes
@@ -40,7 +40,8 @@ class Stack:
         files = dict(entry["files"]) if entry else {}
         answer = {"status": "pass", "error": "", "stages": {}, "metadata": {}, "passes": [], "folder": str(folder)}
         module = entry and entry["module"]
-        if module and "between passes" in self._refuses or (entry and not module and entry["stage"] in self._refuses):
+        taken = "between passes" if module else entry and entry["stage"]
+        if taken in self._refuses:
             return {**answer, "status": "compile-error", "error": "ValueError: CannotEnter: it is not parsed"}
         words = Path(module or files[entry["stage"]]).read_text() if entry else ""
         for number, stage in enumerate(NAMES[len(files) :]):
@@ -48,10 +49,12 @@ class Stack:
                 return {**answer, "status": "crash", "error": "LLVM ERROR: it is lost", "stages": files}
             for at, name in enumerate(self.passes if stage == "ttgir" else [], 1):
                 if not (module and number == 0 and at <= entry["passes"]):
+                    answer["passes"] += [name] if trace == stage else []
+                    if name == self._fails:
+                        return {**answer, "status": "crash", "error": "LLVM ERROR: it is lost", "stages": files}
                     words += f" {self.name}:{name}"
                     if trace == stage:
                         (folder / f"{at}.mlir").write_text(words)
-                        answer["passes"].append(name)
             words += f" {self.name}:{stage}"
             (folder / stage).write_text(words)
             files[stage] = str(folder / stage)
@@ -125,6 +128,14 @@ def test_a_failing_stage_is_named_and_other_failures_are_not_it(tmp_path):
     assert one.into_good == (0, 0, 0, 0, None, None, 1)
     assert one.blame.span is not None
     assert one.blame.span.first == one.blame.span.last == 4
+
+
+def test_the_pass_that_fails_is_named(tmp_path):
+    one = only(answered(tmp_path, (), bad={"fails": "add_pipeline"}))
+    assert one.into_bad == (1, 1, 1, 0, 0, 0, 0)
+    assert one.into_good == (0, 0, 0, None, None, None, 1)
+    for passes in one.passes:
+        assert passes.bad == ("add_pipeline",)
 
 
 def test_a_race_in_ttgir_is_a_symptom(tmp_path):
