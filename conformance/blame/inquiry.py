@@ -11,6 +11,7 @@ import difflib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -272,22 +273,29 @@ class Inquiry:
             # an older assembler refuses newer text; a compiler that is told of it writes text for it
             refused, answer = answer, maker.process.ask("compile", launch=number, ptxas=rest.ptxas)
             done = f"; {maker.process.name} was asked to write for that ptxas" if answer["status"] == "pass" else ""
-            self._not_swapped.append(f"{what}: {failure(refused)}{done}")
+            self._say_once(f"{what}: {failure(refused)}{done}")
             rest = maker
         return self._judged(number, rest, answer, what, names)
 
     def _judged(self, number: int, side: _Side, answer: Mapping[str, Any], what: str, names: Iterable[str]) -> Shown:
         """What ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
         one = self._shown(side, answer, number, ORDERS in names)
+        if answer.get("respelled"):
+            self._say_once(f"{what}: the types of tensor descriptors are spelled in its way")
         if COMPILES not in one.figures:
             return one
         known = {failure(own[number]) for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"}
         why = one.texts[COMPILES]
         if COMPILES in names and why in known and _CANNOT_ENTER not in answer["error"]:
             return one
-        if not any(text.startswith(f"{what}: ") for text in self._not_swapped):
-            self._not_swapped.append(f"{what}: {why}")
+        self._say_once(f"{what}: {why}")
         return unknown(why)
+
+    def _say_once(self, sentence: str) -> None:
+        """Adds what will be said of the swaps: about each swap one sentence, and not the same of every pass."""
+        about = re.sub(r" after \w+ in ", " in ", sentence)
+        if all(re.sub(r" after \w+ in ", " in ", known) != about for known in self._not_swapped):
+            self._not_swapped.append(sentence)
 
     def _entry(self, maker: _Side, number: int, place: int) -> dict[str, Any] | None:
         own, stages = maker.own[number], self._stages[:place]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,11 @@ PARSED = (FRONT_END, "ttir", "ttgir")
 #: In the folder of a compilation: what each stage noted, and the names of the passes that have begun.
 METADATA_FILE = "metadata.json"
 PASSES_FILE = "passes.txt"
+#: There, too: a text whose types had to be spelled in another way.
+RESPELLED_FILE = "respelled.mlir"
+
+_DESCRIPTOR_OF_TENSOR = re.compile(r"!tt\.tensordesc<tensor<([^<>]+)>>")
+_DESCRIPTOR = re.compile(r"!tt\.tensordesc<([^<>]+)>")
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ def mixed(entry: Entry | None, folder: Path, trace: str = "") -> Iterator[None]:
         if entry is None:
             return own_ir(source, *arguments)
         if entry.stage == FRONT_END and entry.module is None:
-            return _parsed(entry.files[FRONT_END], context[-1])
+            return _parsed(entry.files[FRONT_END], context[-1], folder)
         return entry.files[FRONT_END].read_text()
 
     with contextlib.ExitStack() as changes:
@@ -94,20 +100,20 @@ def _wrap(
         llvm.init_targets()  # what is left out would have done it
     for number, (name, own) in enumerate(list(stages.items()), 1):
         if entry is not None and number <= last:
-            stages[name] = partial(_taken, entry, name, context)
+            stages[name] = partial(_taken, entry, name, context, folder)
         else:
             inner = entry if entry is not None and entry.module is not None and number == last + 1 else None
             traced = folder if trace == name else None
             stages[name] = partial(_made, own, backend, name, inner, context, noted, folder, traced)
 
 
-def _taken(entry: Entry, name: str, context: list[Any], module: Any, metadata: dict[str, Any]) -> Any:
+def _taken(entry: Entry, name: str, context: list[Any], folder: Path, module: Any, metadata: dict[str, Any]) -> Any:
     """Stands for a stage whose text is that of the other compiler."""
     if name != entry.stage:
         return entry.files[name].read_text()
     metadata.update(entry.metadata)
     parsed = entry.module is None and name in PARSED
-    return _parsed(entry.files[name], context[-1]) if parsed else entry.files[name].read_text()
+    return _parsed(entry.files[name], context[-1], folder) if parsed else entry.files[name].read_text()
 
 
 def _made(
@@ -124,7 +130,7 @@ def _made(
 ) -> Any:
     """What a stage makes, by its ``own`` function. ``inner`` enters it between its passes."""
     if inner is not None and inner.module is not None:
-        module = _parsed(inner.module, context[-1])
+        module = _parsed(inner.module, context[-1], folder)
     before = dict(metadata)
     one_by_one = inner is not None or traced is not None
     skipped = inner.passes if inner is not None else 0
@@ -135,15 +141,29 @@ def _made(
     return made
 
 
-def _parsed(file: Path, context: Any) -> Any:
+def _parsed(file: Path, context: Any, folder: Path) -> Any:
+    """The module in ``file``. If it is refused, the other spelling of descriptors is tried, and noted in ``folder``."""
     from triton._C.libtriton import ir
 
     try:
         module = ir.parse_mlir_module(str(file), context)
     except Exception as error:
-        raise CannotEnter(f"{file.name} of the other compiler is not parsed: {error}") from None
+        respelled = folder / RESPELLED_FILE
+        respelled.write_text(_respelled(file.read_text()))
+        try:
+            module = ir.parse_mlir_module(str(respelled), context)
+        except Exception:
+            respelled.unlink()
+            raise CannotEnter(f"{file.name} of the other compiler is not parsed: {error}") from None
     module.context = context
     return module
+
+
+def _respelled(text: str) -> str:
+    """``text`` with the types of tensor descriptors as the other releases spell them: with a tensor's type up to Triton
+    3.7, with its content from 3.8 on."""
+    text, count = _DESCRIPTOR_OF_TENSOR.subn(r"!tt.tensordesc<\1>", text)
+    return text if count else _DESCRIPTOR.sub(r"!tt.tensordesc<tensor<\1>>", text)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, Entry, mixed
+from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, RESPELLED_FILE, Entry, mixed
 from conformance.execution.compilation import CompilePool, CompileRequest, Task
 from conformance.records import Status
 from conformance.targets import Target
@@ -158,7 +158,7 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
     kernel, texts = get(plan.kernel), {name: Path(file).read_text() for name, file in files.items()}
     exact = {kind.name for kind in fill_set(plan.problem).kinds if kind.exact}
     fills = applicable_fills(plan.problem, kernel.contract(plan, TtgirExecutor.name), None)
-    fills = [*(name for name in fills if name in exact), *fills][:1]  # who waits for whom does not depend on numbers
+    fills = (*(name for name in fills if name in exact), *fills)[:1]  # who waits for whom does not depend on numbers
     for order in SCHEDULES:
         try:
             judged = trial(kernel, plan, TtgirExecutor(texts, order), names=fills)
@@ -171,11 +171,12 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
 
 def _left_in(folder: Path) -> dict[str, Any]:
     """What a compilation left in ``folder``, also if it failed: the ``stages`` that it reached (a file by stage), the
-    ``metadata`` by stage, and the ``passes`` of a traced stage."""
+    ``metadata`` by stage, the ``passes`` of a traced stage, and whether the other compiler's text was ``respelled``."""
     names, notes = folder / PASSES_FILE, folder / METADATA_FILE
     return {
         "stages": {file.suffix[1:]: str(file) for file in folder.glob("cache/*/*.*")},
         "metadata": json.loads(notes.read_text()) if notes.exists() else {},
+        "respelled": (folder / RESPELLED_FILE).exists(),
         "passes": names.read_text().split("\n") if names.exists() else [],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.runs.compiler_lines import compiler_cause
 from conformance.gate.runs.record_figures import Resources
 
+#: A file's path, and its name.
+_PATH = re.compile(r"(?:/[\w.+@~-]+)+/([\w.+@~-]+)")
 COMPILES = "does not compile"
 ORDERS = "wrong in an order"
 
@@ -63,7 +66,8 @@ def failure(answer: Mapping[str, Any]) -> str:
     lines = [line.strip() for line in answer["error"].splitlines() if line.strip()]
     cause = compiler_cause(answer["error"])
     named = next((line for line in lines if cause and compiler_cause(line) == cause), cause or "")
-    return f"{answer['status']}: {named or (lines[0] if lines else 'no message')}"[:300]
+    line = _PATH.sub(r"\1", named or (lines[0] if lines else "no message"))
+    return f"{answer['status']}: {line}"[:300]
 
 
 def differing(good: Shown, bad: Shown) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.blame.inquiry import STAGES, StackProcess, ask_case
+from conformance.blame.mixed_pipeline import _respelled
 from conformance.blame.stack_process import Server
 from conformance.gate.stacks.environments import build
 from conformance.gate.stacks.stack_file import parse
@@ -74,6 +75,21 @@ def test_a_compilation_is_entered_between_passes(server, compiled, tmp_path):
         inner = entry(answer, stages, 2, module=str(folder / "own" / f"{at}.mlir"), passes=at)
         other = server.answer({"do": "compile", "launch": 0, "entry": inner, "folder": str(tmp_path / str(at))})
         assert_same(answer, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        (
+            "%a: !tt.tensordesc<tensor<64x32xbf16, #s>>) -> !tt.ptr<f32>",
+            "%a: !tt.tensordesc<64x32xbf16, #s>) -> !tt.ptr<f32>",
+        ),
+        ("%a: tensor<64x32xf32>", "%a: tensor<64x32xf32>"),
+    ],
+)
+def test_descriptors_are_spelled_as_other_releases_do(text, other):
+    assert _respelled(text) == other
+    assert _respelled(other) == text
 
 
 def test_text_that_is_not_parsed_is_said(server, compiled, tmp_path):

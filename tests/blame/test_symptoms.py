@@ -62,3 +62,9 @@ def test_symptoms_are_chosen_by_name_and_by_beginning():
     assert chosen(names, ("sync",)) == ["sync barrier", "sync fence"]
     assert chosen(names, ("feature MMA", "spills")) == ["spills", "feature MMA"]
     assert chosen(names, ("spill",)) == []
+
+
+def test_paths_of_this_machine_are_no_part_of_a_message():
+    error = 'loc("/tmp/x1/compiled/bad/1/gemm.ttir":58:94): error: expected non-function type'
+    after = shown({"status": "compile-error", "error": error}, "sm_90")
+    assert after.texts[COMPILES] == 'compile-error: loc("gemm.ttir":58:94): error: expected non-function type'
