@@ -166,7 +166,7 @@ class View:
 
     def read(self) -> Any:
         """The values. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
-        return decoded(self.bits.reshape(self.shape), self.element)
+        return decoded(self.bits.reshape(self.shape).copy(), self.element)  # what is read stays as it was
 
     def write(self, values: Any) -> None:
         bits = encoded(np.broadcast_to(values, self.shape), self.element)

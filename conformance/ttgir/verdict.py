@@ -72,7 +72,7 @@ def executed(
         functions = {module.function.name: text for module, text in zip(modules, texts, strict=True)}
         exact = _exact_fills(kernel, plan, names)
         for one, order in _runs(plan, modules[0]):
-            fills = exact if first is None else exact[:1]
+            fills = exact if first is None else _exact_fills(kernel, one, None)[:1]
             judged = trial(kernel, one, TtgirExecutor(functions, order), seed=seed, names=fills)
             ran.append(order.name)
             first = first or judged
