@@ -21,7 +21,7 @@ INTERRUPTED = 130  # as shells say of a process that SIGINT ended
 COMMANDS = (
     *("run", "show", "report", "reproduce"),
     *("list", "targets", "check-kernel"),
-    *("gate", "compare", "matrix", "mustpass"),
+    *("gate", "blame", "compare", "matrix", "mustpass"),
     *("precompile", "sweep", "calibrate", "benchmark", "mutants"),
     *("keygen", "bundle", "verify"),
 )

@@ -159,6 +159,9 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance compare reports/monday reports/tuesday --html reports/change.html": Run(),
         "conformance reproduce CASE --run RUN --baseline RUN": Read(Why.STANDS),
     },
+    "blame.md": {
+        "conformance blame CASE --good 'triton==3.8.0' --bad 'triton==3.9.0'": Read(Why.STANDS),
+    },
     "kernel.md": {
         "mkdir my-kernels": Run(),
         "cp tests/bring_your_own/vendor_kernels/__init__.py my-kernels/my_kernels.py": Run(),
@@ -245,6 +248,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance targets sm_90": Read(Why.ELSEWHERE),
         "conformance check-kernel mm": Run(says="transposition"),
         "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
+        "conformance blame CASE --good current --bad current": Read(Why.STANDS),
         "conformance compare reports/monday reports/tuesday": Read(Why.STANDS),
         "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
         "conformance mustpass check reports/first": Run(1, "no mustpass list"),

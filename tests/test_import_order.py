@@ -39,6 +39,7 @@ ORDER = [
     ("reproducers",),
     ("cases",),
     ("judging",),
+    ("blame",),
     ("mutation",),
     ("plugin",),
     ("suites",),

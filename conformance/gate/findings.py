@@ -226,8 +226,9 @@ class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind, cost and number of cases. ``warnings`` say
     why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
     is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
-    of the scripts that were tried with both stacks. ``assemblers`` are what each target was assembled with in the
-    baseline and in the candidate, as far as both are known. ``own_thresholds`` are by the names of kernels."""
+    of the scripts that were tried with both stacks, and which compiler stages are guilty. ``assemblers`` are what each
+    target was assembled with in the baseline and in the candidate, as far as both are known. ``own_thresholds`` are by
+    the names of kernels."""
 
     baseline: Side
     candidate: Side

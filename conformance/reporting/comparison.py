@@ -350,7 +350,7 @@ def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
             text += block
     scripts = "".join(f"\n- {_markdown(script[:1000])}" for script in comparison.scripts)
     if scripts and not left_out and len(text) + len(scripts) < room:
-        text += f"\n### Scripts that were tried with both stacks\n{scripts}\n"
+        text += f"\n### What was tried with both stacks\n{scripts}\n"
     if left_out:
         text += f"\n{_many(left_out, 'more group')} left out here to fit the limit of {limit} characters.\n"
     if comparison.groups:

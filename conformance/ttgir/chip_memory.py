@@ -152,18 +152,13 @@ def _memdesc_trans(operation: Operation) -> Callable[[list[Any]], Callable[[Any]
     return lambda values: lambda array: array.transpose(order)
 
 
-def _memdesc_reshape(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
-    shape = result_type(operation).shape
+def _memdesc_reshape(operation: Operation) -> Step:
+    shape, (source,), result = result_type(operation).shape, operands(operation), operation.results[0]
 
-    def take(array: Any) -> Any:
-        made = array.view()
-        try:
-            made.shape = shape
-        except AttributeError:
-            raise UnknownOperation(f"{operation.name} of a view that is not contiguous") from None
-        return made
+    def step(agent: Agent, names: Names) -> None:
+        names[result] = names[source].as_shape(shape)
 
-    return lambda values: take
+    return step
 
 
 #: How each operation of this module is made ready.
@@ -181,5 +176,5 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttg.memdesc_trans": _view(_memdesc_trans),
     "ttg.memdesc_subslice": _view(_subslice),
     "ttng.tmem_subslice": _view(_tmem_subslice),
-    "ttg.memdesc_reshape": _view(_memdesc_reshape),
+    "ttg.memdesc_reshape": _memdesc_reshape,
 }

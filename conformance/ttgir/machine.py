@@ -158,6 +158,13 @@ class Agent:
         pending.over = True
         self.learn(pending.clock)
 
+    def end_stores(self, left: int) -> None:
+        """This agent waited for all of its stores but the last ``left``."""
+        over = self.stores[: max(len(self.stores) - left, 0)]
+        for pending in over:
+            self.end(pending)
+        self.stores = self.stores[len(over) :]
+
 
 class Program:
     """One program: runs its agents until all are over. Raises Fault for a deadlock and for whatever they do wrong."""

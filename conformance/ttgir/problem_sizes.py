@@ -88,7 +88,7 @@ def _of_depth(plan: Plan, steps: int, variant: Variant, tiles: int) -> Choices:
                 left = own % block if rest is None else rest % block
                 sizes[name] = (steps - 1) * block + left if left else steps * block
             with contextlib.suppress(ValueError):  # a problem cannot have such sizes
-                other = dataclasses.replace(problem, **sizes)
+                other = _altered(problem, **sizes)
                 yield from ((one, variant) for one in ([other] if steps else _with_pitches(other)))
 
 
@@ -97,7 +97,13 @@ def _with_pitches(problem: Problem) -> Iterator[Problem]:
     names = [name for name in ("layout_a", "layout_b") if hasattr(problem, name)]
     for padded in itertools.chain.from_iterable(itertools.combinations(names, count) for count in range(3)):
         layouts: dict[str, Any] = {name: dataclasses.replace(getattr(problem, name), pad=15) for name in padded}
-        yield dataclasses.replace(problem, **layouts)
+        yield _altered(problem, **layouts)
+
+
+def _altered(problem: Any, **fields: Any) -> Problem:
+    """``problem``, of any class of them, with other ``fields``. Raises ValueError for what it cannot have."""
+    altered: Problem = dataclasses.replace(problem, **fields)
+    return altered
 
 
 def _depths(plan: Plan) -> list[tuple[str, int, int]]:
@@ -115,7 +121,7 @@ def _sizes(plan: Plan, names: tuple[tuple[str, str], ...]) -> list[tuple[str, in
     return sizes
 
 
-def _field(problem: Problem, name: str) -> int | None:
+def _field(problem: Any, name: str) -> int | None:
     """The size that a problem is made with under this name; None if it has none, or only the sum of several."""
     value = getattr(problem, name, None)
     return value if isinstance(value, int) and name in {field.name for field in dataclasses.fields(problem)} else None

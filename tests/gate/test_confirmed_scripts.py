@@ -97,10 +97,14 @@ def test_the_reports_say_what_the_scripts_showed(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gate_runs.policy_options, "after_waivers", lambda arguments, comparison, folder: comparison)
     monkeypatch.setattr(gate_runs, "deliver", lambda *arguments: 1)
     monkeypatch.setattr(gate_runs, "reproduced", lambda *arguments: iter([line]))
+    blamed = [("NEW_FAIL x: ptxas", True), ("NEW_FAIL y: conformance blame y", False)]
+    monkeypatch.setattr(gate_runs, "blamed_findings", lambda *arguments: iter(blamed))
     monkeypatch.setattr(gate_runs, "write_files", lambda comparison, *arguments: written.append(comparison.scripts))
     run = SimpleNamespace(folder=Path("run"), name="run")
-    arguments = SimpleNamespace(reproducers=3, thresholds=None)
+    arguments = SimpleNamespace(reproducers=3, blame=1, thresholds=None)
     status, why = gate_runs.report_pair(arguments, run, run, tmp_path, gate_runs.Stages(1))
     assert (status, why) == (1, "1 regression in 1 group (1 NEW_FAIL)")
-    assert written == [("NEW_FAIL x: reproducers/a.py: confirmed, it shows",)]
-    assert line in capsys.readouterr().out
+    assert written == [("NEW_FAIL x: reproducers/a.py: confirmed, it shows", "NEW_FAIL x: ptxas")]
+    output = capsys.readouterr().out
+    assert line in output
+    assert "conformance blame y" in output

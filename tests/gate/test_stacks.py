@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from conformance.gate.stacks.stack_file import StackError, parse, read_matrix
+from conformance.gate.stacks.stack_file import StackError, parse, read_matrix, spelled
 
 
 def test_items_may_be_combined(tmp_path: Path) -> None:
@@ -109,3 +110,12 @@ def test_a_matrix_compares_each_stack_with_the_one_before_or_with_one(tmp_path: 
 def test_a_matrix_that_cannot_be_run_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(StackError, match=message):
         read_matrix(matrix(tmp_path, text))
+
+
+def test_a_stack_is_spelled_as_it_was_written(tmp_path: Path) -> None:
+    wheel, tool = tmp_path / "triton-4.0-py3-none-any.whl", tmp_path / "ptxas"
+    wheel.touch(), tool.touch(), (tmp_path / "package.py").touch()
+    texts = ("current", "torch==2.14.1 preview=fp-fusion-off", "ptxas==12.9", f"{wheel} site={tmp_path} ptxas={tool}")
+    for text in texts:
+        assert spelled(parse(text)) == text
+    assert spelled(replace(parse("current"), variables=(("TRITON_DEBUG", "1"),))) is None

@@ -126,7 +126,7 @@ def test_only_a_confirmed_script_is_worth_sending(outcome: str, sent: bool) -> N
     script = f"NEW_FAIL cause: reproducers/a.py: {outcome}"
     compared = comparison(Kind.NEW_FAIL, scripts=(script,))
     assert any(step.startswith("Send a confirmed script") for step in next_steps(compared, INFO)) == sent
-    assert "### Scripts that were tried with both stacks" in render_markdown(compared)
+    assert "### What was tried with both stacks" in render_markdown(compared)
     assert "reproducers/a.py" in render_markdown(compared)
     assert "Scripts" not in render_markdown(comparison(Kind.NEW_FAIL))
 

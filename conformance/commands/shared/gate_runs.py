@@ -16,6 +16,7 @@ from pathlib import Path
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors, positive
 from conformance.commands.shared import policy_options
+from conformance.commands.shared.blamed_findings import blamed_findings
 from conformance.commands.shared.comparison_output import deliver, write_files
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.shared.run_comparison import compared
@@ -65,6 +66,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_count,
         default=8,
         help="write and try scripts for this many causes and kernels of regressions, the worst first (default: 8)",
+    )
+    parser.add_argument(
+        "--blame",
+        metavar="N",
+        type=_count,
+        default=0,
+        help="name the guilty compiler stage of this many causes of regressions, the worst first (default: 0, which "
+        "prints the commands that do)",
     )
     parser.add_argument(
         "--output", metavar="DIR", type=Path, help="where the reports go (default: reports/gate-<time>)"
@@ -296,7 +305,10 @@ def report_pair(
     for line in reproduced(comparison, baseline, candidate, folder, arguments.reproducers, _say):
         print(log_safe(line), flush=True)
         scripts.append(line.replace(f"{output.resolve()}/", ""))  # the page is read elsewhere
-    if scripts:  # once more, with what the scripts showed
+    for line, answered in blamed_findings(comparison, baseline, candidate, arguments.blame, _say):
+        print(log_safe(line), flush=True)
+        scripts += [line] if answered else []
+    if scripts:  # once more, with what was tried
         write_files(replace(comparison, scripts=tuple(scripts)), baseline.folder, candidate.folder, files)
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return status, answer(comparison).partition(": ")[2]

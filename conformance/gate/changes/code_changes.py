@@ -49,7 +49,7 @@ _INSTRUCTIONS = {
     "TMA": re.compile(r"^(?:UTMA|UBLKCP)|^tensor_(?:load|store)", re.IGNORECASE),
 }
 #: NVIDIA's packed instructions, each with the scalar one of which it replaces two.
-_PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
+PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
 
 
 def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds = DEFAULT) -> list[Finding]:
@@ -288,9 +288,9 @@ def _instructions(
     distance = sum(abs(move) for move in moves.values()) / 2
     if not vanished and distance <= share:
         return
-    split = [name for name in _PACKED if _is_split(name, was, now)]
+    split = [name for name in PACKED if _is_split(name, was, now)]
     if split:
-        names = {*split, *(_PACKED[name] for name in split)}
+        names = {*split, *(PACKED[name] for name in split)}
         cause = about(f"packed {', '.join(split)} became scalar instructions", after)
         yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, names), _counts(now, names))
         return
@@ -312,7 +312,7 @@ def _is_split(packed: str, was: Mapping[str, float], now: Mapping[str, float]) -
     """Whether more than half of the ``packed`` instructions are gone and scalar ones took their place. Two scalar ones
     replace a packed one; 1.5 suffice here, because other things may have changed too."""
     lost = was.get(packed, 0) - now.get(packed, 0)
-    gained = now.get(_PACKED[packed], 0) - was.get(_PACKED[packed], 0)
+    gained = now.get(PACKED[packed], 0) - was.get(PACKED[packed], 0)
     return 2 * lost > was.get(packed, 0) and gained >= 1.5 * lost
 
 

@@ -118,6 +118,19 @@ def parse(text: str, name: str | None = None) -> Stack:
     )
 
 
+def spelled(stack: Stack) -> str | None:
+    """A text that :func:`parse` reads as ``stack``, but for its name; None if it has variables that no preview sets."""
+    left = dict(stack.variables)
+    previews = [name for name, sets in PREVIEWS.items() if sets.items() <= left.items()]
+    for name in previews:
+        left = {key: value for key, value in left.items() if key not in PREVIEWS[name]}
+    if left:
+        return None
+    ptxas = () if stack.ptxas is None else (f"ptxas={'=' if isinstance(stack.ptxas, str) else ''}{stack.ptxas}",)
+    items = (*stack.packages, *map(str, stack.wheels), *(f"site={site}" for site in stack.sites), *ptxas)
+    return " ".join((*items, *(f"preview={name}" for name in previews))) or CURRENT
+
+
 def _preview(name: str) -> Mapping[str, str]:
     if name not in PREVIEWS:
         raise StackError(f"preview={name}: there is no such preview; {did_you_mean(name, list(PREVIEWS))}")

@@ -38,7 +38,7 @@ async function decisionParts() {
       element("div", {}, list("next", "What to do next", comparison.next)),
       element("div", {}, list("unseen", "What was not looked at", comparison.unseen)),
     ),
-    list("scripts", "Scripts that were tried with both stacks", comparison.scripts),
+    list("scripts", "What was tried with both stacks", comparison.scripts),
   ];
 }
 

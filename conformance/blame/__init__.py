@@ -1,0 +1,1 @@
+"""Which compiler stage is guilty of what a case shows with one stack and not with another one."""

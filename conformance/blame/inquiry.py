@@ -1,0 +1,391 @@
+"""Two stacks and one case: its kernel is compiled by both compilers in turn, which change over at every place.
+
+Two directions are tried at each boundary between stages. In the first the bad compiler goes on from the good one's
+text; in the second the good compiler goes on from the bad one's. Inside the guilty stage the same is done between its
+passes, as far as both compilers have them in common.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from conformance.blame.attribution import Blame, blamed, turn
+from conformance.blame.symptoms import COMPILES, ORDERS, Shown, chosen, differing, failure, shown, unknown
+from conformance.gate.stacks.environments import Environment
+
+#: The stages of a target's compiler, the front end first, by the name of its assembly.
+STAGES = {
+    "ptx": ("source", "ttir", "ttgir", "llir", "ptx", "cubin"),
+    "amdgcn": ("source", "ttir", "ttgir", "llir", "amdgcn", "hsaco"),
+}
+#: Stages that run passes on MLIR.
+WITH_PASSES = ("ttir", "ttgir", "llir")
+#: What the exception is called that says that a text cannot be taken.
+_CANNOT_ENTER = "CannotEnter: "
+#: What a process of a stack runs.
+_MODULE = "conformance.blame.stack_process"
+
+
+class BlameError(Exception):
+    """The question cannot be answered; the message says why."""
+
+
+class StackProcess:
+    """The process of one stack (see :mod:`~conformance.blame.stack_process`). A request takes ``deadline`` seconds at
+    most. Files of requests lie below ``folder``."""
+
+    def __init__(self, environment: Environment, folder: Path, deadline: float) -> None:
+        self.name, self._folder = environment.stack.name, folder
+        self._numbers = itertools.count(1)
+        folder.mkdir()
+        self._log = (folder / "log.txt").open("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from {_MODULE} import main; main()", str(deadline)],
+            env=environment.environ(),
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+        self._lock = threading.Lock()
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """The answer to one request. Raises :class:`BlameError` if the process has died."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            if do == "compile":
+                request["folder"] = str(self._folder / str(next(self._numbers)))
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+                self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise BlameError(f"the process of stack {self.name!r} ended: {self._log.read()[-1500:].strip()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer | {"folder": request.get("folder")}
+
+    def close(self) -> None:
+        """Ends the process and what it has started."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, 9)
+            self._process.wait()
+        self._log.close()
+
+
+@dataclass(frozen=True)
+class PassBlame:
+    """The passes of a stage behind which the symptom changes sides, in one direction: those of the bad compiler and
+    those of the good one. Empty, with the reason in ``why_not``, if they cannot be named."""
+
+    bad: tuple[str, ...] = ()
+    good: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What became of one ``symptom``: its values with both stacks, behind each stage in both directions, and who is
+    guilty. ``passes`` are those of the guilty stage, by direction, if they were looked for."""
+
+    symptom: str
+    good: float | None
+    bad: float | None
+    into_bad: tuple[float | None, ...]
+    into_good: tuple[float | None, ...]
+    blame: Blame
+    text: str = ""
+    passes: tuple[PassBlame, ...] = ()
+
+
+@dataclass(frozen=True)
+class LaunchAnswer:
+    """The answer for the launch of one ``function``. ``not_swapped`` are sentences about what could not be tried or
+    was tried in another way."""
+
+    function: str
+    stages: tuple[str, ...]
+    attributions: tuple[Attribution, ...]
+    not_swapped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CaseAnswer:
+    """The answer for a case, one for each of its launches that shows a difference."""
+
+    case: str
+    target: str
+    names: tuple[str, str]
+    launches: tuple[LaunchAnswer, ...]
+    seconds: float
+    #: Why the executor says nothing about the order of asynchronous operations; "" if it does.
+    orders_why_not: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether there is a difference, and stages are guilty of the first one of each launch."""
+        return bool(self.launches) and all(one.attributions[0].blame.span is not None for one in self.launches)
+
+
+@dataclass
+class _Side:
+    process: StackProcess
+    functions: list[str]
+    ptxas: str | None
+    #: The answers for each launch, compiled by this stack alone.
+    own: list[dict[str, Any]] = field(default_factory=list)
+
+
+def ask_case(
+    case: str,
+    good: Environment,
+    bad: Environment,
+    folder: Path,
+    *,
+    wanted: Sequence[str] = (),
+    deadline: float = 100.0,
+    say: Callable[[str], None] = lambda text: None,
+) -> CaseAnswer:
+    """Who is guilty of what ``case`` shows with the stack ``bad`` and not with ``good``. ``wanted`` names the symptoms
+    to look at; all if it is empty. ``folder`` gets what was compiled. Raises :class:`BlameError`."""
+    began = time.monotonic()
+    with ExitStack() as ends:
+        processes = []
+        for name, environment in (("good", good), ("bad", bad)):
+            processes.append(StackProcess(environment, folder / name, deadline))
+            ends.callback(processes[-1].close)
+        say("the case is planned and compiled with both stacks")
+        inquiry = Inquiry(case, processes[0], processes[1], wanted, say)
+        return replace(inquiry.answer(), seconds=round(time.monotonic() - began, 1))
+
+
+class Inquiry:
+    """One case and the processes of two stacks. ``say`` is told what begins."""
+
+    def __init__(
+        self, case: str, good: StackProcess, bad: StackProcess, wanted: Sequence[str], say: Callable[[str], None]
+    ) -> None:
+        self._case, self._wanted, self._say = case, wanted, say
+        plans = _both(lambda process: process.ask("plan", case=case), (good, bad))
+        for process, plan in zip((good, bad), plans, strict=True):
+            if plan["status"] != "pass":
+                raise BlameError(f"stack {process.name!r} cannot plan {case}: {_last_line(plan)}")
+        if plans[0]["functions"] != plans[1]["functions"]:
+            launched = " and ".join(", ".join(plan["functions"]) or "nothing" for plan in plans)
+            raise BlameError(f"{case} launches {launched}: stages are compared for the same functions in both stacks")
+        if not plans[0]["functions"]:
+            raise BlameError(f"{case} compiles no kernel of the catalogue: its stages cannot be compared")
+        self._target: str = plans[0]["target"]
+        self._stages = STAGES["amdgcn" if self._target.startswith("gfx") else "ptx"]
+        self._good, self._bad = (
+            _Side(process, plan["functions"], plan["ptxas"]) for process, plan in zip((good, bad), plans, strict=True)
+        )
+        self._why_no_order = ""
+        self._not_swapped: list[str] = []
+        self._ran: dict[tuple[str, ...], Mapping[str, Any]] = {}
+
+    def answer(self) -> CaseAnswer:
+        numbers = range(len(self._good.functions))
+        self._good.own, self._bad.own = _both(
+            lambda side: [side.process.ask("compile", launch=number) for number in numbers], (self._good, self._bad)
+        )
+        launches: dict[str, LaunchAnswer] = {}
+        for number, function in enumerate(self._good.functions):
+            self._not_swapped = []
+            # a case may launch a function for several problems: the first one that shows a difference is enough
+            attributions = self._launch(number) if function not in launches else ()
+            if attributions:
+                launches[function] = LaunchAnswer(function, self._stages, attributions, tuple(self._not_swapped))
+        names = (self._good.process.name, self._bad.process.name)
+        return CaseAnswer(self._case, self._target, names, tuple(launches.values()), 0.0, self._why_no_order)
+
+    def _launch(self, number: int) -> tuple[Attribution, ...]:
+        good, bad = _both(lambda side: self._shown(side, side.own[number], number, True), (self._good, self._bad))
+        names = chosen(differing(good, bad), self._wanted)
+        if not names:
+            return ()
+        self._say(f"{self._good.functions[number]}: {', '.join(names)}; the stages are swapped")
+        inside = range(1, len(self._stages))
+        pairs = ((self._good, self._bad), (self._bad, self._good))
+        inner = _both(lambda pair: [self._boundary(number, pair[0], pair[1], at, names) for at in inside], pairs)
+        into_bad, into_good = [bad, *inner[0], good], [good, *inner[1], bad]
+        attributions = []
+        for place, name in enumerate(names):
+            values, back = (tuple(one.value(name) for one in shows) for shows in (into_bad, into_good))
+            text = bad.texts.get(name) or good.texts.get(name, "")
+            one = Attribution(name, good.value(name), bad.value(name), values, back, blamed(values, back), text)
+            if place == 0 or self._wanted:
+                one = self._with_passes(number, one)
+            attributions.append(one)
+        return tuple(attributions)
+
+    def _shown(self, side: _Side, answer: Mapping[str, Any], number: int, orders: bool) -> Shown:
+        """What a compilation by ``side`` shows, with what running its TTGIR shows if ``orders``."""
+        one = shown(answer, self._target)
+        if not orders or "ttgir" not in answer["stages"]:
+            return one
+        files = {function: own["stages"].get("ttgir") for function, own in zip(side.functions, side.own, strict=True)}
+        files[side.functions[number]] = answer["stages"]["ttgir"]
+        if None in files.values():
+            return one
+        texts = tuple(Path(str(file)).read_text(encoding="utf-8") for file in files.values())
+        if texts not in self._ran:
+            self._ran[texts] = side.process.ask("orders", launch=number, files=files)
+        ran = self._ran[texts]
+        if ran["status"] != "pass":
+            self._why_no_order = f"TTGIR of {side.process.name} was not run: {_last_line(ran)}"
+            return one
+        wrong = {ORDERS: ran["said"]} if ran["said"] else {}
+        return Shown({**one.figures, ORDERS: len(wrong)}, {**one.texts, **wrong})
+
+    def _boundary(self, number: int, maker: _Side, rest: _Side, place: int, names: Sequence[str]) -> Shown:
+        """What the launch shows if ``rest`` goes on from what ``maker`` made in its first ``place`` stages."""
+        stage = self._stages[place - 1]
+        entry = self._entry(maker, number, place)
+        if entry is None:
+            return unknown(f"{maker.process.name} makes no {stage}")
+        answer = rest.process.ask("compile", launch=number, entry=entry)
+        what = f"{stage} of {maker.process.name} in {rest.process.name}"
+        if answer["status"] != "pass" and stage == "ptx" and rest.ptxas and maker.ptxas:
+            # an older assembler refuses newer text; a compiler that is told of it writes text for it
+            refused, answer = answer, maker.process.ask("compile", launch=number, ptxas=rest.ptxas)
+            done = f"; {maker.process.name} was asked to write for that ptxas" if answer["status"] == "pass" else ""
+            self._say_once(f"{what}: {failure(refused)}{done}")
+            rest = maker
+        return self._judged(number, rest, answer, what, names)
+
+    def _judged(self, number: int, side: _Side, answer: Mapping[str, Any], what: str, names: Iterable[str]) -> Shown:
+        """What ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
+        one = self._shown(side, answer, number, ORDERS in names)
+        if answer.get("respelled"):
+            self._say_once(f"{what}: the types of tensor descriptors are spelled in its way")
+        if COMPILES not in one.figures:
+            return one
+        known = {failure(own[number]) for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"}
+        why = one.texts[COMPILES]
+        if COMPILES in names and why in known and _CANNOT_ENTER not in answer["error"]:
+            return one
+        self._say_once(f"{what}: {why}")
+        return unknown(why)
+
+    def _say_once(self, sentence: str) -> None:
+        """Adds what will be said of the swaps: about each swap one sentence, and not the same of every pass."""
+        about = re.sub(r" after \w+ in ", " in ", sentence)
+        if all(re.sub(r" after \w+ in ", " in ", known) != about for known in self._not_swapped):
+            self._not_swapped.append(sentence)
+
+    def _entry(self, maker: _Side, number: int, place: int) -> dict[str, Any] | None:
+        own, stages = maker.own[number], self._stages[:place]
+        if not all(stage in own["stages"] for stage in stages):
+            return None
+        metadata: dict[str, Any] = {}
+        for stage in stages:
+            metadata |= own["metadata"].get(stage, {})
+        files = {stage: own["stages"][stage] for stage in stages}
+        return {"stage": stages[-1], "files": files, "metadata": metadata, "module": None, "passes": 0}
+
+    def _with_passes(self, number: int, one: Attribution) -> Attribution:
+        """``one`` with the guilty passes, if the guilty stage runs passes. Of several stages that could not be told
+        apart the first is looked into: between its passes there may be texts that both compilers take."""
+        span = one.blame.span
+        if span is None or self._stages[span.first - 1] not in WITH_PASSES:
+            return one
+        stage, place = self._stages[span.first - 1], span.first
+        self._say(f"{one.symptom}: the passes of {stage} are swapped")
+        traces = _both(lambda side: side.process.ask("compile", launch=number, trace=stage), (self._good, self._bad))
+        for side, trace in zip((self._good, self._bad), traces, strict=True):
+            if _text(side.own[number], stage) != _text(trace, stage):
+                why = f"the passes of {side.process.name} give another {stage} if they run one by one"
+                return replace(one, passes=(PassBlame(why_not=why), PassBlame(why_not=why)))
+        good, bad = traces
+        directions = (
+            (self._good, self._bad, good, bad, one.into_bad),
+            (self._bad, self._good, bad, good, one.into_good),
+        )
+        passes = _both(
+            lambda each: self._passes(number, place, one.symptom, *each),
+            directions,
+        )
+        turned = PassBlame(passes[1].good, passes[1].bad, passes[1].why_not)  # there the maker is the bad one
+        return replace(one, passes=(passes[0], turned))
+
+    def _passes(
+        self,
+        number: int,
+        place: int,
+        symptom: str,
+        maker: _Side,
+        rest: _Side,
+        made: Mapping[str, Any],
+        other: Mapping[str, Any],
+        values: Sequence[float | None],
+    ) -> PassBlame:
+        """The passes of stage number ``place`` between which the symptom changes sides: ``good`` are those of the
+        ``maker``, whose trace is ``made``, ``bad`` those of ``rest``."""
+        first = next(value for value in reversed(values[:place]) if value is not None)
+        last = next(value for value in values[place:] if value is not None)
+        if first == last:
+            return PassBlame(why_not="in this direction the symptom does not turn in this stage")
+        mine, theirs, folder = made["passes"], other["passes"], Path(made["folder"])
+        blocks = difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
+        common = [(block.a + at, block.b + at) for block in blocks for at in range(1, block.size + 1)]
+        cuts = [(own, others) for own, others in common if (folder / f"{own}.mlir").exists()]
+        entry = self._entry(maker, number, place - 1)
+        if entry is None:
+            return PassBlame(why_not="the front end has no passes")
+
+        def measured(at: int) -> float | None:
+            own, others = cuts[at]
+            inner = {**entry, "module": str(folder / f"{own}.mlir"), "passes": others}
+            answer = rest.process.ask("compile", launch=number, entry=inner)
+            what = f"{self._stages[place - 1]} of {maker.process.name} after {mine[own - 1]} in {rest.process.name}"
+            return self._judged(number, rest, answer, what, [symptom]).value(symptom)
+
+        low, high = turn(measured, len(cuts), first, last)
+        from_own, from_other = cuts[low] if low >= 0 else (0, 0)
+        to_own, to_other = cuts[high] if high < len(cuts) else (len(mine), len(theirs))
+        died = made["status"] != "pass" and self._stages[place - 1] not in made["stages"]
+        if high == len(cuts) and died:  # in its last pass
+            to_other = next((others for own, others in common if own == len(mine)), from_other)
+        later = self._stages[place - 1] == "llir" or values[place] is None  # LLVM, or stages that were not measured
+        behind = ("what follows its passes",) if high == len(cuts) and later and not died else ()
+        return PassBlame((*theirs[from_other:to_other], *behind), (*mine[from_own:to_own], *behind))
+
+
+def _both(function: Callable[[Any], Any], pair: Sequence[Any]) -> list[Any]:
+    """The results of ``function`` for both of ``pair``, worked out at the same time."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(function, pair))
+
+
+def _text(answer: Mapping[str, Any], stage: str) -> str | None:
+    file = answer["stages"].get(stage)
+    return Path(file).read_text(encoding="utf-8") if file else None
+
+
+def _last_line(answer: Mapping[str, Any]) -> str:
+    lines = [line.strip() for line in answer["error"].splitlines() if line.strip()]
+    return f"{answer['status']}: {lines[0] if lines else 'no message'}"

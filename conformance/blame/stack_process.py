@@ -1,0 +1,245 @@
+"""What runs in a stack's own Python: plans a case, compiles its launches from other compilers' texts, runs TTGIR.
+
+Requests come as lines of JSON, and each gets a line of JSON as its answer. The work is done in processes that a compile
+pool forks, so that a compiler that dies or hangs is an answer, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import pickle
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, RESPELLED_FILE, Entry, mixed
+from conformance.execution.compilation import CompilePool, CompileRequest, Task
+from conformance.records import Status
+from conformance.targets import Target
+
+#: Tiers in which a case is looked for; the last one has every config that a heuristic can pick.
+TIERS = ("full", "exhaustive")
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One compilation of a launch. Its files go to ``folder``. ``trace`` is the stage whose passes are traced, "" for
+    none; ``ptxas`` an assembler in place of the stack's own."""
+
+    request: CompileRequest
+    folder: Path
+    entry: Entry | None = None
+    trace: str = ""
+    ptxas: str = ""
+
+
+def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
+    """The launches that ``case`` compiles, each with its function's name. Raises LookupError if there is no such
+    case."""
+    from conformance.cases.case_table import Selection
+    from conformance.cases.lookup import CaseLookup, near_case
+    from conformance.execution.compile_worker import named
+    from conformance.gate.user_files.expected_failures import ExpectedFailures
+    from conformance.judging.planner import plan_case
+    from conformance.judging.settings import Settings
+    from conformance.kernels.catalogue import catalogue
+    from conformance.machine.gpus import Gpus
+    from conformance.targets import compile_targets
+
+    words = re.split(r"[\[\]-]", case)
+    every = compile_targets()
+    targets = tuple(one for one in every if one.id in words) or every  # few targets and kernels are found sooner
+    kernels = tuple(word for word in words[1:2] if word in catalogue())
+    names = tuple(one.id for one in targets)
+    for tier, compile_only in itertools.product(TIERS, (False, True)):
+        selection = Selection(targets, tier, kernels, compile_only=compile_only)
+        try:
+            call = CaseLookup(selection)(case)
+        except KeyError:
+            continue
+        settings = Settings(tier, names, (), (), 0, None, Gpus(), None, 60.0, (), ExpectedFailures())
+        requests = dict.fromkeys(pickle.dumps(one.request) for one in plan_case(settings, selection, case, call))
+        launches = [pickle.loads(one) for one in requests]
+        return [(one, named(one.factory)(one.payload, one.target).function.fn.__name__) for one in launches]
+    raise LookupError(f"there is no case {case}; {near_case(case, Selection(targets, 'quick', kernels))}")
+
+
+def compiled(asked: Compilation, target: Target) -> dict[str, Any]:
+    """The figures of the code that the compilation gave. Its stages stay in Triton's cache in ``asked.folder``."""
+    from conformance.execution.compile_worker import Compiler, named
+    from conformance.execution.machine_code import describe
+
+    with _surroundings(asked), mixed(asked.entry, asked.folder, asked.trace):
+        launch = named(asked.request.factory)(asked.request.payload, target)
+        artefact = Compiler(None).compile(launch, target, deduplicate=False)
+    code = describe(artefact, target, disassemble=True)
+    return {
+        "resources": dataclasses.asdict(artefact.resources),
+        "code": {name: code.get(name) for name in ("features", "bytes", "sha256", "sync", "instructions")},
+        "checks": dict(_failing_checks(asked.request.payload, artefact, target)),
+    }
+
+
+@contextmanager
+def _surroundings(asked: Compilation) -> Iterator[None]:
+    """The variables of one compilation: a cache of its own, and the assembler. What Triton keeps of assemblers that it
+    has asked before is forgotten, on either side."""
+    variables = {"TRITON_CACHE_DIR": str(asked.folder / "cache")}
+    if asked.ptxas:
+        variables |= {"TRITON_PTXAS_PATH": asked.ptxas, "TRITON_PTXAS_BLACKWELL_PATH": asked.ptxas}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    _forget_assemblers()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _forget_assemblers()
+
+
+def _forget_assemblers() -> None:
+    import triton.backends.nvidia.compiler as backend
+
+    for value in vars(backend).values():
+        getattr(value, "cache_clear", lambda: None)()
+
+
+def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tuple[str, str]]:
+    """The checks of the code that fail, with their texts: those that a case makes of a launch of its plan."""
+    from conformance import codegen_checks
+    from conformance.execution.resources import over_limits
+    from conformance.judging.code_faults import fault_verdicts
+    from conformance.judging.plan_code import plan_verdicts
+    from conformance.kernels.catalogue import get, meta_launch
+    from conformance.kernels.kernel import Plan
+
+    for sentence in over_limits(artefact.resources, target):
+        yield f"past the limit of {sentence.partition(':')[0]}", sentence
+    for verdict in fault_verdicts(artefact.kernel_name, artefact):
+        yield verdict.check, verdict.text
+    plan, number = payload if isinstance(payload, tuple) else (None, 0)
+    if not isinstance(plan, Plan):
+        return
+    kernel, whole = get(plan.kernel), meta_launch(plan, target)
+    if whole.steps[number] is whole:
+        name = ""
+        features = kernel.features(plan)
+        for one in codegen_checks.check(artefact, target, features.required, features.forbidden):
+            if not one.passed:
+                yield f"codegen/{'requires' if one.required else 'forbids'}/{one.feature.name}", one.text
+    else:
+        name = artefact.kernel_name
+    for verdict in plan_verdicts(kernel, plan, artefact, name):
+        yield verdict.check, verdict.text
+
+
+def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
+    """What is said of the first order of asynchronous operations in which the TTGIR of a plan's kernels is not right;
+    "" if all are. Raises UnknownOperation or TextError for TTGIR that the executor cannot run."""
+    from conformance.execution.trial import trial
+    from conformance.inputs.fill_set import fill_set
+    from conformance.inputs.fills import applicable_fills
+    from conformance.kernels.catalogue import get
+    from conformance.ttgir.executor import SCHEDULES, TtgirExecutor
+    from conformance.ttgir.memory import Fault
+
+    (plan, _), files = asked
+    kernel, texts = get(plan.kernel), {name: Path(file).read_text() for name, file in files.items()}
+    exact = {kind.name for kind in fill_set(plan.problem).kinds if kind.exact}
+    fills = applicable_fills(plan.problem, kernel.contract(plan, TtgirExecutor.name), None)
+    fills = (*(name for name in fills if name in exact), *fills)[:1]  # who waits for whom does not depend on numbers
+    for order in SCHEDULES:
+        try:
+            judged = trial(kernel, plan, TtgirExecutor(texts, order), names=fills)
+        except Fault as fault:
+            return str(fault)
+        if failed := [verdict.text for verdict in judged.verdicts if not verdict.passed]:
+            return f"order '{order.name}': {failed[0]}"
+    return ""
+
+
+def _left_in(folder: Path) -> dict[str, Any]:
+    """What a compilation left in ``folder``, also if it failed: the ``stages`` that it reached (a file by stage), the
+    ``metadata`` by stage, the ``passes`` of a traced stage, and whether the other compiler's text was ``respelled``."""
+    names, notes = folder / PASSES_FILE, folder / METADATA_FILE
+    return {
+        "stages": {file.suffix[1:]: str(file) for file in folder.glob("cache/*/*.*")},
+        "metadata": json.loads(notes.read_text()) if notes.exists() else {},
+        "respelled": (folder / RESPELLED_FILE).exists(),
+        "passes": names.read_text().split("\n") if names.exists() else [],
+    }
+
+
+class Server:
+    """Answers requests. A request is done within ``deadline`` seconds, or its answer says that it was not."""
+
+    def __init__(self, deadline: float) -> None:
+        self._pool = CompilePool(1, deadline)  # its process compiles for one target: see StubDriver
+        self._launches: list[tuple[CompileRequest, str]] = []
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return getattr(self, f"_{request['do']}")(request)  # type: ignore[no-any-return]
+
+    def _plan(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from conformance.targets import assembler, compile_targets
+
+        self._pool.close()
+        self._pool = CompilePool(1, self._pool.deadline)
+        answer = self._done("plan", request["case"], compile_targets()[0])
+        if "value" not in answer:
+            return answer
+        self._launches = answer.pop("value")
+        target = self._launches[0][0].target if self._launches else None
+        tool = assembler(int(target.arch)) if target is not None and target.vendor == "nvidia" else None
+        functions = [function for _, function in self._launches]
+        return {**answer, "functions": functions, "target": target and target.id, "ptxas": tool and str(tool)}
+
+    def _compile(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        launch, _ = self._launches[request["launch"]]
+        entry = request.get("entry")
+        if entry is not None:
+            module = Path(entry["module"]) if entry["module"] else None
+            files = {name: Path(file) for name, file in entry["files"].items()}
+            entry = Entry(entry["stage"], files, entry["metadata"], module, entry["passes"])
+        folder = Path(request["folder"])
+        folder.mkdir(parents=True)
+        asked = Compilation(launch, folder, entry, request.get("trace", ""), request.get("ptxas", ""))
+        answer = self._done("compiled", asked, launch.target)
+        return {**answer.pop("value", {}), **answer, **_left_in(folder)}
+
+    def _orders(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        launch, _ = self._launches[request["launch"]]
+        answer = self._done("ran", (launch.payload, request["files"]), launch.target)
+        return {**answer, "said": answer.pop("value", None)}
+
+    def _done(self, function: str, payload: Any, target: Target) -> dict[str, Any]:
+        result = self._pool.submit(Task(f"{__name__}:{function}", payload, target)).result()
+        if result.status is not Status.PASS:
+            return {"status": result.status.value, "error": result.error}
+        return {"status": Status.PASS.value, "error": "", "value": result.value}
+
+
+def main() -> None:
+    """Serves the requests of standard input until it ends. What Triton prints goes to standard error."""
+    answers, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
+    os.dup2(2, 1)
+    server = Server(float(sys.argv[1]))
+    try:
+        for line in sys.stdin:
+            print(json.dumps(server.answer(json.loads(line))), file=answers, flush=True)
+    finally:
+        server.close()

@@ -1,0 +1,111 @@
+"""What a compiled launch shows, as numbers by name: two compilers, and mixtures of both, are compared by them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.gate.changes.code_changes import PACKED
+from conformance.gate.changes.occupancy import occupancy
+from conformance.gate.runs.compiler_lines import compiler_cause
+from conformance.gate.runs.record_figures import Resources
+
+#: A file's path, and its name.
+_PATH = re.compile(r"(?:/[\w.+@~-]+)+/([\w.+@~-]+)")
+COMPILES = "does not compile"
+ORDERS = "wrong in an order"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one compilation shows. ``figures`` has a number for each name, 0 where a name is missing; a failure of the
+    compiler or a failing check is 1, with its text in ``texts``. ``why_not`` says why nothing is known, "" if something
+    is: the text of the other compiler could not be taken."""
+
+    figures: Mapping[str, float]
+    texts: Mapping[str, str]
+    why_not: str = ""
+
+    def value(self, symptom: str) -> float | None:
+        """The figure called ``symptom``; None if it is not known."""
+        if self.why_not or (COMPILES in self.figures and symptom != COMPILES):
+            return None
+        return self.figures.get(symptom, None if symptom == ORDERS else 0.0)
+
+
+def unknown(why: str) -> Shown:
+    return Shown({}, {}, why)
+
+
+def shown(answer: Mapping[str, Any], target: str) -> Shown:
+    """What the ``answer`` of a compilation for ``target`` says."""
+    if answer["status"] != "pass":
+        return Shown({COMPILES: 1}, {COMPILES: failure(answer)})
+    figures: dict[str, float] = {}
+    resources, code = answer["resources"], answer["code"]
+    for name in ("spills", "registers", "shared_memory", "tensor_memory"):
+        figures[name.replace("_", " ")] = resources[name]
+    numbers = ("registers", "spills", "spill_unit", "shared_memory", "tensor_memory", "threads")
+    fits = occupancy(target, Resources(**{name: resources[name] for name in numbers}))
+    if fits is not None:
+        figures["occupancy"] = fits.resident
+    figures |= {f"feature {name}": 1 for name in code["features"]}
+    figures |= {f"sync {name}": count for name, count in (code["sync"] or {}).items()}
+    instructions = code["instructions"] or {}
+    figures |= {f"packed {name}": instructions[name] for name in PACKED if instructions.get(name)}
+    if code["bytes"]:
+        figures["code bytes"] = code["bytes"]
+    checks = {f"check {name}": text for name, text in answer["checks"].items()}
+    return Shown(figures | dict.fromkeys(checks, 1), checks)
+
+
+def failure(answer: Mapping[str, Any]) -> str:
+    """One line about a compilation that gave nothing: how it ended, and the line with which the compiler names why."""
+    lines = [line.strip() for line in answer["error"].splitlines() if line.strip()]
+    cause = compiler_cause(answer["error"])
+    named = next((line for line in lines if cause and compiler_cause(line) == cause), cause or "")
+    line = _PATH.sub(r"\1", named or (lines[0] if lines else "no message"))
+    return f"{answer['status']}: {line}"[:300]
+
+
+def differing(good: Shown, bad: Shown) -> list[str]:
+    """The names of what two compilations show differently, the worst first."""
+    names = [name for name in {**bad.figures, **good.figures} if good.value(name) != bad.value(name)]
+    known = [name for name in names if good.value(name) is not None and bad.value(name) is not None]
+    return sorted(known, key=lambda name: (not _worse(name, good, bad), _rank(name), name))
+
+
+#: The beginnings of the names, in the order in which a difference matters.
+_ORDER = (
+    COMPILES,
+    ORDERS,
+    "check",
+    "feature",
+    "packed",
+    "spills",
+    "occupancy",
+    "shared",
+    "tensor",
+    "registers",
+    "sync",
+)
+#: Those of which less is worse.
+_WANTED = ("feature", "packed", "occupancy")
+
+
+def _rank(name: str) -> int:
+    return next((place for place, start in enumerate(_ORDER) if name.startswith(start)), len(_ORDER))
+
+
+def _worse(name: str, good: Shown, bad: Shown) -> bool:
+    before, after = good.figures.get(name, 0), bad.figures.get(name, 0)
+    return name.startswith("sync") or (after < before if name.startswith(_WANTED) else after > before)
+
+
+def chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Those of ``names`` that ``wanted`` has, each by its name or by its beginning; all if it has none."""
+    if not wanted:
+        return list(names)
+    return [name for name in names if any(name == word or name.startswith(f"{word} ") for word in wanted)]

@@ -1,0 +1,156 @@
+"""Two stacks that compile in no time, one with a fault: the inquiry names the stage and the pass that has it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from conformance.blame.answer_text import data, text
+from conformance.blame.inquiry import STAGES, BlameError, Inquiry
+
+NAMES = STAGES["ptx"]
+PASSES = ["add_convert", "add_coalesce", "add_pipeline", "add_cse"]
+CASE = "test_a.py::test_x[mm-a-sm_90]"
+
+
+class Stack:
+    """Stands for the process of a stack: each stage writes the stack's name behind the text that it takes. ``faults``
+    are words of the text, such as "bad:ttgir" or "bad:add_pipeline", that make the code spill 64 bytes. What is in
+    ``refuses`` cannot be taken from another stack; ``fails`` is the stage or the pass that fails."""
+
+    def __init__(self, name, folder, faults=(), refuses=(), fails="", passes=PASSES, functions=("mm",)):
+        self.name, self.functions, self.passes = name, list(functions), passes
+        self._faults, self._refuses, self._fails = faults, refuses, fails
+        self._folders = (folder / name / str(number) for number in itertools.count())
+
+    def ask(self, do, **request):
+        if do == "plan":
+            return {"status": "pass", "error": "", "functions": self.functions, "target": "sm_90", "ptxas": None}
+        if do == "orders":
+            (file,) = request["files"].values()
+            wrong = "bad:orders" in self._faults and "bad:ttgir" in Path(file).read_text()
+            return {"status": "pass", "error": "", "said": "a race" if wrong else ""}
+        return self._compiled(request.get("entry"), request.get("trace"))
+
+    def _compiled(self, entry, trace):
+        folder = next(self._folders)
+        folder.mkdir(parents=True)
+        files = dict(entry["files"]) if entry else {}
+        answer = {"status": "pass", "error": "", "stages": {}, "metadata": {}, "passes": [], "folder": str(folder)}
+        module = entry and entry["module"]
+        taken = "between passes" if module else entry and entry["stage"]
+        if taken in self._refuses:
+            return {**answer, "status": "compile-error", "error": "ValueError: CannotEnter: it is not parsed"}
+        words = Path(module or files[entry["stage"]]).read_text() if entry else ""
+        for number, stage in enumerate(NAMES[len(files) :]):
+            if stage == self._fails:
+                return {**answer, "status": "crash", "error": "LLVM ERROR: it is lost", "stages": files}
+            for at, name in enumerate(self.passes if stage == "ttgir" else [], 1):
+                if not (module and number == 0 and at <= entry["passes"]):
+                    answer["passes"] += [name] if trace == stage else []
+                    if name == self._fails:
+                        return {**answer, "status": "crash", "error": "LLVM ERROR: it is lost", "stages": files}
+                    words += f" {self.name}:{name}"
+                    if trace == stage:
+                        (folder / f"{at}.mlir").write_text(words)
+            words += f" {self.name}:{stage}"
+            (folder / stage).write_text(words)
+            files[stage] = str(folder / stage)
+        spills = 64 if any(fault in words.split() for fault in self._faults) else 0
+        resources = {"spill_unit": "bytes", "registers": 100, "shared_memory": 0, "tensor_memory": 0, "threads": 128}
+        code = {"features": [], "bytes": 0, "sync": {}, "instructions": {}}
+        return {**answer, "stages": files, "resources": {**resources, "spills": spills}, "code": code, "checks": {}}
+
+
+def answered(tmp_path, faults, wanted=(), good=None, bad=None):
+    """The answer where both stacks know that the words ``faults`` are faults: only the bad one writes them."""
+    first = Stack("good", tmp_path, faults, **(good or {}))
+    second = Stack("bad", tmp_path, faults, **(bad or {}))
+    return Inquiry(CASE, first, second, wanted, lambda line: None).answer()
+
+
+def only(answer):
+    ((one,),) = (launch.attributions for launch in answer.launches)
+    return one
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_each_stage_is_named(tmp_path, stage):
+    answer = answered(tmp_path, (f"bad:{stage}",))
+    assert data(answer)["launches"][0]["attributions"][0]["guilty"] == [stage]
+    assert only(answer).blame.agreed is True
+    assert answer.named
+
+
+def test_the_pass_is_named(tmp_path):
+    for passes in only(answered(tmp_path, ("bad:add_pipeline",))).passes:
+        assert (passes.bad, passes.good) == (("add_pipeline",), ("add_pipeline",))
+
+
+def test_a_pass_that_only_one_compiler_has_is_named(tmp_path):
+    passes = [*PASSES[:2], "add_new", *PASSES[2:]]
+    for one in only(answered(tmp_path, ("bad:add_new",), bad={"passes": passes})).passes:
+        assert one.bad == ("add_new", "add_pipeline")
+        assert one.good == ("add_pipeline",)
+
+
+def test_between_passes_nothing_may_be_swapped(tmp_path):
+    answer = answered(tmp_path, ("bad:add_pipeline",), good={"refuses": ("between passes",)})
+    into_bad, into_good = only(answer).passes
+    assert into_bad.bad == ("add_pipeline",)
+    assert into_good.bad == tuple(PASSES)
+    assert "it turns with add_convert, add_coalesce" in text(answer)
+
+
+def test_no_fault_is_no_answer(tmp_path):
+    answer = answered(tmp_path, ())
+    assert answer.launches == ()
+    assert not answer.named
+    assert "nothing that is looked at differs" in text(answer)
+
+
+def test_what_one_stack_does_not_take_is_said(tmp_path):
+    answer = answered(tmp_path, ("bad:llir",), good={"refuses": ("llir", "ptx")})
+    one = only(answer)
+    assert one.into_good == (0, 0, 0, 0, None, None, 64)
+    assert one.blame.span is not None
+    assert (one.blame.span.first, one.blame.span.last) == (4, 4)
+    assert "llir of bad in good: " in text(answer)
+
+
+def test_a_failing_stage_is_named_and_other_failures_are_not_it(tmp_path):
+    one = only(answered(tmp_path, (), bad={"fails": "llir", "refuses": ("ttir",)}))
+    assert one.symptom == "does not compile"
+    assert one.text == "crash: LLVM ERROR: it is lost"
+    assert one.into_bad == (1, 1, None, 1, 0, 0, 0)
+    assert one.into_good == (0, 0, 0, 0, None, None, 1)
+    assert one.blame.span is not None
+    assert one.blame.span.first == one.blame.span.last == 4
+
+
+def test_the_pass_that_fails_is_named(tmp_path):
+    one = only(answered(tmp_path, (), bad={"fails": "add_pipeline"}))
+    assert one.into_bad == (1, 1, 1, 0, 0, 0, 0)
+    assert one.into_good == (0, 0, 0, None, None, None, 1)
+    for passes in one.passes:
+        assert passes.bad == ("add_pipeline",)
+
+
+def test_a_race_in_ttgir_is_a_symptom(tmp_path):
+    one = only(answered(tmp_path, ("bad:orders",)))
+    assert (one.symptom, one.text) == ("wrong in an order", "a race")
+    assert one.into_good == (0, 0, 0, 1, 1, 1, 1)
+    assert one.blame.span is not None
+    assert one.blame.span.first == 3
+
+
+def test_only_the_named_symptom_is_looked_at(tmp_path):
+    assert answered(tmp_path, ("bad:ptx", "bad:orders"), wanted=("registers",)).launches == ()
+    assert only(answered(tmp_path / "2", ("bad:ptx", "bad:orders"), wanted=("spills",))).symptom == "spills"
+
+
+def test_stacks_with_other_kernels_cannot_be_compared(tmp_path):
+    with pytest.raises(BlameError, match="launches mm and mm, reduce"):
+        answered(tmp_path, (), bad={"functions": ("mm", "reduce")})
