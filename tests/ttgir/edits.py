@@ -38,7 +38,8 @@ _OPERATION = re.compile(rf'^(\s*)(?:({_NAME}(?::\d+)?(?:, {_NAME})*) = )?"?((?:t
 #: An attribute that stands between operands.
 _PLACES_OF_TASKS = re.compile(r" \{async_task_id = array<[^>]*>\}(?=,)")
 _VIEW = re.compile(
-    rf"^\s*({_NAME}) = (?:ttg\.memdesc_\w+|ttg\.local_alloc|ttng\.tmem_\w+) .*?(!ttg\.memdesc<[^>]*(?:<[^>]*>[^>]*)*>)\s*(?:loc\(.*)?$"
+    rf"^\s*({_NAME}) = (?:ttg\.memdesc_\w+|ttg\.local_alloc|ttng\.tmem_\w+) .*?"
+    r"(!ttg\.memdesc<[^>]*(?:<[^>]*>[^>]*)*>)\s*(?:loc\(.*)?$"
 )
 
 

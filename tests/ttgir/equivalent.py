@@ -30,7 +30,7 @@ Watch = Callable[[Agent, Mapping[str, Any]], None]
 @contextmanager
 def _watched(watch: Watch, accessed: Callable[[View, int, bool], None]) -> Iterator[None]:
     def made(operation: Operation) -> Any:
-        return lambda agent, names: watch(agent, names)
+        return watch
 
     def access(view: View, owner: int, time: int, clock: Any, what: str, *, writes: bool) -> None:
         accessed(view, owner, writes)

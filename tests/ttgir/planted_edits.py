@@ -136,8 +136,8 @@ def table(rows: Sequence[Outcome]) -> str:
     lines = [
         "# Faults planted into compiled kernels",
         "",
-        f"Single edits of the TTGIR that Triton {version('triton')} makes of the catalogue's kernels, each of which the "
-        "executor must see. `python -m tests.ttgir.planted_edits` makes this table.",
+        f"Single edits of the TTGIR that Triton {version('triton')} makes of the catalogue's kernels, each of which "
+        "the executor must see. `python -m tests.ttgir.planted_edits` makes this table.",
         "",
         f"{len(rows)} edits of {len({(row.kernel, row.target) for row in rows})} compiled kernels: {len(killed)} seen, "
         f"{len(equal)} change nothing by a rule that was checked in every run, {len(others)} not seen. "
@@ -149,7 +149,7 @@ def table(rows: Sequence[Outcome]) -> str:
         "## Why an edit changes nothing", "", "| reason | edits |", "|---|---|",
         *(f"| {why} | {count} |" for why, count in Counter(row.reason for row in equal).most_common()),
         "", "## Not seen", "", "| kernel | target | class | line | what |", "|---|---|---|---|---|",
-        *(f"| {row.kernel} | {row.target} | {row.kind} | {row.line}, `{row.operation}` | {row.what} |" for row in others),
+        *(f"| {it.kernel} | {it.target} | {it.kind} | {it.line}, `{it.operation}` | {it.what} |" for it in others),
     ]  # fmt: skip
     return "\n".join([*lines, ""])
 
