@@ -23,12 +23,16 @@ from tests.ttgir.edits import Edit
 from tests.ttgir.judged_texts import Prepared, wrong
 
 _NAME = re.compile(r"%[\w$.#-]+")
+#: Operations that arrive at the barrier that is their first operand.
+_ARRIVALS = ("ttng.arrive_barrier", "ttng.tc_gen5_commit")
 #: What sees each execution of the edited line before it happens.
 Watch = Callable[[Agent, Mapping[str, Any]], None]
 
 
 @contextmanager
-def _watched(watch: Watch, accessed: Callable[[View, int, bool], None]) -> Iterator[None]:
+def _watched(
+    watch: Watch, accessed: Callable[[View, int, bool], None], awaited: Callable[[Any], None]
+) -> Iterator[None]:
     def made(operation: Operation) -> Any:
         return watch
 
@@ -36,14 +40,18 @@ def _watched(watch: Watch, accessed: Callable[[View, int, bool], None]) -> Itera
         accessed(view, owner, writes)
         own(view, owner, time, clock, what, writes=writes)
 
-    own = View.access
+    def learn(agent: Agent, clock: Any) -> None:
+        awaited(clock)
+        own_learn(agent, clock)
+
+    own, own_learn = View.access, Agent.learn
     regions.STEPS["planted.watch"] = made
-    View.access = access  # type: ignore[method-assign]
+    View.access, Agent.learn = access, learn  # type: ignore[method-assign]
     try:
         yield
     finally:
         del regions.STEPS["planted.watch"]
-        View.access = own  # type: ignore[method-assign]
+        View.access, Agent.learn = own, own_learn  # type: ignore[method-assign]
 
 
 def _run_watched(
@@ -53,9 +61,10 @@ def _run_watched(
     lines = texts[function].splitlines()
     # a name of its own, so that no prepared text with another watch is taken
     lines.insert(edit.line, f'planted.watch {{by = "{next(_NUMBERS)}"}}')
-    with _watched(state.saw, state.writes.accessed):
+    with _watched(state.saw, state.writes.accessed, state.awaited):
         for one, order in runs:
             state.writes.forget()
+            state.arrivals.clear()
             text = wrong(one, {**texts, function: "\n".join(lines)}, order)
             assert not text, f"the unedited text: {text}"
 
@@ -85,6 +94,8 @@ class _State:
         self.same_place = self.same_values = self.quiet = self.zero = self.unmasked = True
         self.fence_serves = False
         self.groups, self.writes = _Groups(), _Writes()
+        self.arrivals: list[tuple[Any, int]] = []  # barriers, and the phase in which each was arrived at
+        self.arrival_serves = False
 
     def saw(self, agent: Agent, names: Mapping[str, Any]) -> None:
         self.times += 1
@@ -99,6 +110,12 @@ class _State:
             self.same_place = self.same_place and both and first.place == second.place
             self.same_values = self.same_values and both and np.array_equal(first.bits, second.bits)
         self._memory(agent, names)
+
+    def awaited(self, clock: Any) -> None:
+        """Somebody has waited for a barrier at which everything in ``clock`` is over."""
+        for barrier, phase in self.arrivals:
+            if clock is barrier.complete and barrier.phase > phase:
+                self.arrival_serves = True
 
     def _memory(self, agent: Agent, names: Mapping[str, Any]) -> None:
         operation = self.edit.operation
@@ -117,6 +134,11 @@ class _State:
             self.writes.awaited = names[_NAME.findall(self.line.split(" = ", 1)[1])[1]]
             mask = re.search(rf"mask ({_NAME.pattern})", self.line)
             self.unmasked = self.unmasked and mask is not None and not np.any(names[mask[1]])
+        elif operation in _ARRIVALS:
+            barrier = barrier_at(agent, names[self.names[0]], "the watch")
+            self.arrivals.append((barrier, barrier.phase))
+        elif operation == "ttng.tmem_store":
+            self.writes.awaited = next(names[name] for name in self.names if isinstance(names.get(name), View))
         elif operation == "ttg.async_commit_group":
             self.groups.closes(agent)
             self.writes.follow(self.writes.by.get(copy.number) for copy in agent.copies[-1])
@@ -155,6 +177,8 @@ class _State:
             return "every wait is for all groups"
         if kind == "commit removed" and self.groups.end_with_the_next():
             return "the wait that ends the group ends the next one too"
+        if self.edit.operation in _ARRIVALS and kind.endswith(" removed") and not self.arrival_serves:
+            return "nobody waits for the arrival"
         if self.writes.any and not self.writes.read:
             return "nobody reads what it writes"
         if self.edit.operation == "ttng.fence_async_shared" and not self.fence_serves:
