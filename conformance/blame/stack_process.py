@@ -151,8 +151,9 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
     from conformance.inputs.fill_set import fill_set
     from conformance.inputs.fills import applicable_fills
     from conformance.kernels.catalogue import get
-    from conformance.ttgir.executor import SCHEDULES, TtgirExecutor
+    from conformance.ttgir.executor import TtgirExecutor
     from conformance.ttgir.memory import Fault
+    from conformance.ttgir.orders import SCHEDULES
 
     (plan, _), files = asked
     kernel, texts = get(plan.kernel), {name: Path(file).read_text() for name, file in files.items()}

@@ -153,6 +153,15 @@ def test_types():
     assert type_of("!tt.tensordesc<tensor<64x32xsi8, #shared>>").element == "i8"
 
 
+@pytest.mark.parametrize("element", ["bf16", "f16", "i8"])
+def test_what_was_read_stays_when_the_buffer_is_written(element):
+    tile = allocated("tile", (2,), element)
+    tile.write(np.array([1, 2]))
+    values = tile.read()
+    tile.write(np.array([3, 4]))
+    assert values.tolist() == [1, 2]
+
+
 # Who waited for whom
 
 
