@@ -34,6 +34,8 @@ STAGES = {
 }
 #: Stages that run passes on MLIR.
 WITH_PASSES = ("ttir", "ttgir", "llir")
+#: Seconds after which no further place between passes is tried: a large unrolled kernel compiles for half a minute.
+SEARCH_SECONDS = 60.0
 #: What the exception is called that says that a text cannot be taken.
 _CANNOT_ENTER = "CannotEnter: "
 #: What a process of a stack runs.
@@ -357,7 +359,12 @@ class Inquiry:
         if entry is None:
             return PassBlame(why_not="the front end has no passes")
 
+        began = time.monotonic()
+
         def measured(at: int) -> float | None:
+            if time.monotonic() - began > SEARCH_SECONDS:
+                self._say_once(f"not every place between passes was tried: {SEARCH_SECONDS:g} s were over")
+                return None
             own, others = cuts[at]
             inner = {**entry, "module": str(folder / f"{own}.mlir"), "passes": others}
             answer = rest.process.ask("compile", launch=number, entry=inner)
@@ -370,8 +377,11 @@ class Inquiry:
         died = made["status"] != "pass" and self._stages[place - 1] not in made["stages"]
         if high == len(cuts) and died:  # in its last pass
             to_other = next((others for own, others in common if own == len(mine)), from_other)
-        later = self._stages[place - 1] == "llir" or values[place] is None  # LLVM, or stages that were not measured
-        behind = ("what follows its passes",) if high == len(cuts) and later and not died else ()
+        behind: tuple[str, ...] = ()
+        if high == len(cuts) and not died and values[place] is None:
+            behind = ("what follows its passes, later stages too",)
+        elif high == len(cuts) and not died and self._stages[place - 1] == "llir":
+            behind = ("LLVM after its passes",)
         return PassBlame((*theirs[from_other:to_other], *behind), (*mine[from_own:to_own], *behind))
 
 
