@@ -282,7 +282,7 @@ class Inquiry:
     def _judged(self, number: int, side: _Side, answer: Mapping[str, Any], what: str, names: Iterable[str]) -> Shown:
         """What ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
         one = self._shown(side, answer, number, ORDERS in names)
-        if answer.get("respelled"):
+        if answer.get("respelled") and answer["status"] == "pass":
             self._say_once(f"{what}: the types of tensor descriptors are spelled in its way")
         if COMPILES not in one.figures:
             return one
@@ -294,9 +294,10 @@ class Inquiry:
         return unknown(why)
 
     def _say_once(self, sentence: str) -> None:
-        """Adds what will be said of the swaps: about each swap one sentence, and not the same of every pass."""
-        about = re.sub(r" after \w+ in ", " in ", sentence)
-        if all(re.sub(r" after \w+ in ", " in ", known) != about for known in self._not_swapped):
+        """Adds what will be said of a swap, if nothing is said of it yet. All places between the passes of a stage are
+        one swap."""
+        swaps = [re.sub(r" after \w+ in ", " after passes in ", each.partition(": ")[0]) for each in self._not_swapped]
+        if re.sub(r" after \w+ in ", " after passes in ", sentence.partition(": ")[0]) not in swaps:
             self._not_swapped.append(sentence)
 
     def _entry(self, maker: _Side, number: int, place: int) -> dict[str, Any] | None:

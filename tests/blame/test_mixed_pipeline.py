@@ -85,6 +85,7 @@ def test_a_compilation_is_entered_between_passes(server, compiled, tmp_path):
             "%a: !tt.tensordesc<tensor<64x32xbf16, #s>>) -> !tt.ptr<f32>",
             "%a: !tt.tensordesc<64x32xbf16, #s>) -> !tt.ptr<f32>",
         ),
+        ("%b = make %p : <bf16>, <tensor<32x32xbf16>> loc(#l)", "%b = make %p : <bf16>, <32x32xbf16> loc(#l)"),
         ("%a: tensor<64x32xf32>", "%a: tensor<64x32xf32>"),
     ],
 )
