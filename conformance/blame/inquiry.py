@@ -210,10 +210,14 @@ class Inquiry:
         self._ran: dict[tuple[str, ...], Mapping[str, Any]] = {}
 
     def answer(self) -> CaseAnswer:
-        numbers = range(len(self._good.functions))
         self._good.own, self._bad.own = _both(
-            lambda side: [side.process.ask("compile", launch=number) for number in numbers], (self._good, self._bad)
+            lambda side: [side.process.ask("compile", launch=number) for number in range(len(side.functions))],
+            (self._good, self._bad),
         )
+        for name, own in ((side.process.name, own) for side in (self._good, self._bad) for own in side.own):
+            if own["status"] == "pass" and not own["stages"].keys() >= set(self._stages):
+                stages = ", ".join(own["stages"])
+                raise BlameError(f"{name} compiles for {self._target} in stages that are not known: {stages}")
         launches: dict[str, LaunchAnswer] = {}
         for number, function in enumerate(self._good.functions):
             self._not_swapped = []
