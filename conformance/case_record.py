@@ -48,10 +48,12 @@ class Status(str, Enum):
 
 
 class ExecutorName(str, Enum):
-    """Where launches run; formats as its value."""
+    """Where launches run; formats as its value. A later one shows more: the source, what the compiler made of it, and
+    that on a device."""
 
-    DEVICE = "device"
     INTERPRETER = "interpreter"
+    TTGIR = "ttgir"
+    DEVICE = "device"
 
     __str__ = str.__str__
 
@@ -117,6 +119,7 @@ class CheckKind(str, Enum):
     RESOURCES = "resources"  # the target's limits; a launch beside the main one
     SPILLS = "spills"
     COMPILE = "compile"  # a generated kernel
+    EXECUTED = "executed"  # what the compiler made, run without a device; its stage, or the check that failed there
     DIAGNOSIS = "diagnosis"
     OTHER = ""  # a suite's own check; its whole name
 

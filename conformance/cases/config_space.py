@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
@@ -114,7 +115,7 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
     """The configs of ``kernel`` on ``target`` by the tables here: the listed rows of the target's device class (a
     sample of them below the full tier), and in the exhaustive tier its enumerated space too, less what cannot fit."""
     if kernel.table is None:
-        return kernel.configs
+        return _forms(kernel.configs) if tier == "quick" and not kernel.core else kernel.configs
     tables = for_target(target)
     listed = tables.rows(kernel.table)
     if tier == "exhaustive" and kernel.table in tables.spaces:
@@ -133,7 +134,8 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
     sample = covering_sample(listed)
     if tier == "quick":
         # one class is shown whole; of another, whose rows are mostly the same with options of its own, one row
-        sample = _share(kernel, target, sample)[: None if tables is CUDA else 1]
+        sample = _with_one_that_fits(kernel, target, _share(kernel, target, sample), listed)
+        sample = sample[: None if tables is CUDA else 1]
         more = more if tables is CUDA else ()
     return tuple(dict.fromkeys((*sample, *covering_sample(more))))
 
@@ -147,6 +149,25 @@ def listed_rows(kernel: Kernel, tables: DeviceClass) -> tuple[AnyConfig, ...]:
 def covering_sample(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
     """A sample of ``configs`` in which every tile size, stage count and warp count of the table appears."""
     return tuple(config for (config,) in cover({"config": configs}, shown=_traits))
+
+
+def _with_one_that_fits(
+    kernel: Kernel, target: Target, share: tuple[AnyConfig, ...], listed: Iterable[AnyConfig]
+) -> tuple[AnyConfig, ...]:
+    """``share``, and if none of it fits ``target`` by estimate, the first of the ``listed`` that does."""
+
+    def fits(config: AnyConfig) -> bool:
+        names = kernel.dtype_names()
+        return any(kernel.example_refusals(name, config, (target,), estimated=True)[0] is None for name in names)
+
+    return share if any(map(fits, share)) else (*itertools.islice(filter(fits, listed), 1), *share)
+
+
+def _forms(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
+    """A sample of ``configs``, at least two of them, in which everything appears that their ids say behind tile, stages
+    and warps: it decides how the kernel works."""
+    sample = [config for (config,) in cover({"config": configs}, shown=lambda config: config.id.split("-")[3:])]
+    return tuple(dict.fromkeys((*sample, *configs)))[: max(2, len(sample))]
 
 
 def _traits(config: AnyConfig) -> set[Hashable]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
 from conformance.cases.cover import in_turn
-from conformance.cases.scenarios import ANY, contained, fitted
+from conformance.cases.scenarios import ANY, contained, fitted, usable
 from conformance.kernels.catalogue import catalogue, own_kernels
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
 from conformance.problems import Problem
@@ -74,6 +74,26 @@ def each_kernel(kernels: Callable[[Kernel], bool], **parameters: Sequence[str]) 
         return test
 
     return decorate
+
+
+class WithoutTarget:
+    """What :func:`each_kernel_without_target` attaches to a test."""
+
+    def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
+        """The cases by id."""
+        table = CaseTable(("kernel",), {})
+        for kernel in catalogue().values():
+            asked = kernel.offered and (not selection.kernels or kernel.name in selection.kernels)
+            with contained(kernel):
+                if asked and not any(usable(kernel, target) for target in selection.targets):
+                    table.rows[kernel.name] = (kernel,)
+        return table
+
+
+def each_kernel_without_target(test: Test) -> Test:
+    """Gives a test each kernel of the catalogue that no target of the run takes. The test takes ``kernel``."""
+    setattr(test, ATTRIBUTE, WithoutTarget())
+    return test
 
 
 @dataclass(frozen=True)

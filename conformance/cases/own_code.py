@@ -8,7 +8,7 @@ from conformance.kernels.kernel import Kernel
 SAME_CODE = frozenset(
     {
         *("addmm", "scaled_mm", "contiguous_mm", "bmm", "mixed_mm", "mm_persistent_tma", "scaled_mm_persistent_tma"),
-        "mm_fp64",
+        *("mm_fp64", "fp8_bmm"),
         *("mm_blackwell_ws", "scaled_mm_blackwell_ws"),
     }
 )

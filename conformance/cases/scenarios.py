@@ -10,8 +10,10 @@ A test states what it is about and gets one case per row::
 * *quick*: every two values of two of the test's own parameters appear together, and so does every dtype, config (of a
   sample) and rotated value, each row on one target. There are at least as many rows as the longest of these lists has
   values. Targets take turns: each kernel of a test, and each test of a file, begins one target later. A kernel beyond
-  the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``. So has addmm
-  where mm shows the same loop and the test is about ``any_epilogue``;
+  the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``: then it has each
+  value, and need not have every two together. So has addmm where mm shows the same loop and the test is about
+  ``any_epilogue``. Where a test asks the same of all kernels, those beyond the core are ``taking_turns``: one in
+  :data:`TURNS` has a case. A sweep has, beyond the core, each size of dtype, and not every dtype;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
   dtype. A kernel beyond the core has every two values of two of the test's own parameters together, and each rotated
   value and size of dtype once. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what
@@ -50,12 +52,16 @@ from conformance.targets import Target, from_elsewhere
 #: kernel beyond the core has one.
 USUAL_CONFIGS = 2
 
+#: Of so many kernels beyond the core one has a case in the quick tier of a test in which they are taking turns.
+TURNS = 4
+
 #: The tiers in which everything is crossed.
 CROSSED = ("full", "exhaustive")
 
 
-#: A parameter's values: a list, a list or how many numbers from 0 by tier, or what a kernel answers.
-Values = Sequence[Any] | Mapping[str, int | Sequence[Any]] | Callable[[Kernel], Sequence[Any]]
+#: A parameter's values: a list, how many numbers from 0, or what a kernel answers; or one of these by tier.
+ValuesOfTier = int | Sequence[Any] | Callable[[Kernel], Sequence[Any]]
+Values = ValuesOfTier | Mapping[str, ValuesOfTier]
 
 
 def no_kernel(_: Kernel) -> bool:
@@ -76,6 +82,7 @@ class Scenario:
     every_target: bool = False
     any_epilogue: bool = False
     every_row: Callable[[Kernel], bool] = no_kernel
+    taking_turns: bool = False
     number: int = 0  # of scenarios before this one in its file
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
@@ -102,6 +109,7 @@ def scenario(
     every_target: bool = False,
     any_epilogue: bool = False,
     every_row: Callable[[Kernel], bool] = no_kernel,
+    taking_turns: bool = False,
     **parameters: Values,
 ) -> Callable[[Test], Test]:
     """Makes a test a scenario.
@@ -113,9 +121,10 @@ def scenario(
     (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with ``every_target``
     the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about what a kernel does
     with its products: of two kernels that differ in that alone the quick tier has one row with the second, addmm. Of
-    kernels beyond the core that ``every_row`` selects, the quick tier has all rows, too. The rest are the test's own
-    parameters: each a list of values, or a mapping from tier to a list or to the number of values, which are then
-    numbers from 0, or a function that returns the values for a kernel.
+    kernels beyond the core that ``every_row`` selects, the quick tier has every value, too; with ``taking_turns`` only
+    one in :data:`TURNS` kernels beyond the core has a row there. The rest are the test's own parameters: each a list of
+    values, or the number of values, which are then numbers from 0, or a function that returns the values for a kernel;
+    or a mapping from tier to one of these.
     """
 
     def decorate(test: Test) -> Test:
@@ -125,7 +134,7 @@ def scenario(
         number = before.index(test.__name__)
         cases = Scenario(
             *(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, any_epilogue),
-            *(every_row, number),
+            *(every_row, taking_turns, number),
         )
         setattr(test, ATTRIBUTE, cases)
         return test
@@ -321,14 +330,16 @@ def _groups(
 
 
 def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
-    if callable(values):
-        return values(kernel)
-    chosen = values[tier] if isinstance(values, Mapping) else values
-    return range(chosen) if isinstance(chosen, int) else chosen
+    of_tier = values[tier] if isinstance(values, Mapping) else values
+    if callable(of_tier):
+        return of_tier(kernel)
+    return range(of_tier) if isinstance(of_tier, int) else of_tier
 
 
 #: The test's own parameters in a cover: their combinations count as the values of one parameter.
 OWN = "own parameters"
+#: Likewise :func:`_size` of the dtypes. A test has no parameter of this name.
+SIZE = "size of dtype"
 
 
 def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
@@ -342,10 +353,16 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves the others here.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
     place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number
+    if scenario.taking_turns and not kernel.core and kernel.name in peers:
+        place, turn = divmod(place, TURNS)
+        if turn:
+            return []
+    by_size = bool(scenario.every_config) and not kernel.core
     targets = list(dict.fromkeys(target for _, _, target in taken))
     own = {name: list(_values(values, kernel, "quick")) for name, values in scenario.parameters.items()}
     parameters = {
         **own,
+        **({SIZE: list(dict.fromkeys(_size(dtype) for dtype, _, _ in taken))} if by_size else {}),
         "dtype": list(dict.fromkeys(dtype for dtype, _, _ in taken)),
         "config": list(dict.fromkeys(config for _, config, _ in taken)),
         **scenario.rotate,
@@ -353,9 +370,9 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     }
     covered = cover(
         parameters,
-        pairs=itertools.combinations(own, 2),
-        free=() if scenario.every_target else ("target",),
-        possible=_among(("dtype", "config", "target"), taken),
+        pairs=itertools.combinations(own, 2) if kernel.core else (),
+        free=(("dtype",) if by_size else ()) + (() if scenario.every_target else ("target",)),
+        possible=_among((SIZE, "dtype", "config", "target"), [(_size(row[0]), *row) for row in taken]),
     )
     columns = ("target", "dtype", "config", *own, *scenario.rotate)
     chosen = [tuple(dict(zip(parameters, row, strict=True))[name] for name in columns) for row in covered]
@@ -427,7 +444,7 @@ def _with_each_dtype(
     ``pairs`` are the dtypes and configs that go together, ``combinations`` those of the test's own parameters.
     """
     trios = [(_size(dtype), dtype, config) for dtype, config in pairs]
-    taken = dict(zip(("size", "dtype", "config"), zip(*trios, strict=True), strict=True))
+    taken = dict(zip((SIZE, "dtype", "config"), zip(*trios, strict=True), strict=True))
     columns = [combinations] if kernel.core else zip(*combinations, strict=True)
     own = dict(zip([OWN] if kernel.core else scenario.parameters, columns, strict=True))
     values = {name: list(dict.fromkeys(column)) for name, column in {**taken, **own, **scenario.rotate}.items()}
@@ -435,7 +452,7 @@ def _with_each_dtype(
     if kernel.core:
         together += [(name, "dtype") for name in (*own, *scenario.rotate)]
     if scenario.every_config:
-        together.append(("dtype" if kernel.core else "size", "config"))
+        together.append(("dtype" if kernel.core else SIZE, "config"))
     covered = cover(
         values,
         pairs=together,

@@ -84,6 +84,7 @@ class Trial:
 
     plan: Plan
     contract: Contract
+    executor: ExecutorName
     complete: bool
     tiles: tuple[int, int]
     verdicts: list[Verdict] = field(default_factory=list)
@@ -198,7 +199,7 @@ def trial(
     chosen = applicable_fills(problem, contract, names)
     complete = len(chosen) == len(applicable_fills(problem, contract))
     model = unit_model(kernel, plan, contract, executor)
-    result = Trial(plan, contract, complete, output_tiles(problem, plan.config), model=model)
+    result = Trial(plan, contract, executor.name, complete, output_tiles(problem, plan.config), model=model)
     launcher = functools.partial(kernel.launch, plan)
     runs = len(chosen) * len(PATTERNS)
     fitting = 0 if executor.device.type == "cpu" and not compare else fills_at_once(problem)

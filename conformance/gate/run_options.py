@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 TIERS = ("quick", "default", "full", "exhaustive")  # quick and default are samples of full
+TTGIR = ("auto", "always", "never")
 DEFAULT_SEED = 0
 DEFAULT_CASE_TIMEOUT_S = 300.0
 #: An environment variable that the gate sets: that a stack has lost a kernel is a finding, and no mistake of the user.
@@ -108,6 +109,12 @@ OPTIONS = (
         Effect.WHOLE,
         "compile and check the code, run nothing: every case that compiles ends as not-run",
         action="store_true",
+    ),
+    _option(
+        "ttgir",
+        Effect.WHOLE,
+        "run the TTGIR of compiled kernels on the CPU: auto (default: where there is no GPU), always or never",
+        choices=TTGIR,
     ),
     _option(
         "case-timeout",

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from conformance.records import CaseRecord, Reason, Status, Verdict, jsonable
+from conformance.records import CaseRecord, ExecutorName, Reason, Status, Verdict, jsonable
 
 _NAMED = {"kernel": "name", "target": "id"}  # fields that take an object and keep the attribute that names it
 _WHOLE = ("problem", "config")  # objects kept with their id and all their fields
 _MERGED = ("options", "observed")  # mappings that grow
-_EXECUTORS = ("device", "interpreter", None)
+_EXECUTORS = (None, *(name.value for name in ExecutorName))  # a later one shows more
 
 
 class CaseEnded(BaseException):
@@ -62,20 +62,21 @@ class CaseRecorder:
         self.ending: type[CaseEnded] = CaseEnded
         self._base = base
         self._fields: dict[str, Any] = {"suite": suite, "options": {}, "observed": {}, "artefacts": {}, **fixed}
+        self._judged_by: list[str | None] = []
         self._created: Counter[str] = Counter()
         self._judged: Counter[str] = Counter()
         self._started = time.perf_counter()
 
     def set(self, **fields: Any) -> None:
         """Says what the case is: ``kernel`` (its name or an object with one), ``problem``, ``config``, ``target``
-        (its id or an object with one), ``executor`` ("device" or "interpreter"), ``options`` and ``observed``
+        (its id or an object with one), ``executor`` (the value of an ExecutorName), ``options`` and ``observed``
         (mappings, merged into what was set before), ``artefacts`` (stage to path, merged). TypeError for others."""
         known = {*_NAMED, *_WHOLE, *_MERGED, "executor", "artefacts"}
         unknown = fields.keys() - known
         if unknown:
             raise TypeError(f"a record has no field {sorted(unknown)}: set {', '.join(sorted(known))}")
         if fields.get("executor") not in _EXECUTORS:
-            raise ValueError(f"executor {fields['executor']!r}: 'device', 'interpreter' or None is required")
+            raise ValueError(f"executor {fields['executor']!r}: one of {_EXECUTORS} is required")
         for name, value in fields.items():
             if name in _NAMED and value is not None:
                 self._fields[name] = str(getattr(value, _NAMED[name], value))
@@ -128,6 +129,11 @@ class CaseRecorder:
         finally:
             self.durations[stage] = self.durations.get(stage, 0.0) + time.perf_counter() - start
             self.stage = outer
+
+    def judged_by(self, executor: str | None) -> None:
+        """Notes what judged one plan of the case. The record has what shows least of those of all its plans."""
+        self._judged_by.append(None if executor is None else str(executor))
+        self.set(executor=min(self._judged_by, key=_EXECUTORS.index))
 
     def run_created(self, name: str) -> None:
         self._created[name] += 1

@@ -34,6 +34,7 @@ from conformance.records import (
     CheckKind,
     CompileFailure,
     ConformanceFailure,
+    ExecutorName,
     Reason,
     ReasonCode,
     Status,
@@ -142,8 +143,15 @@ def _judge_plan(
         compiled = compile_plan(recorder, compilations)
         if not isinstance(trial, Trial) or all(verdict.passed for verdict in trial.verdicts):
             _pass_over(harness, recorder, plan, compiled)
+    executor = None if isinstance(trial, Reason) else trial.executor
     verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
     verdicts += _grid_verdicts(kernel, plan)
+    if compiled is not None and harness.settings.executes and all(verdict.passed for verdict in verdicts):
+        trial, of_code = _execute(harness, recorder, kernel, plan, compiled, fills, trial)
+        verdicts += of_code
+        if of_code and executor is not ExecutorName.DEVICE:
+            executor = ExecutorName.TTGIR
+    recorder.judged_by(executor)
     if compiled is not None:
         with recorder.timed("check"):
             verdicts += _code_verdicts(kernel, plan, compiled, inspect)
@@ -157,6 +165,30 @@ def _judge_plan(
     if isinstance(trial, Reason):
         recorder.not_run(trial)
     return CaseRun(plan, trial, compiled.main if compiled is not None else None, recorder)
+
+
+def _execute(
+    harness: Harness,
+    recorder: CaseRecorder,
+    kernel: Kernel,
+    plan: Plan,
+    compiled: CompiledPlan,
+    fills: tuple[str, ...] | None,
+    trial: Trial | Reason,
+) -> tuple[Trial | Reason, list[Verdict]]:
+    """Runs the TTGIR of ``compiled``: the trial that stands for the case, and what failed or was shown. Where nothing
+    else can run the plan, its trial is that of the TTGIR."""
+    with recorder.timed("execute"):
+        result = harness.executed(kernel, plan, compiled.texts("ttgir"), fills, anew=isinstance(trial, Reason))
+    recorder.set(observed={"ttgir": result.observed})
+    if result.unknown:
+        return trial, []
+    verdicts = list(result.verdicts)
+    if isinstance(trial, Reason) and result.trial is not None:
+        trial = result.trial
+        record_trial(recorder, trial)
+        verdicts += [verdict for verdict in trial.verdicts if verdict.passed]
+    return trial, verdicts
 
 
 def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None:
@@ -218,6 +250,10 @@ class CompiledPlan:
     main: Artefact
     others: Mapping[str, Artefact]
 
+    def texts(self, stage: str) -> list[str]:
+        """The text of each at ``stage``."""
+        return [artefact.text(stage) for artefact in (self.main, *self.others.values())]
+
 
 def compile_plan(recorder: CaseRecorder, compilations: Mapping[str, Any]) -> CompiledPlan | None:
     """Waits for ``compilations``, handles by the names of :func:`launches_to_compile`. Raises CompileFailure if a
@@ -249,10 +285,15 @@ def run_plan(
     except InterpreterUnsupported as error:
         recorder.set(executor=None)
         return error.reason
-    recorder.set(observed={"grid": trial.grid, "programs": trial.programs, "outputs": trial.digests})
-    record_completeness(recorder, trial)
+    record_trial(recorder, trial)
     record_edges(recorder, trial)
     return trial
+
+
+def record_trial(recorder: CaseRecorder, trial: Trial) -> None:
+    """Writes into the record what ran, and how much of it."""
+    recorder.set(observed={"grid": trial.grid, "programs": trial.programs, "outputs": trial.digests})
+    record_completeness(recorder, trial)
 
 
 def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,13 +15,16 @@ from conformance.execution.fill_groups import GROUPS
 from conformance.execution.observation import Executor
 from conformance.execution.repeated_trials import repeated
 from conformance.execution.trial import Trial, trial
+from conformance.judging.kept_verdicts import kept
 from conformance.judging.settings import Settings
+from conformance.kernels.catalogue import own_kernels
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.machine import device_memory
 from conformance.machine.gpu_lock import NotAlone, Turns
 from conformance.problems import Problem, itemsize
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
+from conformance.ttgir.verdict import Executed, executed
 
 #: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
 SHARED_TRIALS = 64
@@ -136,6 +139,18 @@ class Harness:
                 self._trials.pop(next(iter(self._trials)))
             self._trials[key] = repeated(judge, self.settings.repeats)
         return self._trials[key]
+
+    def executed(
+        self, kernel: Kernel, plan: Plan, texts: Sequence[str], names: tuple[str, ...] | None, *, anew: bool
+    ) -> Executed:
+        """Runs the launches of ``plan``, whose TTGIR is in ``texts``. ``anew``: whatever earlier runs kept."""
+
+        def execute() -> Executed:
+            return executed(kernel, plan, texts, seed=self.settings.seed, names=names)
+
+        if anew or kernel.name not in own_kernels():
+            return execute()
+        return kept(plan, texts, names, self.settings.seed, execute)
 
     def first_target(self, kernel: Kernel) -> Target:
         """The first target of this run that has what the kernel needs; the first of all if none has."""

@@ -20,6 +20,7 @@ class Settings:
     for neither. ``without_gpu``: the user wants no GPU, and not only that none was found. ``configs`` empty means all;
     ``case_list`` are the ids in the file ``case_file``, None without one. A trial is made ``repeats`` times.
     ``calibration`` is the file that says how the device computes; None: the package says it.
+    ``ttgir`` says where the TTGIR of compiled kernels is run: "auto" without a device, "always" or "never".
     ``declared`` is what kernels from elsewhere say of themselves, by their names.
     """
 
@@ -43,6 +44,7 @@ class Settings:
     case_list: frozenset[str] | None = None
     repeats: int = 1
     calibration: Path | None = None
+    ttgir: str = "auto"
     declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
 
     @property
@@ -54,6 +56,11 @@ class Settings:
     def interprets(self) -> bool:
         """Whether the interpreter runs the cases."""
         return not self.has_gpu and not self.compile_only
+
+    @property
+    def executes(self) -> bool:
+        """Whether the TTGIR of compiled kernels is run."""
+        return not self.compile_only and (self.ttgir == "always" or (self.ttgir == "auto" and not self.has_gpu))
 
     @property
     def has_gpu(self) -> bool:

@@ -249,6 +249,7 @@ def _settings(config: pytest.Config) -> Settings:
         case_list=_case_list(case_file),
         repeats=repeats or 1,
         calibration=_calibration(config),
+        ttgir=option.conformance_ttgir or "auto",
     )
 
 

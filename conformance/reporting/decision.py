@@ -32,8 +32,8 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
         sentences.append("Nothing was run (--compile-only): code was compiled and inspected, no result was computed.")
     elif _without_gpu(comparison, info):
         sentences.append(
-            "No GPU took part: what was computed came from Triton's interpreter, compiled code was inspected and not "
-            "run, and no time of a kernel was compared."
+            "No GPU took part: what was computed came from Triton's interpreter and from running the TTGIR of compiled "
+            "kernels, the code below it was inspected and not run, and no time of a kernel was compared."
         )
     if info and info.targets:
         sentences.append(f"Only these targets were compiled for: {', '.join(info.targets)}.")

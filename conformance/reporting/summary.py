@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from conformance.records import CaseRecord, RunInfo, Status, first_of
 from conformance.reporting.text import clean, indented, log_safe, markdown_table, one_line, text_table
@@ -24,7 +24,9 @@ Groups = defaultdict[str, Counter[Status]]
 class Summary:
     """What a summary shows. ``verified`` counts the distinct verified cases (see :func:`is_verified`), the unit of the
     rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases. ``failures`` are
-    those shown in full, ``expected`` the cases of each expected failure. Cases are in the order of their ids."""
+    those shown in full, ``expected`` the cases of each expected failure. Cases are in the order of their ids.
+    ``executed`` cases had the TTGIR of their compiled kernels run, ``unknown`` counts the others by what is not known.
+    """
 
     run: RunInfo
     statuses: Mapping[Status, int]
@@ -37,6 +39,8 @@ class Summary:
     slowest: Sequence[tuple[str, float]]
     failures: Sequence[CaseRecord]
     expected: Mapping[str, Sequence[str]]
+    executed: int = 0
+    unknown: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rate(self) -> float | None:
@@ -58,6 +62,8 @@ class Tally:
         self._slowest: list[tuple[float, str]] = []
         self._failures: list[CaseRecord] = []
         self._expected: defaultdict[str, list[str]] = defaultdict(list)
+        self._executed = 0
+        self._unknown: Counter[str] = Counter()
 
     def add(self, record: CaseRecord) -> None:
         """Counts one record in every figure of the summary."""
@@ -70,6 +76,10 @@ class Tally:
             self._gpu_busy[record.gpu] += seconds
         if "total" in record.durations:
             self._slowest = sorted([*self._slowest, (-seconds, record.case)])[:SLOWEST]
+        if isinstance(ttgir := record.observed.get("ttgir"), Mapping):
+            unknown = str(ttgir.get("unknown") or "")
+            self._executed += not unknown
+            self._unknown.update([unknown] if unknown else [])
         if is_verified(record):
             self._verified.add(record.case)
         elif status is Status.EXPECTED_FAIL:
@@ -94,6 +104,8 @@ class Tally:
             slowest=[(case, -seconds) for seconds, case in self._slowest],
             failures=self._failures,
             expected={entry: sorted(cases) for entry, cases in sorted(self._expected.items())},
+            executed=self._executed,
+            unknown=self._unknown,
         )
 
 
@@ -125,6 +137,9 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     ]
     if summary.skips:
         facts.append(("skip reasons", ", ".join(f"{code} {count}" for code, count in sorted(summary.skips.items()))))
+    if summary.executed or summary.unknown:
+        unknown = [f"not run: {count} with {one_line(what)}" for what, count in sorted(summary.unknown.items())]
+        facts.append(("TTGIR run", "; ".join([f"of {summary.executed} cases", *unknown])))
     if summary.rate is not None:
         text = f"{summary.rate:.2f} verified cases per second: {summary.verified} in {run.wall_s:.1f} s"
         facts.append(("rate", f"{text} (passed, every fill, at least 2 x 2 tiles)"))

@@ -228,6 +228,26 @@ def test_described_operands(conform, harness, kernel, target, dtype, config, mas
     conform(kernel, problem, fills=quick_fills(harness, "randn"), **run)
 
 
+#: More parts than are merged at a time, all but one with a block of keys; and more parts than blocks.
+MORE_SPLITS = 20
+
+
+@scenario(
+    where(family="attention", few_queries=True),
+    splits=[None, 1, 3, MORE_SPLITS],
+    dtypes=("bf16", "fp16"),
+    configs=1,
+    every_row=every_kernel,
+)
+def test_splits(conform, harness, kernel, target, dtype, config, splits):
+    """Any number of parts: more than are merged at a time, each with keys of its own, and more parts than blocks of
+    keys. None is the kernel's own choice."""
+    blocks = {MORE_SPLITS: MORE_SPLITS - 2, 3: 7}.get(splits, 1)
+    problem = attention(kernel, dtype, config, keys=blocks * config.block_n + 7, heads=2, kv_heads=1)
+    variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 4}
+    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness, *SHAPE_FILLS), **variant)
+
+
 #: What a descriptor cannot lie over.
 UNDESCRIBED: dict[str, tuple[dict[str, Any], Variant, ReasonCode]] = {
     "rows-apart": ({"order": "bhds"}, Variant(), ReasonCode.LAYOUT),
@@ -249,26 +269,6 @@ def test_undescribed_operands(conform, recorder, kernel, target, dtype, config, 
     problem = attention(kernel, dtype, config, **fields)
     run = {"config": config, "target": target, "variant": variant}
     expect_refusal(conform, recorder, kernel, problem, code=code, **run)
-
-
-#: More parts than are merged at a time, all but one with a block of keys; and more parts than blocks.
-MORE_SPLITS = 20
-
-
-@scenario(
-    where(family="attention", few_queries=True),
-    splits=[None, 1, 3, MORE_SPLITS],
-    dtypes=("bf16", "fp16"),
-    configs=1,
-    every_row=every_kernel,
-)
-def test_splits(conform, harness, kernel, target, dtype, config, splits):
-    """Any number of parts: more than are merged at a time, each with keys of its own, and more parts than blocks of
-    keys. None is the kernel's own choice."""
-    blocks = {MORE_SPLITS: MORE_SPLITS - 2, 3: 7}.get(splits, 1)
-    problem = attention(kernel, dtype, config, keys=blocks * config.block_n + 7, heads=2, kv_heads=1)
-    variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 4}
-    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness, *SHAPE_FILLS), **variant)
 
 
 REFUSED = {

@@ -11,7 +11,8 @@ import functools
 import pytest
 
 from conformance.cases.config_space import torch_row
-from conformance.cases.scenarios import CROSSED, every_kernel, scenario, shapes_of, usable
+from conformance.cases.each_kernel import each_kernel_without_target
+from conformance.cases.scenarios import CROSSED, every_kernel, scenario, shapes_of
 from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.inputs.fill_set import fill_set
 from conformance.judging.refusal_rules import objection
@@ -33,13 +34,23 @@ def swept_fills(problem, tier):
     return tuple(quick if tier == "quick" else exact) or None
 
 
+def quick_shapes(kernel):
+    """The shape classes of the quick tier: beyond the core several tiles, and less than one."""
+    shapes = shapes_of(kernel)
+    return shapes if kernel.core else [name for name in ("several-tiles", "smaller-than-a-tile") if name in shapes]
+
+
 def is_timed(case):
     """Whether a case with these parameters also times its kernel, if there is a device."""
     return case["shape"] == case["kernel"].usual_shape
 
 
 @pytest.mark.timed(when=is_timed)
-@scenario(every_kernel, shape=shapes_of, every_config=True)
+@scenario(
+    every_kernel,
+    shape={"quick": quick_shapes, "default": shapes_of, "full": shapes_of, "exhaustive": shapes_of},
+    every_config=True,
+)
 def test_config_space(conform, harness, recorder, kernel, target, dtype, config, shape):
     """A config compiles and fits the target, or its kernel or the compiled code says why not; its bits are right and it
     spills only where that is declared."""
@@ -99,16 +110,16 @@ def judge_even(conform, harness, recorder, kernel, target, dtype, config, aligne
     conform(kernel, problem, **run, fills=swept_fills(problem, harness.settings.tier), gauge=usual)
 
 
-@scenario(every_kernel, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True)
+@scenario(every_kernel, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True, taking_turns=True)
 def test_even_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
     """Sizes without a rest that the kernel learns at run time."""
     judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static=False)
 
 
-@scenario(takes_constants, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True)
+@scenario(takes_constants, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True, taking_turns=True)
 def test_even_constant_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
-    """Sizes without a rest that the compiler knows, so that the loop over K has no mask. A test of its own, so that
-    each kernel has such a case in every tier."""
+    """Sizes without a rest that the compiler knows, so that the loop over K has no mask. Of kernels that take turns in
+    the quick tier each has such sizes in the suite ``dynamic_shapes``, too."""
     judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static=True)
 
 
@@ -126,20 +137,22 @@ def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config
     )
 
 
-@pytest.mark.parametrize("name", [name for name, kernel in catalogue.catalogue().items() if kernel.offered])
-def test_each_kernel_has_a_target(harness, recorder, name):
+@each_kernel_without_target
+def test_each_kernel_has_a_target(harness, recorder, kernel):
     """A kernel that no target of this run takes is not forgotten: it is not run, for the reason that it gives."""
-    kernel = catalogue.get(name)
-    recorder.set(kernel=kernel)
-    able = [target.id for target in harness.targets if usable(kernel, target)]
-    if not able:
-        reason = kernel.example_refusal(kernel.dtype_names()[0], kernel.configs[0], harness.targets[0])
-        recorder.set(target=harness.targets[0])
-        recorder.not_run(reason)
-    recorder.verdict("usable", bool(able), f"on {', '.join(able)}")
-    if name in catalogue.own_kernels():
-        objections = list(unjustified_refusals(kernel, harness.targets))
-        recorder.verdict("refusals", not objections, "; ".join(objections[:4]) or "each is one that the rules allow")
+    reason = kernel.example_refusal(kernel.dtype_names()[0], kernel.configs[0], harness.targets[0])
+    recorder.set(kernel=kernel, target=harness.targets[0])
+    recorder.not_run(reason)
+
+
+@pytest.mark.parametrize("family", sorted({kernel.family for kernel in catalogue.own_kernels().values()}))
+def test_refusals_of_examples(harness, recorder, family):
+    """What a kernel refuses of its own examples is what the rules allow: it would have no case."""
+    for name, kernel in catalogue.own_kernels().items():
+        if kernel.offered and kernel.family == family:
+            objections = list(unjustified_refusals(kernel, harness.targets))
+            text = "; ".join(objections[:4]) or "each is one that the rules allow"
+            recorder.verdict(f"refusals/{name}", not objections, text)
 
 
 def unjustified_refusals(kernel, targets):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from conformance.cases.each_kernel import each_kernel, first_plan
 from conformance.cases.own_code import has_own_code
-from conformance.cases.scenarios import every_kernel, ragged, scenario, where
+from conformance.cases.scenarios import CROSSED, every_kernel, ragged, scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
@@ -80,7 +80,7 @@ def _one_fill(tier):
     return FURTHER_FILLS if tier == "quick" else None
 
 
-@scenario(where(), size_class=list(CLASSES), configs=2, any_epilogue=True)
+@scenario(where(), size_class=list(CLASSES), configs=2, any_epilogue=True, taking_turns=True)
 def test_one_compilation_serves_a_class(conform, harness, recorder, kernel, target, dtype, config, size_class):
     """Three shapes of one size class are right, and all come from one compilation, as predicted. In the quick tier
     one fill judges them, because sizes change what is read and written."""
@@ -117,7 +117,14 @@ def _moved(base, fields, more=0):
     return dataclasses.replace(problem, **pads)
 
 
-@scenario(where(descriptors=False, any_order=True), dtypes=("bf16",), configs=1, move=list(MOVES), any_epilogue=True)
+@scenario(
+    where(descriptors=False, any_order=True),
+    dtypes=("bf16",),
+    configs=1,
+    move=list(MOVES),
+    any_epilogue=True,
+    taking_turns=True,
+)
 def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype, config, move):
     """A size of 1, other sizes, a misaligned pointer, a 64-bit stride: whatever the class, one compilation serves the
     shapes that differ in nothing else. Nothing is launched: operands with such strides would span the whole memory."""
@@ -131,7 +138,7 @@ def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype
     _judge_three_shapes(harness, recorder, kernel, plans)
 
 
-@scenario(where(descriptors=False, any_order=True), dtypes=("bf16",), configs=1)
+@scenario(where(descriptors=False, any_order=True), dtypes=("bf16",), configs=1, taking_turns=True)
 def test_predicted_specialisations(harness, recorder, kernel, target, dtype, config):
     """Each class of each size, of a pointer's alignment and of a stride's width: as many compilations as predicted. The
     quick tier takes one class of each kind: how Triton specialises is no matter of one kernel."""
@@ -166,7 +173,7 @@ SIZES = {
 }
 
 
-@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=6, any_epilogue=True)
+@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=6, any_epilogue=True, taking_turns=True)
 def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, static):
     """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
 
@@ -189,9 +196,14 @@ EDGES: dict[str, tuple[Callable[[Config], tuple[int, int]], int, int]] = {
 }
 
 
+def quick_edges(kernel):
+    """The edges of the quick tier: beyond the core those that a mask of the kernel's own decides."""
+    return list(EDGES) if kernel.core else ["rows-one-over", "columns-one-over"]
+
+
 @scenario(
     has_own_code,
-    edge=list(EDGES),
+    edge={"quick": quick_edges, **dict.fromkeys(("default", *CROSSED), tuple(EDGES))},
     dtypes=("bf16", "fp16", "e4m3", "int8", "fp16xint8"),
     configs=1,
     every_row=every_kernel,

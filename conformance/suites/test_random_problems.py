@@ -8,7 +8,7 @@ from conformance.kernels.kernel import NotApplicable
 COUNTS = {"quick": 1, "default": 4, "full": 200, "exhaustive": 200}
 
 
-@scenario(every_kernel, drawn=COUNTS)
+@scenario(every_kernel, drawn=COUNTS, taking_turns=True)
 def test_random_problem(conform, harness, recorder, kernel, target, drawn):
     """A correct kernel passes every problem that it takes."""
     number, large = drawn + 1_000_000 * harness.settings.seed, harness.settings.has_gpu

@@ -15,7 +15,13 @@ FILLS = {True: ("transparent", "randn"), False: ("randn",)}
 ASSUMED_SMS = 30
 
 
-@scenario(where(persistent=True), reserve=[None, 0, 27, "all-but-one", "all"], configs=2, any_epilogue=True)
+@scenario(
+    where(persistent=True),
+    reserve=[None, 0, 27, "all-but-one", "all"],
+    configs=2,
+    any_epilogue=True,
+    taking_turns=True,
+)
 def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dtype, config, reserve):
     """The grid that ran is min(SMs - carveout, tiles), one program at least, and its bits are those of the grid without
     a carveout."""

@@ -33,6 +33,7 @@ POINTER_VIEWS = {
     rotate={"static": [False, True]},
     configs=4,
     any_epilogue=True,
+    taking_turns=True,
 )
 def test_pointer_views(conform, harness, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""

@@ -8,7 +8,14 @@ from conformance.problems import Layout
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
 
 
-@scenario(where(descriptors=False, any_order=True), order=ORDERS, static=[False, True], configs=2, any_epilogue=True)
+@scenario(
+    where(descriptors=False, any_order=True),
+    order=ORDERS,
+    static=[False, True],
+    configs=2,
+    any_epilogue=True,
+    taking_turns=True,
+)
 def test_transposed_operands(conform, kernel, target, dtype, config, order, static):
     """A and B in both orders, odd sizes, so that no dimension is a multiple of a tile or of 16."""
     a, b = (Layout(name) for name in order)

@@ -27,7 +27,10 @@ def test_empty(conform, recorder, kernel, target, dtype, config, empty, static):
 
 
 @scenario(
-    where(descriptors=True), empty=EMPTY, tma_store=[False, True], rotate={"descriptors": ["device", "host"]}, configs=2
+    where(descriptors=True),
+    empty=EMPTY,
+    rotate={"tma_store": [False, True], "descriptors": ["device", "host"]},
+    configs=2,
 )
 def test_empty_descriptors(conform, recorder, kernel, target, dtype, config, empty, tma_store, descriptors):
     """The same, and no descriptor is built over an operand that is empty."""

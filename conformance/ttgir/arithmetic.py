@@ -32,8 +32,9 @@ def operands(operation: Operation) -> list[str]:
 
 
 def attributes(operation: Operation) -> dict[str, str]:
-    """What stands in its braces, as text."""
-    match = _ATTRIBUTES.search(operation.words)
+    """What stands in its braces, as text; braces in its types are not its own."""
+    words = operation.words
+    match = _ATTRIBUTES.search(words if operation.tail else words[: len(words) - len(operation.types)])
     read: dict[str, str] = {}
     for part in split_outside(match[1] if match else ""):
         name, _, value = part.partition(" = ")
@@ -229,20 +230,6 @@ def _dot(operation: Operation) -> tuple[list[str], Compute]:
     return operands(operation), lambda a, b, c: rounded(product(a, b, kind) + c, kind.element)
 
 
-def _fp4(operation: Operation) -> tuple[list[str], Compute]:
-    axis = int(attributes(operation)["axis"])
-    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
-
-    def convert(codes: Any) -> Any:
-        codes = np.asarray(codes).astype(np.uint8)
-        pair = np.stack([values[codes & 15], values[codes >> 4]], axis=axis + 1)
-        shape = list(codes.shape)
-        shape[axis] *= 2
-        return pair.reshape(shape)
-
-    return operands(operation), convert
-
-
 def _round_tf32(operation: Operation) -> tuple[list[str], Compute]:
     if "cvt.rna.tf32.f32" not in operation.words:
         raise UnknownOperation("tt.elementwise_inline_asm of another text than cvt.rna.tf32.f32")
@@ -266,6 +253,6 @@ MAKERS: dict[str, Maker] = {
     "tt.fp_to_fp": _cast, "tt.bitcast": _cast, "tt.splat": _splat, "tt.broadcast": _broadcast,
     "tt.expand_dims": _expand, "tt.make_range": _range, "tt.addptr": _addptr, "tt.reshape": _reshape,
     "tt.trans": _trans, "tt.join": _join, "tt.split": _split, "tt.unsplat": _unsplat, "math.fma": _fma,
-    "tt.dot": _dot, "ttg.fp4_to_fp": _fp4, "tt.elementwise_inline_asm": _round_tf32,
+    "tt.dot": _dot, "tt.elementwise_inline_asm": _round_tf32,
     "ttg.convert_layout": _same, "amdg.in_thread_transpose": _same, "amdgpu.in_thread_transpose": _same,
 }  # fmt: skip

@@ -43,7 +43,7 @@ def _inval(operation: Operation) -> Step:
     name, what = operands(operation)[0], called(operation)
 
     def step(agent: Agent, names: Names) -> None:
-        barrier_at(agent, names[name], what)
+        barrier_at(agent, names[name], what).end(what)
         del agent.program.barriers[names[name].bits.__array_interface__["data"][0]]
 
     return step

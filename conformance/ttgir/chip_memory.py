@@ -14,7 +14,7 @@ from conformance.ttgir.arithmetic import (
     result_type,
 )
 from conformance.ttgir.machine import Agent
-from conformance.ttgir.memory import NoPart, allocated
+from conformance.ttgir.memory import NoPart, View, allocated
 from conformance.ttgir.steps import (
     Names,
     Step,
@@ -27,13 +27,24 @@ from conformance.ttgir.text import Operation
 def _alloc(operation: Operation) -> Step:
     kind, wanted, result = result_type(operation), operands(operation), operation.results[0]
     name, what = f"{result} ({operation.place})", called(operation)
+    shared = operation.name == "ttg.local_alloc"
 
     def step(agent: Agent, names: Names) -> None:
         view = allocated(name, kind.shape, kind.element)
         if wanted:
-            agent.touch(view, what, writes=True)
+            _written(agent, view, what, shared=shared)
             view.write(taken(names[wanted[0]]))
         names[result] = view
+
+    return step
+
+
+def _dealloc(operation: Operation) -> Step:
+    """Others may have the memory from here on: whoever used it must be over."""
+    name, what = operands(operation)[0], called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        agent.touch(names[name], what, writes=True)
 
     return step
 
@@ -48,17 +59,29 @@ def _local_load(operation: Operation) -> Step:
     return step
 
 
+def _written(agent: Agent, view: View, what: str, *, shared: bool) -> None:
+    if shared:
+        agent.fill(view, what)
+    else:
+        agent.touch(view, what, writes=True)
+
+
 def _local_store(operation: Operation) -> Step:
     wanted, what = operands(operation), called(operation)
+    shared = operation.name == "ttg.local_store"
 
     def step(agent: Agent, names: Names) -> None:
         if len(wanted) > 2 and not bool(names[wanted[2]]):
             return
         view = names[wanted[1]]
-        agent.touch(view, what, writes=True)
+        _written(agent, view, what, shared=shared)
         view.write(taken(names[wanted[0]]))
 
     return step
+
+
+def _fence(operation: Operation) -> Step:
+    return lambda agent, names: agent.fence()
 
 
 def _view(make: Callable[[Operation], Callable[[list[Any]], Callable[[Any], Any]]]) -> Callable[[Operation], Step]:
@@ -129,32 +152,29 @@ def _memdesc_trans(operation: Operation) -> Callable[[list[Any]], Callable[[Any]
     return lambda values: lambda array: array.transpose(order)
 
 
-def _memdesc_reshape(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
-    shape = result_type(operation).shape
+def _memdesc_reshape(operation: Operation) -> Step:
+    shape, (source,), result = result_type(operation).shape, operands(operation), operation.results[0]
 
-    def take(array: Any) -> Any:
-        made = array.view()
-        try:
-            made.shape = shape
-        except AttributeError:
-            raise UnknownOperation(f"{operation.name} of a view that is not contiguous") from None
-        return made
+    def step(agent: Agent, names: Names) -> None:
+        names[result] = names[source].as_shape(shape)
 
-    return lambda values: take
+    return step
 
 
 #: How each operation of this module is made ready.
 STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttg.local_alloc": _alloc,
     "ttng.tmem_alloc": _alloc,
+    "ttg.local_dealloc": _dealloc,
     "ttg.local_load": _local_load,
     "ttg.local_store": _local_store,
     "ttng.tmem_load": _local_load,
     "ttng.tmem_store": _local_store,
+    "ttng.fence_async_shared": _fence,
     "ttg.memdesc_index": _view(_index),
     "ttg.memdesc_subview": _view(_subview),
     "ttg.memdesc_trans": _view(_memdesc_trans),
     "ttg.memdesc_subslice": _view(_subslice),
     "ttng.tmem_subslice": _view(_tmem_subslice),
-    "ttg.memdesc_reshape": _view(_memdesc_reshape),
+    "ttg.memdesc_reshape": _memdesc_reshape,
 }

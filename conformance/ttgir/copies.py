@@ -15,8 +15,9 @@ from conformance.ttgir.arithmetic import (
     operands,
 )
 from conformance.ttgir.barriers import barrier_at
-from conformance.ttgir.formats import size_of, type_of
-from conformance.ttgir.machine import Agent
+from conformance.ttgir.formats import rounded, size_of, type_of
+from conformance.ttgir.global_access import COMBINED, Combine
+from conformance.ttgir.machine import Agent, Pending
 from conformance.ttgir.memory import Fault, View
 from conformance.ttgir.steps import (
     Descriptor,
@@ -39,15 +40,35 @@ def _copy(operation: Operation) -> Step:
 
     def step(agent: Agent, names: Names) -> None:
         mask, other = (names[named[word]] if word in named else None for word in ("mask", "other"))
-        values, view = agent.program.memory.load(names[source], mask, other, kind), names[target]
-        pending = agent.begin("copy", what, lambda: view.write(values), [(view, True)])
-        agent.copies[-1].append(pending)
-        if not agent.program.is_late("copy"):
-            pending.finish()
+        _copies(agent, what, names[target], agent.program.memory.load(names[source], mask, other, kind))
         for result in operation.results:
             names[result] = None
 
     return step
+
+
+def _buffer_copy(operation: Operation) -> Step:
+    """The same from a base and offsets."""
+    words = operation.words[: len(operation.words) - len(operation.types)]
+    (base, offset, *_), named = NAMES.findall(words), dict(re.findall(r"\b(mask|other|into) ?=? (%\S+)", words))
+    what = called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        mask, other = (names[named[word]] if word in named else None for word in ("mask", "other"))
+        view = names[named["into"]]
+        pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(view.element)
+        _copies(agent, what, view, agent.program.memory.load(pointers, mask, other, view.element))
+        for result in operation.results:
+            names[result] = None
+
+    return step
+
+
+def _copies(agent: Agent, what: str, view: View, values: Any) -> None:
+    pending = agent.begin("copy", what, lambda: view.write(values), [(view, True)])
+    agent.copies[-1].append(pending)
+    if not agent.program.is_late("copy"):
+        pending.finish()
 
 
 def _commit(operation: Operation) -> Step:
@@ -96,10 +117,8 @@ def _tma_load(operation: Operation) -> Step:
         if not bool(names[predicate]):
             return
         tensor, view = names[descriptor], names[target]
-        starts = [int(names[name]) for name in coordinates]
-        box = (1,) * (len(starts) - view.bits.ndim) + view.bits.shape
-        where, inside = tensor.addresses(starts, box)
-        values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.bits.shape)
+        where, inside = tensor.box_at([int(names[name]) for name in coordinates], view.shape)
+        values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.shape)
         _loads(agent, what, view, values, names[barrier])
 
     return step
@@ -124,10 +143,8 @@ def _tma_gather(operation: Operation) -> Step:
         if not bool(names[predicate]):
             return
         tensor, view = names[descriptor], names[target]
-        rows, column = np.asarray(names[coordinates[0]]).astype(np.int64), int(names[coordinates[1]])
-        columns = np.arange(column, column + view.bits.shape[1], dtype=np.int64)
-        where = tensor.base + rows[:, None] * tensor.pitches[0] + columns[None, :] * tensor.pitches[1]
-        inside = ((rows >= 0) & (rows < tensor.sizes[0]))[:, None] & ((columns >= 0) & (columns < tensor.sizes[1]))
+        rows, column = names[coordinates[0]], int(names[coordinates[1]])
+        where, inside = tensor.rows_at(rows, column, view.shape[1])
         values = agent.program.memory.load(where, inside, None, tensor.element)
         _loads(agent, what, view, values, names[barrier])
 
@@ -140,17 +157,54 @@ def _tma_store(operation: Operation) -> Step:
 
     def step(agent: Agent, names: Names) -> None:
         tensor, view = names[descriptor], names[source]
-        starts = [int(names[name]) for name in coordinates]
-        box = (1,) * (len(starts) - view.bits.ndim) + view.bits.shape
+        where, inside = tensor.box_at([int(names[name]) for name in coordinates], view.shape)
+        stores(agent, what, tensor, view, where, inside)
 
-        def effect() -> None:
-            where, inside = tensor.addresses(starts, box)
-            agent.program.memory.store(where, view.read().reshape(box), inside, tensor.element)
+    return step
 
-        pending = agent.begin("store", what, effect, [(view, False)])
-        agent.stores.append(pending)
-        if not agent.program.is_late("store"):
-            pending.finish()
+
+def stores(
+    agent: Agent, what: str, tensor: Descriptor, view: View, where: Any, inside: Any, combine: Combine | None = None
+) -> Pending:
+    """Begins to store ``view`` at the addresses ``where`` that are ``inside``, or what ``combine`` makes of the values
+    there and those of ``view``."""
+
+    def effect() -> None:
+        memory, values = agent.program.memory, view.read().reshape(where.shape)
+        if combine is not None:
+            values = rounded(combine(memory.load(where, inside, None, tensor.element), values), tensor.element)
+        memory.store(where, values, inside, tensor.element)
+
+    pending = agent.begin("store", what, effect, [(view, False)])
+    agent.stores.append(pending)
+    if not agent.program.is_late("store"):
+        pending.finish()
+    return pending
+
+
+def _tma_reduce(operation: Operation) -> Step:
+    kind = operation.words.partition(",")[0]
+    if kind not in COMBINED:
+        raise UnknownOperation(f"{operation.name} {kind}")
+    descriptor, coordinates, (source, *_) = _tma_operands(operation)
+    what, combine = called(operation), COMBINED[kind]
+
+    def step(agent: Agent, names: Names) -> None:
+        tensor, view = names[descriptor], names[source]
+        where, inside = tensor.box_at([int(names[name]) for name in coordinates], view.shape)
+        stores(agent, what, tensor, view, where, inside, combine)
+
+    return step
+
+
+def _tma_scatter(operation: Operation) -> Step:
+    descriptor, coordinates, (source, *_) = _tma_operands(operation)
+    what = called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        tensor, view = names[descriptor], names[source]
+        rows, column = names[coordinates[0]], int(names[coordinates[1]])
+        stores(agent, what, tensor, view, *tensor.rows_at(rows, column, view.shape[1]))
 
     return step
 
@@ -159,10 +213,7 @@ def _store_wait(operation: Operation) -> Step:
     left = int(attributes(operation)["pendings"])
 
     def step(agent: Agent, names: Names) -> None:
-        over = agent.stores[: max(len(agent.stores) - left, 0)]
-        for pending in over:
-            agent.end(pending)
-        agent.stores = agent.stores[len(over) :]
+        agent.end_stores(left)
 
     return step
 
@@ -185,7 +236,17 @@ def _tensormap(operation: Operation) -> Step:
         def values(of: list[str]) -> tuple[int, ...]:
             return tuple(int(names[name]) for name in reversed(of))
 
+        agent.program.new_descriptors.add(int(names[target]))
         agent.program.scratch[int(names[target])] = (int(names[base]), values(sizes), values(pitches), values(box))
+
+    return step
+
+
+def _descriptor_fence(operation: Operation) -> Step:
+    source = operands(operation)[0]
+
+    def step(agent: Agent, names: Names) -> None:
+        agent.program.new_descriptors.discard(int(names[source]))
 
     return step
 
@@ -198,6 +259,8 @@ def _reinterpret(operation: Operation) -> Step:
         address = int(names[source])
         if address not in agent.program.scratch:
             raise Fault(f"{what} takes a descriptor that nobody made")
+        if address in agent.program.new_descriptors:
+            raise Fault(f"{what} takes a descriptor, and no fence follows what made it")
         base, sizes, pitches, box = agent.program.scratch[address]
         names[result] = Descriptor(base, sizes, (*pitches, size_of(kind.element)), kind.element, box)
 
@@ -207,13 +270,18 @@ def _reinterpret(operation: Operation) -> Step:
 #: How each operation of this module is made ready.
 STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttg.async_copy_global_to_local": _copy,
+    "amdg.buffer_load_to_local": _buffer_copy,
+    "amdgpu.buffer_load_to_local": _buffer_copy,
     "ttg.async_commit_group": _commit,
     "ttg.async_wait": _async_wait,
     "ttng.async_tma_copy_global_to_local": _tma_load,
     "ttng.async_tma_gather": _tma_gather,
     "ttng.async_tma_copy_local_to_global": _tma_store,
+    "ttng.async_tma_reduce": _tma_reduce,
+    "ttng.async_tma_scatter": _tma_scatter,
     "ttng.async_tma_store_wait": _store_wait,
     "ttg.global_scratch_alloc": _scratch,
     "ttng.tensormap_create": _tensormap,
+    "ttng.tensormap_fenceproxy_acquire": _descriptor_fence,
     "ttng.reinterpret_tensor_descriptor": _reinterpret,
 }

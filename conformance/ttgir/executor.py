@@ -17,19 +17,12 @@ from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.formats import rounded, size_of, type_of
-from conformance.ttgir.machine import Agent, Program, Schedule
+from conformance.ttgir.machine import PROGRAM, Agent, Program, Schedule
 from conformance.ttgir.memory import Fault, GlobalMemory
+from conformance.ttgir.orders import SCHEDULES
 from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.steps import Descriptor, Names, Step
 from conformance.ttgir.text import Module, parse
-
-#: The orders in which every program runs: at once, as late as a wait allows, products late, copies late.
-SCHEDULES = (
-    Schedule("eager"),
-    Schedule("late", frozenset({"copy", "mma", "store"})),
-    Schedule("late products", frozenset({"mma"})),
-    Schedule("late copies", frozenset({"copy", "store"})),
-)
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,7 +71,7 @@ class TtgirExecutor:
         self, steps: list[Step], names: Names, memory: GlobalMemory, place: tuple[int, int, int], grid: Any
     ) -> None:
         program = Program(place, grid, memory, self.schedule)
-        agent = Agent(program, "the program", {})
+        agent = Agent(program, PROGRAM, {})
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
         except Fault as fault:
@@ -94,22 +87,39 @@ def _tensors(arguments: Mapping[str, Any]) -> Iterator[Tensor]:
 
 
 def _bound(module: Module, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The function's parameters with their values. A descriptor takes the parameters of its sizes and pitches too."""
-    parameters = iter(module.function.parameters)
-    for name, spelled in parameters:
+    """The function's parameters with their values. A descriptor has several: itself, or the pointer that stands for it
+    on a target without TMA, and after it those that are no arguments of the launch."""
+    given: Any = None
+    more: Iterator[Any] = iter(())
+    for name, spelled in module.function.parameters:
         kind = type_of(spelled)
+        if name.removeprefix("%") not in arguments:
+            if given is None:
+                raise UnknownOperation(f"a parameter {name}, which is no argument of the launch")
+            yield (
+                name,
+                _flag(given, name) if kind.element == "i1" else rounded(np.asarray(next(more)), kind.element)[()],
+            )
+            continue
         value = arguments[name.removeprefix("%")]
-        value = getattr(value, "value", value)
-        if kind.kind == "tensordesc":
-            yield name, _descriptor(value, kind.element)
-            for _ in range(2 * len(value.shape)):
-                next(parameters)
+        value, given = getattr(value, "value", value), None
+        if hasattr(value, "block_shape"):
+            sizes = [*map(int, value.shape), *map(int, value.strides)]
+            given, more = value, itertools.chain(sizes, sizes)
+            yield name, _descriptor(value, kind.element) if kind.kind == "tensordesc" else value.base.data_ptr()
         elif isinstance(value, Tensor):
             yield name, np.int64(value.data_ptr())
         elif kind.pointee is not None:
             yield name, np.int64(0 if value is None else int(value))
         else:
             yield name, rounded(np.asarray(value), kind.element)[()]
+
+
+def _flag(descriptor: Any, name: str) -> bool:
+    """What a descriptor says beside its sizes: whether it pads with NaN, or rounds to tf32."""
+    if getattr(descriptor, "padding", "zero") != "zero" or getattr(descriptor, "round_f32_to_tf32", False):
+        raise UnknownOperation(f"a descriptor {name} that does not pad with zeros, or rounds")
+    return False
 
 
 def _descriptor(value: Any, element: str) -> Descriptor:

@@ -95,33 +95,64 @@ def _buffer_store(operation: Operation) -> Step:
     return step
 
 
-_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
+#: Makes the value that stays in memory of the one there and a new one.
+Combine = Callable[[Any, Any], Any]
+COMBINED: dict[str, Combine] = {
     "fadd": np.add, "add": np.add, "max": np.maximum, "min": np.minimum, "umax": np.maximum, "umin": np.minimum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "exch": lambda old, new: new,
 }  # fmt: skip
 
 
-def _atomic(operation: Operation) -> Step:
+def _combine(operation: Operation) -> Combine:
     word = operation.words.split(",")[0].strip()
-    if word not in _COMBINED:
-        raise UnknownOperation(f"tt.atomic_rmw {word}")
-    combine, wanted = _COMBINED[word], operands(operation)
+    if word not in COMBINED:
+        raise UnknownOperation(f"{operation.name} {word}")
+    return COMBINED[word]
+
+
+def _atomic(operation: Operation) -> Step:
+    combine, wanted = _combine(operation), operands(operation)
     kind = pointee(split_outside(operation.types.strip("()"))[0].lstrip("("))
 
     def step(agent: Agent, names: Names) -> None:
         pointers, values, mask = (np.asarray(taken(value)) for value in [*[names[n] for n in wanted], True][:3])
-        memory = agent.program.memory
-        mask, values = np.broadcast_to(mask, pointers.shape), np.broadcast_to(values, pointers.shape)
-        old: Any = np.zeros(pointers.shape, type_of(kind).array)
-        for index in np.ndindex(pointers.shape):
-            if mask[index]:
-                old[index] = memory.load(pointers[index], None, None, kind)
-                memory.store(pointers[index], rounded(combine(old[index], values[index]), kind), None, kind)
-        agent.tick()
+        old = _updated(agent, combine, pointers, values, mask, kind)
         if operation.results:
-            names[operation.results[0]] = old if pointers.shape else old[()]
+            names[operation.results[0]] = old
 
     return step
+
+
+def _buffer_atomic(operation: Operation) -> Step:
+    combine, kind = _combine(operation), result_type(operation)
+    words = operation.words[: len(operation.words) - len(operation.types)]
+    value, base, offset, *masks = NAMES.findall(words)
+
+    def step(agent: Agent, names: Names) -> None:
+        pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(kind.element)
+        mask = np.asarray(taken(names[masks[0]]) if masks else True)
+        names[operation.results[0]] = _updated(
+            agent, combine, pointers, np.asarray(taken(names[value])), mask, kind.element
+        )
+
+    return step
+
+
+def _updated(agent: Agent, combine: Combine, pointers: Any, values: Any, mask: Any, kind: str) -> Any:
+    """Combines ``values`` with those in memory, one after the other where addresses are equal; returns those that were
+    there."""
+    memory = agent.program.memory
+    mask, values = np.broadcast_to(mask, pointers.shape), np.broadcast_to(values, pointers.shape)
+    agent.tick()
+    if len(np.unique(pointers[mask])) == mask.sum():
+        old = memory.load(pointers, mask, None, kind)
+        memory.store(pointers, rounded(combine(old, values), kind), mask, kind)
+        return old if pointers.shape else old[()]
+    old = np.zeros(pointers.shape, type_of(kind).array)
+    for index in zip(*np.nonzero(mask), strict=True):
+        old[index] = memory.load(pointers[index], None, None, kind)
+        memory.store(pointers[index], rounded(combine(old[index], values[index]), kind), None, kind)
+    return old
 
 
 def _exchange(operation: Operation) -> Step:
@@ -143,6 +174,8 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "tt.load": _load,
     "tt.store": _store,
     "tt.atomic_rmw": _atomic,
+    "amdg.buffer_atomic_rmw": _buffer_atomic,
+    "amdgpu.buffer_atomic_rmw": _buffer_atomic,
     "tt.atomic_cas": _exchange,
     "amdg.buffer_load": _buffer_load,
     "amdg.buffer_store": _buffer_store,

@@ -13,6 +13,8 @@ from typing import Any
 
 from conformance.ttgir.memory import Clock, Fault, GlobalMemory, View, joined
 
+#: The name of the agent that is the program itself.
+PROGRAM = "the program"
 #: A block of instructions that may wait: it yields while it does.
 Running = Generator[None, None, Any]
 
@@ -22,13 +24,13 @@ class Schedule:
     """When asynchronous operations touch their memory, and which agent goes first.
 
     ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits, ``seed`` draws both at random,
-    and ``starved`` is the number of the agent that goes only when no other can.
+    and ``starved`` is the name of the agent that goes only when no other can.
     """
 
     name: str
     late: frozenset[str] = frozenset()
     seed: int | None = None
-    starved: int | None = None
+    starved: str | None = None
 
 
 @dataclass
@@ -87,6 +89,11 @@ class Barrier:
         self.gathered = joined(self.gathered, clock)
         self._advance()
 
+    def end(self, what: str) -> None:
+        """Raises Fault if bytes are expected that have not come, or came and nobody expected them."""
+        if self.bytes:
+            raise Fault(f"{what} ends {self.name}, which still waits for {self.bytes} bytes")
+
     def _advance(self) -> None:
         if self.arrivals == self.count and self.bytes == 0:
             self.phase += 1
@@ -121,12 +128,27 @@ class Agent:
         view.access(self.number, self.time, self.clock, what, writes=writes)
         self.tick()
 
+    def fill(self, view: View, what: str) -> None:
+        """This agent itself writes ``view``, by the generic proxy: TMA and tensor cores see it behind a fence."""
+        self.program.unfenced[view.place] = (view, self.number, self.time, what)
+        self.touch(view, what, writes=True)
+
+    def fence(self) -> None:
+        """What this agent knows to be written is there for TMA and tensor cores too."""
+        left = self.program.unfenced.items()
+        self.program.unfenced = {
+            place: (view, owner, time, by) for place, (view, owner, time, by) in left if self.clock.get(owner, 0) < time
+        }
+
     def begin(self, kind: str, what: str, effect: Callable[[], None], views: Sequence[tuple[View, bool]]) -> Pending:
         """An asynchronous operation that touches ``views``, each read or (True) written, between now and its end."""
         number = self.program.next_number()
         pending = Pending(number, kind, what, {**self.clock, number: 1}, effect)
         for view, writes in views:
             view.access(number, 1, self.clock, what, writes=writes)
+            self.program.check_fence(view, what, writes=writes)
+        if views:
+            self.program.begun.append(pending)
         self.tick()
         return pending
 
@@ -135,6 +157,13 @@ class Agent:
         pending.finish()
         pending.over = True
         self.learn(pending.clock)
+
+    def end_stores(self, left: int) -> None:
+        """This agent waited for all of its stores but the last ``left``."""
+        over = self.stores[: max(len(self.stores) - left, 0)]
+        for pending in over:
+            self.end(pending)
+        self.stores = self.stores[len(over) :]
 
 
 class Program:
@@ -150,9 +179,13 @@ class Program:
         self._numbers = 0
         self.barriers: dict[int, Barrier] = {}
         self.scratch: dict[int, Any] = {}
+        self.new_descriptors: set[int] = set()  # made, and no fence has followed
         self._scratch_end = 1 << 60
         self.under_way: list[Pending] = []
         self.products: list[Pending] = []
+        self.begun: list[Pending] = []
+        # what agents wrote to shared memory, by its place, and no fence has made visible to the asynchronous proxy
+        self.unfenced: dict[Any, tuple[View, int, int, str]] = {}
         self._random = random.Random(schedule.seed)
         self._running: list[tuple[Agent, Running]] = []
 
@@ -164,6 +197,15 @@ class Program:
         """An address in memory of the program's own."""
         self._scratch_end += size + 128
         return self._scratch_end
+
+    def check_fence(self, view: View, what: str, *, writes: bool) -> None:
+        """Raises Fault if an asynchronous operation that reads ``view`` may not see what an agent wrote there. One that
+        writes ends what is known of it."""
+        for place, (written, _, _, by) in list(self.unfenced.items()):
+            if written.buffer is view.buffer and written.overlaps(view):
+                if not writes:
+                    raise Fault(f"{what} reads {view.buffer.name}, and no fence follows {by}, which wrote it")
+                del self.unfenced[place]
 
     def is_late(self, kind: str) -> bool:
         """Whether an operation of this kind that begins now touches its memory later."""
@@ -209,6 +251,11 @@ class Program:
             raise Fault(f"no end after {self.PATIENCE} steps")
         while self._end_something():
             pass
+        for pending in self.begun:
+            if pending.number not in agent.clock:
+                raise Fault(f"the program ends, and nobody has waited for {pending.what}")
+        for barrier in self.barriers.values():
+            barrier.end("the program")
 
     def _step(self) -> bool:
         """Lets each agent go on as far as it can; whether one did."""
@@ -216,7 +263,7 @@ class Program:
         if self.schedule.seed is not None:
             self._random.shuffle(order)
         if self.schedule.starved is not None:
-            order.sort(key=lambda pair: pair[0].number == self.schedule.starved)
+            order.sort(key=lambda pair: pair[0].name == self.schedule.starved)
         for agent, running in order:
             before, agent.waiting = agent.time, ""
             try:

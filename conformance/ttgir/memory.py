@@ -105,16 +105,33 @@ class Buffer:
 
 @dataclass(frozen=True)
 class View:
-    """A part of a buffer as one memdesc sees it."""
+    """A part of a buffer as one memdesc sees it: ``bits`` in their order, as an array of ``reshaped`` if that is given.
+    What is ``missing`` is no part of the buffer."""
 
     buffer: Buffer
     bits: Any
     element: str
     missing: str = ""
+    reshaped: tuple[int, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.bits.shape if self.reshaped is None else self.reshaped
+
+    def as_shape(self, shape: tuple[int, ...]) -> View:
+        """The same elements in ``shape``. A view in which they do not lie so is only read and written whole."""
+        bits = self.bits.view()
+        try:
+            bits.shape = shape
+        except AttributeError:
+            return View(self.buffer, self.bits, self.element, self.missing, shape)
+        return View(self.buffer, bits, self.element, self.missing)
 
     def part(self, take: Any) -> View:
         """What ``take`` makes of the arrays, such as an index or a transposition. A part that does not exist is a fault
-        of whoever touches it."""
+        of whoever touches it. Raises NotImplementedError for a part of a view that can only be read whole."""
+        if self.reshaped is not None:
+            raise NotImplementedError(f"a part of {self.buffer.name}, whose elements do not lie in that shape")
         try:
             return View(self.buffer, take(self.bits), self.element, self.missing)
         except NoPart as error:
@@ -138,12 +155,22 @@ class View:
         kept.append(Access(owner, time, writes, self.bits, what))
         buffer.accesses = kept
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where it lies: equal for views of the same elements in the same order."""
+        return self.bits.__array_interface__["data"][0], self.bits.shape, self.bits.strides
+
+    def overlaps(self, other: View) -> bool:
+        """Whether it shares an element with ``other``."""
+        return _overlap(self.bits, other.bits)
+
     def read(self) -> Any:
         """The values. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
-        return decoded(self.bits, self.element)
+        return decoded(self.bits.reshape(self.shape), self.element)
 
     def write(self, values: Any) -> None:
-        self.bits[...] = encoded(np.broadcast_to(values, self.bits.shape), self.element)
+        bits = encoded(np.broadcast_to(values, self.shape), self.element)
+        self.bits[...] = bits.reshape(self.bits.shape)
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from conformance.ttgir.arithmetic import (
@@ -14,7 +14,7 @@ from conformance.ttgir.arithmetic import (
 )
 from conformance.ttgir.barriers import barrier_at
 from conformance.ttgir.formats import Type, rounded
-from conformance.ttgir.machine import Agent, Promise
+from conformance.ttgir.machine import Agent, Pending, Promise
 from conformance.ttgir.memory import View
 from conformance.ttgir.steps import (
     Names,
@@ -27,41 +27,61 @@ from conformance.ttgir.steps import (
 from conformance.ttgir.text import Operation
 
 
-def _tcgen05(operation: Operation) -> Step:
-    refuse_other_attributes(
-        operation, {"is_async", "inputPrecision", "ttg.partition", "tt.self_latency", "loop.stage", "loop.cluster"}
-    )
-    a, b, d, keep, predicate, *rest = parts_of(operation)
-    d = d.partition("[")[0]
-    signals = [(NAMES.findall(part)[0], NAMES.findall(part)[1:]) for part in rest]
+def in_queue(agent: Agent, what: str, effect: Callable[[Pending], None], views: Sequence[tuple[View, bool]]) -> Pending:
+    """Issues an operation of tcgen05, each of which follows those before it. ``views`` are read or (True) written,
+    and ``effect`` is given the operation."""
+    queue = agent.program.products
+    clock, agent.clock = agent.clock, {**(queue[-1].clock if queue else {}), **agent.clock}
+    pending = agent.begin("mma", what, lambda: effect(pending), views)
+    agent.clock = {**clock, agent.number: agent.time}
+    agent.program.launch_product(pending)
+    return pending
+
+
+def issued(
+    operation: Operation,
+    tiles: Sequence[str],
+    keep: str,
+    predicate: str,
+    signals: Sequence[str],
+    multiply: Callable[..., Any],
+) -> Step:
+    """A product by tcgen05. ``tiles`` are the names of A, B, the accumulator and what else ``multiply`` reads; if the
+    value of ``keep`` is true, the accumulator is added. ``signals`` are the barriers that its end arrives at."""
+    barriers_of = [(NAMES.findall(part)[0], NAMES.findall(part)[1:]) for part in signals]
     synchronous, what = "is_async" not in attributes(operation), called(operation)
 
     def step(agent: Agent, names: Names) -> None:
         if not bool(names[predicate]):
             return
-        left, right, into = names[a], names[b], names[d]
+        left, right, into, *more = (names[name] for name in tiles)
         keeps = bool(names[keep])
         barriers = [
-            barrier_at(agent, names[name], what) for name, given in signals if not given or bool(names[given[0]])
+            barrier_at(agent, names[name], what) for name, given in barriers_of if not given or bool(names[given[0]])
         ]
-        kind = Type("tensor", into.bits.shape, into.element)
+        kind = Type("tensor", into.shape, into.element)
 
-        def effect() -> None:
-            values = product(left.read(), right.read(), kind)
+        def effect(pending: Pending) -> None:
+            values = multiply(left.read(), right.read(), *(view.read() for view in more), kind)
             into.write(values + into.read() if keeps else values)
             for barrier in barriers:
                 barrier.arrive(1, pending.clock, what)
 
-        before = agent.program.products[-1].clock if agent.program.products else {}
-        clock, agent.clock = agent.clock, {**before, **agent.clock}
-        pending = agent.begin("mma", what, effect, [(left, False), (right, False), (into, True)])
-        agent.clock = {**clock, agent.number: agent.time}
-        agent.program.launch_product(pending)
+        read = [(view, False) for view in (left, right, *more)]
+        pending = in_queue(agent, what, effect, [*read, (into, True)])
         if synchronous:
             agent.program.finish_products(len(agent.program.products))
             agent.end(pending)
 
     return step
+
+
+def _tcgen05(operation: Operation) -> Step:
+    refuse_other_attributes(
+        operation, {"is_async", "inputPrecision", "ttg.partition", "tt.self_latency", "loop.stage", "loop.cluster"}
+    )
+    a, b, d, keep, predicate, *rest = parts_of(operation)
+    return issued(operation, (a, b, d.partition("[")[0]), keep, predicate, rest, product)
 
 
 def _tcgen05_commit(operation: Operation) -> Step:

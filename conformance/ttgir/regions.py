@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from conformance.ttgir import barriers, chip_memory, copies, global_access, products
+from conformance.ttgir import arithmetic, barriers, chip_memory, copies, global_access, products, scaled, tensor_copies
 from conformance.ttgir.arithmetic import (
-    MAKERS,
     NAMES,
     UnknownOperation,
     attributes,
@@ -18,18 +18,68 @@ from conformance.ttgir.arithmetic import (
     result_type,
 )
 from conformance.ttgir.machine import Agent, Running
+from conformance.ttgir.memory import Fault
 from conformance.ttgir.steps import (
     Names,
     Step,
+    called,
     nothing,
     taken,
 )
-from conformance.ttgir.text import Operation, Region, split_outside
+from conformance.ttgir.text import BLOCK, Operation, Region, split_outside
+
+#: How each operation without memory is made.
+MAKERS = {**arithmetic.MAKERS, **scaled.MAKERS}
 
 
 def prepared(region: Region) -> list[Step]:
     """The operations of ``region``, each ready to run. Raises UnknownOperation."""
+    if any(operation.name == BLOCK for operation in region.operations):
+        return [_blocks(region)]
     return [_prepare(operation) for operation in region.operations]
+
+
+@dataclass(frozen=True)
+class _Jump:
+    """What ends a block: the next one, and the values of its arguments."""
+
+    label: str
+    values: tuple[Any, ...]
+
+
+_TARGET = re.compile(r"(\^\w+)(?:\((.*?) :.*?\))?")
+
+
+def _branch(operation: Operation) -> Step:
+    targets = [(match[1], NAMES.findall(match[2] or "")) for match in _TARGET.finditer(operation.words)]
+    conditions = NAMES.findall(operation.words.partition("^")[0])
+
+    def step(agent: Agent, names: Names) -> Any:
+        label, given = targets[1 if conditions and not bool(names[conditions[0]]) else 0]
+        return _given(_Jump(label, tuple(names[name] for name in given)))
+
+    return step
+
+
+def _blocks(region: Region) -> Step:
+    """A region of several blocks, which runs from the first until one does not jump."""
+    parts: dict[str, tuple[list[str], list[Operation]]] = {"": (region.arguments, [])}
+    for operation in region.operations:
+        if operation.name == BLOCK:
+            parts[operation.words] = (operation.results, [])
+        else:
+            list(parts.values())[-1][1].append(operation)
+    made = {label: (arguments, [_prepare(each) for each in inside]) for label, (arguments, inside) in parts.items()}
+
+    def run(agent: Agent, names: Names) -> Running:
+        jump: Any = _Jump("", ())
+        while isinstance(jump, _Jump):
+            arguments, steps = made[jump.label]
+            names.update(zip(arguments, jump.values, strict=False))
+            jump = yield from run_steps(steps, agent, names)
+        return jump
+
+    return run
 
 
 def run_steps(steps: list[Step], agent: Agent, names: Names) -> Running:
@@ -222,6 +272,16 @@ def _specialise(operation: Operation) -> Step:
     return run
 
 
+def _assert(operation: Operation) -> Step:
+    condition, what = operands(operation)[0], called(operation)
+
+    def step(agent: Agent, names: Names) -> None:
+        if not np.all(taken(names[condition])):
+            raise Fault(f"{what} does not hold: {operation.words.partition(', ')[2][:120]}")
+
+    return step
+
+
 def _place(operation: Operation) -> Step:
     axis, result = "xyz".index(operation.words[0]), operation.results[0]
     own = operation.name == "tt.get_program_id"
@@ -248,17 +308,20 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     **copies.STEPS,
     **barriers.STEPS,
     **products.STEPS,
+    **scaled.STEPS,
+    **tensor_copies.STEPS,
     "arith.select": _select,
+    "cf.br": _branch,
+    "cf.cond_br": _branch,
+    "tt.assert": _assert,
     "scf.for": _for,
     "scf.if": _if,
     "scf.while": _while,
     "tt.reduce": _reduce,
     "ttg.warp_specialize": _specialise,
     **dict.fromkeys(("scf.yield", "scf.condition", "tt.reduce.return", "ttg.warp_yield"), _yields),
-    **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.local_dealloc", "ttg.barrier", "gpu.barrier"), nothing),
+    **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.barrier", "gpu.barrier"), nothing),
     **dict.fromkeys(("rocdl.s.setprio", "rocdl.sched.barrier", "llvm.intr.assume"), nothing),
-    # fences between proxies are not judged here: releases up to 3.8 add some of them below TTGIR
-    **dict.fromkeys(("ttng.tensormap_fenceproxy_acquire", "ttng.fence_async_shared"), nothing),
     "tt.get_program_id": _place,
     "tt.get_num_programs": _place,
     "ub.poison": _undefined,

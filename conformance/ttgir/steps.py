@@ -26,13 +26,21 @@ Step = Callable[[Agent, Names], "Generator[None, None, Any] | None"]
 @dataclass(frozen=True)
 class Descriptor:
     """A tensor as TMA sees it: where it begins, its sizes, the bytes from one element to the next along each of its
-    dimensions, and the box that one copy moves. Dimensions are outermost first."""
+    dimensions, and the box that one copy moves. Dimensions are outermost first. One that was moved has ``starts``, and
+    copies nothing unless it is ``enabled``."""
 
     base: int
     sizes: tuple[int, ...]
     pitches: tuple[int, ...]
     element: str
     box: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    enabled: bool = True
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Where the box of a copy without coordinates begins."""
+        return self.starts or (0,) * len(self.sizes)
 
     def addresses(self, starts: list[int], box: tuple[int, ...]) -> tuple[Any, Any]:
         """Addresses of a box at ``starts``, and which of them are inside of the tensor."""
@@ -43,6 +51,17 @@ class Descriptor:
             shape[axis] = box[axis]
             where = where + (index * pitch).reshape(shape)
             inside = inside & ((index >= 0) & (index < size)).reshape(shape)
+        return where, inside
+
+    def box_at(self, starts: list[int], shape: tuple[int, ...]) -> tuple[Any, Any]:
+        """The same of a box of ``shape``, in which dimensions of one element may be left out in front."""
+        return self.addresses(starts, (1,) * (len(starts) - len(shape)) + shape)
+
+    def rows_at(self, rows: Any, column: int, width: int) -> tuple[Any, Any]:
+        """The same of ``width`` elements from ``column`` on in each of ``rows`` of a matrix."""
+        rows, columns = np.asarray(rows).astype(np.int64), np.arange(column, column + width, dtype=np.int64)
+        where = self.base + rows[:, None] * self.pitches[0] + columns[None, :] * self.pitches[1]
+        inside = ((rows >= 0) & (rows < self.sizes[0]))[:, None] & ((columns >= 0) & (columns < self.sizes[1]))
         return where, inside
 
 

@@ -14,7 +14,14 @@ _LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
 _OPERATION = re.compile(r'(?:(%[^=]*?) = )?"?((?:[a-z_]\w*)(?:\.\w+)+)"?(.*)', re.DOTALL)
 _PARTITION = re.compile(r"(default|partition\d+)\s*(?:\((.*)\))?\s*(?:num_warps\((\d+)\))?\s*$")
+#: A tag that Triton up to 3.6 leaves on what it gave to partitions; the partitions themselves are regions.
+_TASK = re.compile(r"async_task_id = array<i32(?:: [\d, ]+)?>(?:, )?")
 _ALIAS = re.compile(r"^(#\w+) = (#?[\w.]+.*)$")
+
+
+#: The name of what stands where a further block of a region begins: ``words`` is its label, ``results`` are its
+#: arguments.
+BLOCK = "block"
 
 
 class TextError(ValueError):
@@ -152,6 +159,8 @@ def parse(text: str) -> Module:
             continue
         line, location = _without_locations(raw.strip())
         line = line.split(" // ")[0].rstrip()
+        if "async_task_id" in line:
+            line = _TASK.sub("", line).replace(", }", "}").replace(" {}", "")
         if raw.startswith("#"):
             if match := _ALIAS.match(line):
                 layouts[match[1]] = match[2]
@@ -206,8 +215,11 @@ def _line(line: str, place: str, stack: list[tuple[Operation | None, Region]]) -
         return
     if line.startswith("^"):
         label, _, arguments = line.rstrip(":").partition("(")
-        region.arguments = _arguments(arguments.rstrip(")"))
-        region.label = label
+        named = _arguments(arguments.rstrip(")"))
+        if region.operations:
+            region.operations.append(Operation(BLOCK, named, label, ""))
+        else:
+            region.arguments, region.label = named, label
         return
     if line.endswith("{") and _PARTITION.match(line[:-1].strip()):
         if not region.operations or region.operations[-1].name != "ttg.warp_specialize":

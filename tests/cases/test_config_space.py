@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import importlib
 import types
 from collections import Counter
 
@@ -15,7 +14,7 @@ from conformance.cases import config_space, scenarios
 from conformance.cases.case_table import cases_of
 from conformance.cases.config_space import covering_sample, space
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import Scenario, every_kernel, rows, shapes_of, where
+from conformance.cases.scenarios import Scenario, every_kernel, rows, where
 from conformance.cases.selected_rows import selected
 from conformance.execution.resources import KernelResources
 from conformance.heuristics.configs import Config
@@ -27,9 +26,10 @@ from conformance.kernels.catalogue import catalogue, get, own_kernels
 from conformance.kernels.families.examples import ROWS_REST, SHAPES, SPLITS, rest
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.records import ReasonCode
+from conformance.suites import test_config_space
 from conformance.targets import compile_targets, find
 
-SCENE = Scenario(every_kernel, {"shape": shapes_of}, every_config=True)
+SCENE = cases_of(test_config_space.test_config_space)
 HOPPER, BLACKWELL, AMD = find("sm_90"), find("sm_100"), find("gfx942")
 TARGETS = (HOPPER, BLACKWELL, AMD)
 NVIDIA = tuple(target for target in compile_targets() if target.vendor == "nvidia")
@@ -69,11 +69,6 @@ def of_dtype(kernel, target, dtype):
 
 
 # The full tier
-
-
-def test_the_suite_is_this_sweep():
-    suite = importlib.import_module("conformance.suites.test_config_space")
-    assert cases_of(suite.test_config_space) == SCENE
 
 
 @pytest.mark.parametrize("name", KERNELS)

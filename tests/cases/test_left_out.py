@@ -48,7 +48,7 @@ def test_the_largest_tier_leaves_nothing_out():
     assert left_out(Table(), Selection((), "exhaustive"), NAMES) == {}
 
 
-@pytest.mark.parametrize("kernels", [("mm",), ("mm", "bmm")])
+@pytest.mark.parametrize("kernels", [("mm",), ("mm", "baddbmm")])
 def test_a_suite_names_all_of_the_default_tier(kernels):
     cases = cases_of(test_transposition.test_transposed_operands)
     arguments = ("kernel", "target", "dtype", "config", "order", "static")

@@ -68,7 +68,7 @@ def test_a_selected_row_is_found():
 
 
 def test_a_test_that_is_no_scenario_has_no_call():
-    assert CaseLookup(SELECTION)("test_config_space.py::test_each_kernel_has_a_target[mm]") is None
+    assert CaseLookup(SELECTION)("test_config_space.py::test_refusals_of_examples[gemm]") is None
 
 
 @pytest.mark.parametrize(

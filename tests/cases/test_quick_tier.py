@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from conformance.cases import scenarios
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import Scenario, every_kernel, ragged, rows, where
+from conformance.cases.scenarios import TURNS, Scenario, every_kernel, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
@@ -29,6 +30,7 @@ TARGETS = compile_targets()
 HOPPER = TARGETS[0]
 SCENE = Scenario(where(any_order=True, persistent=False), {"order": "abcd", "static": [False, True]})
 CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.core]
+BEYOND = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and not kernel.core]
 #: A test with three parameters of its own.
 THREE = Scenario(
     where(name="mm"), {"order": "abcd", "static": [False, True], "store": [False, True]}, dtypes=("bf16",), configs=1
@@ -125,6 +127,74 @@ def test_a_kernel_beyond_the_core_is_on_one_target_unless_every_row_is_asked_for
     for name in names:
         whole = dataclasses.replace(SCENE, every_row=where(name=name))
         assert {order for _, _, _, order, *_ in quick(whole, name)} == set("abcd")
+
+
+def taking_turns(number):
+    """Of kernels beyond the core those with a case in the test with this ``number`` of a file."""
+    scene = dataclasses.replace(SCENE, taking_turns=True, number=number)
+    assert all(quick(scene, name) == quick(dataclasses.replace(SCENE, number=number), name) for name in CORE)
+    return [name for name in BEYOND if quick(scene, name)]
+
+
+def test_kernels_beyond_the_core_take_turns():
+    every = [name for name in BEYOND if quick(SCENE, name)]
+    parts = [taking_turns(number) for number in range(TURNS)]
+    assert max(map(len, parts)) <= math.ceil(len(every) / TURNS) < len(every)
+    assert sorted(itertools.chain.from_iterable(parts)) == sorted(every)
+    targets = {quick(dataclasses.replace(SCENE, taking_turns=True), name)[0][0] for name in parts[0]}
+    assert len(targets) == len(parts[0])
+
+
+def lost():
+    """What is missing of the least that the quick tier shows of each kernel beyond the core, by kernel."""
+    sweep = cases_of(importlib.import_module("conformance.suites.test_config_space").test_config_space)
+    missing = {}
+    for name, kernel in catalogue().items():
+        if kernel.core or not kernel.offered:
+            continue
+        shown = {(dtype, shape) for _, dtype, _, shape in quick(sweep, name)}
+        sizes = {scenarios._size(dtype) for dtype, *_ in scenarios._taken(sweep, kernel, TARGETS, "quick")}
+        complete = {
+            "several tiles of its main dtype": (kernel.dtype_names()[0], "several-tiles") in shown,
+            "less than a tile": "smaller-than-a-tile" in {shape for _, shape in shown},
+            "each size of dtype": {scenarios._size(dtype) for dtype, _ in shown} == sizes,
+        }
+        if not all(complete.values()):
+            missing[name] = {what for what, seen in complete.items() if not seen}
+    return missing
+
+
+def test_no_kernel_is_lost(monkeypatch):
+    assert lost() == {}
+    monkeypatch.setattr(scenarios, "cover", lambda *args, **options: cover(*args, **options)[1:])
+    assert lost()["mm_gather"] >= {"several tiles of its main dtype"}
+
+
+def without_case(scenes):
+    """(test, kernel, tier) of each kernel that a test selects, and takes with some dtype, config and values, of which a
+    sampled tier has no case."""
+    lacking = []
+    for title, scene in scenes:
+        names = [name for name, kernel in catalogue().items() if scene.kernels(kernel)]
+        for name, tier in itertools.product(names, ("quick", "default")):
+            values = [scenarios._values(values, get(name), tier) for values in scene.parameters.values()]
+            asked = all(values) and scenarios._taken(scene.in_tier(tier), get(name), TARGETS, tier)
+            in_turn = tier == "quick" and scene.taking_turns and not get(name).core
+            if asked and not in_turn and not rows(scene, get(name), TARGETS, tier):
+                lacking.append((title, name, tier))
+    return lacking
+
+
+def test_each_test_has_its_kernels_in_the_sampled_tiers():
+    scenes = []
+    for file in sorted(Path(suites.__path__[0]).glob("test_*.py")):
+        tests = vars(importlib.import_module(f"conformance.suites.{file.stem}"))
+        scenes += [(name, cases_of(test)) for name, test in tests.items() if inspect.isfunction(test)]
+    scenes = [(name, scene) for name, scene in scenes if isinstance(scene, Scenario) and not scene.every_config]
+    assert len(scenes) > 80
+    assert without_case(scenes) == []
+    taken = Scenario(where(name="bmm"), {scenarios.SIZE: ["small"]})  # a name that the cover has for itself
+    assert without_case([("taken", taken)]) == [("taken", "bmm", tier) for tier in ("quick", "default")]
 
 
 @pytest.mark.parametrize(("name", "dtypes"), [("mm", ("fp16", "bf16")), ("bmm", ("bf16",)), ("scaled_mm", ("e5m2",))])

@@ -51,6 +51,6 @@ def test_a_case_is_planned_compiled_run_and_judged():
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
-    assert lines[0] == "pass mm sm_80 interpreter"
+    assert lines[0] == "pass mm sm_80 ttgir"
     assert lines[1].startswith("not-applicable ")
     assert lines[2] == "[None, True]"

@@ -17,10 +17,11 @@ from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, int_mm, mm
 from conformance.ttgir.arithmetic import UnknownOperation
-from conformance.ttgir.executor import SCHEDULES, TtgirExecutor
+from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
-from conformance.ttgir.machine import Agent, Barrier, Program, Schedule
+from conformance.ttgir.machine import Agent, Barrier, Program
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
+from conformance.ttgir.orders import SCHEDULES, orders_of
 from conformance.ttgir.text import TextError, parse
 
 PADDED = Layout(pad=8)
@@ -36,8 +37,6 @@ SOURCES = {
     "integers": ("int_mm", int_mm(*SIZES), "sm_90", Variant()),
     "amd": ("mm", mm(*SIZES, layout_a=PADDED, layout_b=PADDED), "gfx942", Variant()),
 }
-STARVED = tuple(Schedule(f"agent {number} last", starved=number) for number in range(1, 5))
-RANDOM = tuple(Schedule(f"random {seed}", seed=seed) for seed in range(3))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +78,8 @@ def verdict(compiled_one, text=None, schedules=SCHEDULES):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_compiled_kernel_is_right_in_every_order(compiled, name):
-    assert verdict(compiled(name), schedules=(*SCHEDULES, *STARVED, *RANDOM)) == ""
+    one = compiled(name)
+    assert verdict(one, schedules=orders_of(parse(one[2]))) == ""
 
 
 def edited(text, pattern, replacement, number):
@@ -105,7 +105,7 @@ def test_an_edit_is_named(compiled, name, pattern, replacement, number, seen):
     one = compiled(name)
     text = edited(one[2], pattern, replacement, number)
     assert text != one[2]
-    said = verdict(one, text, (*SCHEDULES, *STARVED))
+    said = verdict(one, text, orders_of(parse(text)))
     assert said
     assert seen in said
 

@@ -16,7 +16,7 @@ from conformance.gate.changes.median_intervals import FEWEST_SAMPLES
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.failure_causes import failure_cause, normalised
 from conformance.gate.runs.run_reader import ComparedRecord
-from conformance.records import Check, CheckKind, Status
+from conformance.records import Check, CheckKind, ExecutorName, Status
 
 
 class Standing(Enum):
@@ -59,7 +59,7 @@ _JUDGING = (
 )
 #: Checks that name a fill only where they fail.
 _BY_FILL_IF_FAILING = (CheckKind.MEMORY, CheckKind.REPEAT)
-_EXECUTORS = (None, "interpreter", "device")
+_EXECUTORS = (None, *(name.value for name in ExecutorName))
 
 #: Failing checks with what they say.
 Failing = tuple[tuple[str, str], ...]

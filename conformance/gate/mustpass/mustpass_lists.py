@@ -19,9 +19,9 @@ for the target "any". ::
     not-applicable:capability test_a.py::test_b[sm_90]
     pass:interpreter test_a.py::test_c[mm-sm_90]
 
-An outcome is ``pass:device``, ``pass:interpreter``, ``pass`` (judged without running a kernel), ``compiled`` (every
-check of the code passed, nothing to run it on), ``not-applicable:<reason code>`` or ``not-run:<reason code>``. A case
-that fails when the list is written is owed as a pass.
+An outcome is ``pass:device``, ``pass:ttgir``, ``pass:interpreter``, ``pass`` (judged without running a kernel),
+``compiled`` (every check of the code passed, nothing to run it on), ``not-applicable:<reason code>`` or
+``not-run:<reason code>``. A case that fails when the list is written is owed as a pass.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from pathlib import Path
 
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.user_files.stack_ranges import range_problem
-from conformance.records import CaseRecord, ReasonCode, RunInfo, Status, plain_file
+from conformance.records import CaseRecord, ExecutorName, ReasonCode, RunInfo, Status, plain_file
 
 FORMAT = 1
 LISTS = Path(__file__).resolve().parents[2] / "data" / "mustpass"  # those that come with the package
 ANY = "any"  # the target of cases that name none
 FILE_LIMIT = 64 * 1024 * 1024  # bytes
-PASSES = ("pass", "pass:interpreter", "pass:device")  # a later one proves what an earlier one does
+PASSES = ("pass", *(f"pass:{name.value}" for name in ExecutorName))  # a later one proves what an earlier one does
 #: Outcomes from the least to the most: a machine with more GPUs gives a later one.
 _RISING = (f"{Status.NOT_RUN.value}:{ReasonCode.NO_DEVICE.value}", "compiled", *PASSES)
 _TITLE = (
@@ -55,14 +55,22 @@ _OLD_OUTCOMES = {"waived": Status.EXPECTED_FAIL.value}  # names that older lists
 
 
 class Level(str, Enum):
-    """How far a run can prove anything: the code only, the numbers of the interpreter, or those of the device."""
+    """How far a run can prove anything: the code only, the numbers of the interpreter, those of the compiled kernels'
+    TTGIR, or those of the device."""
 
     COMPILED = "compiled"
     INTERPRETED = "interpreted"
+    EXECUTED = "executed"
     DEVICE = "device"
 
 
 LEVELS = tuple(Level)  # from the least
+#: The level that a case with each executor has.
+LEVEL_OF: Mapping[str | None, Level] = {
+    ExecutorName.INTERPRETER.value: Level.INTERPRETED,
+    ExecutorName.TTGIR.value: Level.EXECUTED,
+    ExecutorName.DEVICE.value: Level.DEVICE,
+}
 
 
 class MustpassError(ValueError):
@@ -94,10 +102,8 @@ class MustpassList:
 
 def level_of(records: Iterable[CaseRecord]) -> Level:
     """The level of a run: that of the best executor that it had."""
-    executors = {record.executor for record in records}
-    if "device" in executors:
-        return Level.DEVICE
-    return Level.INTERPRETED if "interpreter" in executors else Level.COMPILED
+    levels = (LEVEL_OF.get(record.executor, Level.COMPILED) for record in records)
+    return max(levels, key=LEVELS.index, default=Level.COMPILED)
 
 
 def outcome(record: CaseRecord) -> str:

@@ -29,7 +29,16 @@ from enum import Enum
 from pathlib import Path
 
 from conformance.gate.mustpass.mustpass_check import is_excused, once
-from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, MustpassList, is_proof, outcome, satisfies
+from conformance.gate.mustpass.mustpass_lists import (
+    ANY,
+    LEVEL_OF,
+    LEVELS,
+    Level,
+    MustpassList,
+    is_proof,
+    outcome,
+    satisfies,
+)
 from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.case_patterns import any_matches
 from conformance.gate.user_files.toml_entries import EntryError, NamedEntry, Names, Text
@@ -235,7 +244,7 @@ def _claim(
 
 
 _FAILING = {*FAILURES, Status.UNEXPECTED_PASS}
-_LEVELS = {"compiled": Level.COMPILED, "pass:interpreter": Level.INTERPRETED, "pass:device": Level.DEVICE}
+_LEVELS = {"compiled": Level.COMPILED, **{f"pass:{executor}": level for executor, level in LEVEL_OF.items()}}
 
 
 def _level(ways: Iterable[str]) -> Level | None:

@@ -13,7 +13,7 @@ from conformance.records import ExecutorName, ReasonCode, Status
 #: The level of what a device has run.
 DEVICE = "run on a device"
 #: What a case proves, the least first; of a case the side that proves less counts.
-LEVELS = ("neither compiled nor run", "compiled only", "interpreted", DEVICE)
+LEVELS = ("neither compiled nor run", "compiled only", "interpreted", "TTGIR executed", DEVICE)
 #: Reasons in other words than their codes.
 _REASONS = {ReasonCode.SHARED_MEMORY.value: "past the limit of shared memory"}
 #: What follows a shape in a case's id: another parameter.
@@ -64,10 +64,9 @@ class ScopeCount:
 
 
 def _level(record: ComparedRecord) -> int:
-    if record.executor == ExecutorName.DEVICE.value:
-        return 3
-    if record.executor == ExecutorName.INTERPRETER.value:
-        return 2
+    executors = [name.value for name in ExecutorName]
+    if record.executor in executors:
+        return 2 + executors.index(record.executor)
     return int(record.code is not None or record.resources is not None)
 
 

@@ -1,0 +1,124 @@
+"""Descriptors that a kernel of AMD makes, moves along its tensor and copies by: the tensor data mover of gfx1250."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.ttgir.arithmetic import NAMES, UnknownOperation, attributes
+from conformance.ttgir.copies import stores
+from conformance.ttgir.formats import size_of, type_of
+from conformance.ttgir.machine import Agent
+from conformance.ttgir.memory import View
+from conformance.ttgir.steps import Descriptor, Names, Step, called, parts_of, refuse_other_attributes
+from conformance.ttgir.text import Operation, split_outside
+
+
+def _make(operation: Operation) -> Step:
+    base, sizes, pitches = parts_of(operation)[:3]
+    refuse_other_attributes(operation, set())
+    kind, result = type_of(f"!tt.tensordesc{split_outside(operation.types)[-1]}"), operation.results[0]
+    size = size_of(kind.element)
+
+    def step(agent: Agent, names: Names) -> None:
+        of_sizes = tuple(int(names[name]) for name in NAMES.findall(sizes))
+        of_pitches = tuple(int(names[name]) * size for name in NAMES.findall(pitches))
+        names[result] = Descriptor(int(names[base]), of_sizes, of_pitches, kind.element, kind.shape)
+
+    return step
+
+
+_UPDATE = re.compile(r"(%\S+)(?: add_offsets = \[(.*?)\])?(?: pred = (%\S+))?(?: \{clamp_bounds\})? :")
+
+
+def _update(operation: Operation) -> Step:
+    match = _UPDATE.match(operation.words)
+    if match is None:
+        raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
+    source, offsets, predicate = match.groups()
+    added, result = NAMES.findall(offsets or ""), operation.results[0]
+
+    def step(agent: Agent, names: Names) -> None:
+        made: Descriptor = names[source]
+        if added:
+            steps = [int(names[name]) for name in added]
+            made = replace(made, starts=tuple(a + b for a, b in zip(made.origin, steps, strict=True)))
+        if predicate is not None:
+            made = replace(made, enabled=bool(names[predicate]))
+        names[result] = made
+
+    return step
+
+
+def _load(operation: Operation) -> Step:
+    descriptor, target = re.match(r"(%\S+) into (%\S+)", operation.words).groups()  # type: ignore[union-attr]
+    refuse_other_attributes(operation, set())
+    what, results = called(operation), operation.results
+
+    def step(agent: Agent, names: Names) -> None:
+        tensor, view = names[descriptor], names[target]
+        names.update(dict.fromkeys(results))
+        if tensor.enabled:
+            where, inside = tensor.box_at(list(tensor.origin), view.shape)
+            values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.shape)
+            pending = agent.begin("copy", what, lambda: view.write(values), [(view, True)])
+            agent.stores.append(pending)
+            if not agent.program.is_late("copy"):
+                pending.finish()
+
+    return step
+
+
+def _store(operation: Operation) -> Step:
+    descriptor, source = re.match(r"(%\S+) from (%\S+)", operation.words).groups()  # type: ignore[union-attr]
+    return _stored(operation, descriptor, source, lambda tensor, view, _: tensor.box_at([*tensor.origin], view.shape))
+
+
+def _scatter(operation: Operation) -> Step:
+    match = re.match(r"(%\S+?)\[(%\S+)\] from (%\S+)", operation.words)
+    descriptor, rows, source = match.groups()  # type: ignore[union-attr]
+
+    def addresses(tensor: Descriptor, view: View, names: Names) -> tuple[Any, Any]:
+        first, column = tensor.origin
+        return tensor.rows_at(np.asarray(names[rows]) + first, column, view.shape[1])
+
+    return _stored(operation, descriptor, source, addresses)
+
+
+def _stored(operation: Operation, descriptor: str, source: str, addresses: Callable[..., Any]) -> Step:
+    refuse_other_attributes(operation, set())
+    what, results = called(operation), operation.results
+
+    def step(agent: Agent, names: Names) -> None:
+        tensor, view = names[descriptor], names[source]
+        names.update(dict.fromkeys(results))
+        if tensor.enabled:
+            stores(agent, what, tensor, view, *addresses(tensor, view, names))
+
+    return step
+
+
+def _wait(operation: Operation) -> Step:
+    """Copies in both directions are counted together, and end in order."""
+    left, results = int(attributes(operation)["num"]), operation.results
+
+    def step(agent: Agent, names: Names) -> None:
+        agent.end_stores(left)
+        names.update(dict.fromkeys(results))
+
+    return step
+
+
+#: How each operation of this module is made ready.
+STEPS: dict[str, Callable[[Operation], Step]] = {
+    "tt.make_tensor_descriptor": _make,
+    "amdg.update_tensor_descriptor": _update,
+    "amdg.async_tdm_copy_global_to_local": _load,
+    "amdg.async_tdm_copy_local_to_global": _store,
+    "amdg.async_tdm_scatter": _scatter,
+    "amdg.async_tdm_wait": _wait,
+}

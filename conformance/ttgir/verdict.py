@@ -1,0 +1,129 @@
+"""What running the compiled launches of one plan shows: every order of their asynchronous operations must be right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from conformance.execution.trial import Launchable, Trial, trial
+from conformance.inputs.fill_set import fill_set
+from conformance.inputs.fills import applicable_fills
+from conformance.kernels.kernel import Plan
+from conformance.records import Check, CheckKind, Verdict
+from conformance.ttgir.arithmetic import UnknownOperation
+from conformance.ttgir.executor import TtgirExecutor
+from conformance.ttgir.machine import Schedule
+from conformance.ttgir.memory import Fault
+from conformance.ttgir.orders import orders_of
+from conformance.ttgir.problem_sizes import problems_of
+from conformance.ttgir.text import Module, TextError, parse
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What running the TTGIR of one plan showed.
+
+    ``unknown`` names what the executor does not know; then there are no verdicts. ``orders`` and ``fills`` are what
+    ran, ``seconds`` how long it took; 0 for a verdict that was kept from an earlier run. ``trial`` is that of the first
+    order, None where nothing ran to its end.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    unknown: str = ""
+    orders: tuple[str, ...] = ()
+    fills: tuple[str, ...] = ()
+    seconds: float = 0.0
+    trial: Trial | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything ran and was right."""
+        return not self.unknown and all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def observed(self) -> dict[str, Any]:
+        """What a record keeps of it."""
+        if self.unknown:
+            return {"unknown": self.unknown}
+        return {"orders": len(self.orders), "fills": len(self.fills), "layouts": False}
+
+
+def executed(
+    kernel: Launchable,
+    plan: Plan,
+    texts: Sequence[str],
+    *,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> Executed:
+    """Runs the launches of ``plan``, whose TTGIR is in ``texts``, the main one first.
+
+    At once, every exact fill of ``plan`` is judged, of ``names`` if given. In the other orders one fill is, of problems
+    of few tiles that the same code serves: what waits for what depends on how often loops turn, and not on numbers.
+    """
+    started = time.perf_counter()
+    first: Trial | None = None
+    verdicts: list[Verdict] = []
+    ran: list[str] = []
+    try:
+        modules = [parse(text) for text in texts]
+        functions = {module.function.name: text for module, text in zip(modules, texts, strict=True)}
+        exact = _exact_fills(kernel, plan, names)
+        for one, order in _runs(plan, modules[0]):
+            fills = exact if first is None else exact[:1]
+            judged = trial(kernel, one, TtgirExecutor(functions, order), seed=seed, names=fills)
+            ran.append(order.name)
+            first = first or judged
+            verdicts += _failed(judged, order)
+            if verdicts:
+                break
+    except (UnknownOperation, TextError, NotImplementedError) as error:
+        return Executed(unknown=str(error), seconds=time.perf_counter() - started)
+    except Fault as fault:
+        verdicts.append(_verdict(False, str(fault)))
+    if not verdicts:
+        text = f"right in {len(ran)} runs, in {len(set(ran))} orders; layouts were not run"
+        verdicts.append(_verdict(True, text, runs=len(ran)))
+    return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), time.perf_counter() - started, first)
+
+
+def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:
+    """The problems and orders to run: ``plan`` itself at once, and problems of few tiles that the same code serves, the
+    largest of them in every order, the others at once and as late as allowed. Without such a problem ``plan`` itself
+    runs in every order."""
+    _, *others = problems_of(plan)
+    at_once, *late = orders_of(main)
+    yield plan, at_once
+    if not others:
+        yield from ((plan, order) for order in late)
+        return
+    largest = max(others, key=lambda other: sum(operand.span for operand in other.problem.operands))
+    for other in others:
+        yield other, at_once
+        yield from ((other, order) for order in (late if other is largest else late[:1]))
+
+
+def _exact_fills(kernel: Launchable, plan: Plan, names: Sequence[str] | None) -> tuple[str, ...]:
+    """The exact fills of the plan; the first one if none is exact."""
+    applicable = applicable_fills(plan.problem, kernel.contract(plan, TtgirExecutor.name), names)
+    exact = {kind.name for kind in fill_set(plan.problem).kinds if kind.exact}
+    return tuple(name for name in applicable if name in exact) or applicable[:1]
+
+
+def _failed(judged: Trial, order: Schedule) -> list[Verdict]:
+    """What failed in ``order``, under the checks' names below the stage's."""
+    return [
+        replace(
+            verdict,
+            check=str(Check(CheckKind.EXECUTED, f"ttgir/{verdict.check}")),
+            text=f"order '{order.name}': {verdict.text}",
+        )
+        for verdict in judged.verdicts
+        if not verdict.passed
+    ]
+
+
+def _verdict(passed: bool, text: str, **details: Any) -> Verdict:
+    return Verdict(str(Check(CheckKind.EXECUTED, "ttgir")), passed, text, details)

@@ -1,0 +1,145 @@
+"""Compiled kernels are run as TTGIR where there is no device: what is shown, what is kept and what is not known."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from conformance import targets
+from conformance.execution.compilation import CompilePool
+from conformance.gate.user_files.expected_failures import read_expected_failures
+from conformance.heuristics.configs import Config
+from conformance.judging import conform, harness
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.judging.harness import Harness
+from conformance.judging.settings import Settings
+from conformance.kernels.catalogue import get
+from conformance.kernels.kernel import Variant
+from conformance.machine.gpus import Gpus
+from conformance.problems import Layout, mm
+from conformance.records import Reason, ReasonCode
+
+SETTINGS = Settings("quick", ("sm_90",), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
+KERNEL = get("mm")
+PLAN = KERNEL.plan(
+    mm(136, 56, 176, layout_b=Layout(pad=8)), Config(64, 64, 32, 3, 4), targets.find("sm_90"), Variant()
+)
+NOBODY = Reason(ReasonCode.NO_INTERPRETER, "interpreter", "there is none")
+
+
+@pytest.fixture(scope="module")
+def text():
+    with CompilePool(1, 240) as pool:
+        ((request, _),) = conform.launches_to_compile(PLAN).values()
+        return pool.submit(request).result().artefact.text("ttgir")
+
+
+@pytest.fixture
+def judge(monkeypatch, tmp_path):
+    """Judges a text; what is kept lies in a folder of the test's own, and ``judge.runs`` counts what was executed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    real = harness.executed
+    made = Harness(SETTINGS)
+
+    def counted(*arguments, **options):
+        judge_text.runs += 1
+        return real(*arguments, **options)
+
+    def judge_text(text, kernel=KERNEL, **options):
+        return made.executed(kernel, PLAN, [text], ("transparent",), **{"anew": False, **options})
+
+    monkeypatch.setattr(harness, "executed", counted)
+    judge_text.runs, judge_text.harness = 0, made
+    yield judge_text
+    made.pool.close()
+
+
+def test_a_verdict_of_the_same_is_kept(judge, text):
+    first, second = judge(text), judge(text)
+    assert first.passed
+    assert judge.runs == 1
+    assert (second.verdicts, second.orders, second.fills) == (first.verdicts, first.orders, first.fills)
+    judge(text + "\n// another text")
+    judge(text, anew=True)
+    assert judge.runs == 3
+
+
+def test_a_kept_file_that_cannot_be_read_counts_for_nothing(judge, text, tmp_path):
+    judge(text)
+    (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    kept.write_text('{"verdicts": [')
+    assert judge(text).passed
+    assert judge.runs == 2
+
+
+def test_kernels_of_others_are_executed_each_time(judge, text):
+    outside = SimpleNamespace(name="of_a_vendor", contract=KERNEL.contract, launch=KERNEL.launch)
+    judge(text, kernel=outside)
+    judge(text, kernel=outside)
+    assert judge.runs == 2
+
+
+def test_a_fault_of_the_compiler_fails_and_is_not_kept(judge, text):
+    wrong = text.replace("pendings = 0", "pendings = 2", 1)
+    assert wrong != text
+    for _ in range(2):
+        result = judge(wrong)
+        assert not result.passed
+        assert "may still be reading" in result.verdicts[-1].text
+    assert judge.runs == 2
+
+
+def case(judge, text, trial=NOBODY):
+    """The record of a case whose compiled kernel is ``text``, and what :func:`conform._execute` gave."""
+    recorder = CaseRecorder("case")
+    compiled = SimpleNamespace(texts=lambda _: [text])
+    given = conform._execute(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",), trial)
+    return recorder.record(), *given
+
+
+def test_where_nothing_else_runs_a_case_its_compiled_code_does(judge, text):
+    record, trial, verdicts = case(judge, text)
+    assert trial.grid == PLAN.grid
+    assert {"executed/ttgir", "numerics/transparent", "memory", "grid"} <= {verdict.check for verdict in verdicts}
+    assert all(verdict.passed for verdict in verdicts)
+    assert record.observed["ttgir"]["layouts"] is False
+    assert record.observed["grid"] == list(PLAN.grid)
+
+
+def test_what_is_not_known_is_named_and_shows_nothing(judge, text):
+    record, trial, verdicts = case(judge, text.replace("ttg.async_wait", "ttg.wait_of_the_future"))
+    assert trial is NOBODY
+    assert verdicts == []
+    assert record.observed["ttgir"] == {"unknown": "ttg.wait_of_the_future"}
+
+
+@pytest.mark.parametrize(
+    ("given", "executes"),
+    [
+        ({}, True),
+        ({"ttgir": "never"}, False),
+        ({"compile_only": True}, False),
+        ({"gpus": Gpus(entries=("0",))}, False),
+        ({"gpus": Gpus(entries=("0",)), "ttgir": "always"}, True),
+    ],
+)
+def test_where_it_is_done(given, executes):
+    assert dataclasses.replace(SETTINGS, **given).executes is executes
+
+
+@pytest.mark.parametrize(
+    ("judges", "least"),
+    [
+        (["ttgir"], "ttgir"),
+        (["ttgir", "interpreter"], "interpreter"),
+        (["interpreter", "device", "ttgir"], "interpreter"),
+        (["device", None], None),
+    ],
+)
+def test_a_case_of_several_plans_shows_what_the_least_shown_does(judges, least):
+    recorder = CaseRecorder("case")
+    for judged in judges:
+        recorder.judged_by(judged)
+    assert recorder.record().executor == least

@@ -1,0 +1,103 @@
+"""Runs the TTGIR of one plan over the problems that it serves, in every order, and says what is wrong first."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.execution.trial import run_guarded
+from conformance.inputs.fill_set import fill_set
+from conformance.inputs.fills import Fill, applicable_fills, fills
+from conformance.kernels.catalogue import get
+from conformance.kernels.kernel import Plan
+from conformance.numerics.contract import Contract
+from conformance.numerics.verdict import judge
+from conformance.records import ExecutorName
+from conformance.ttgir.arithmetic import UnknownOperation
+from conformance.ttgir.executor import TtgirExecutor
+from conformance.ttgir.machine import Schedule
+from conformance.ttgir.memory import Fault
+from conformance.ttgir.orders import orders_of
+from conformance.ttgir.problem_sizes import problems_of
+from conformance.ttgir.text import TextError, parse
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One problem that a text serves, with an exact fill of it, or the nearest to one."""
+
+    plan: Plan
+    contract: Contract
+    fill: Fill
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was wrong: in which problem (0: that of the plan itself), in which order, and in whose words."""
+
+    problem: int
+    order: str
+    text: str
+
+    @property
+    def how(self) -> str:
+        """What it took to see it: "eager", "late", "starved", "random" or "sizes"."""
+        if self.problem:
+            return "sizes"
+        word = self.order.split()[0]
+        return "starved" if " last, " in self.order else word
+
+
+def prepared(plan: Plan, problems: Sequence[Plan] | None = None) -> list[Prepared]:
+    """The problems that the code of ``plan`` serves, its own first, each with one fill."""
+    kernel, made = get(plan.kernel), []
+    for one in problems_of(plan) if problems is None else problems:
+        contract = kernel.contract(one, ExecutorName.INTERPRETER)
+        exact = {kind.name for kind in fill_set(one.problem).kinds if kind.exact}
+        names = applicable_fills(one.problem, contract)
+        (fill,) = fills(one.problem, contract, 0, [next((name for name in names if name in exact), names[0])])
+        made.append(Prepared(one, contract, fill))
+    return made
+
+
+def orders_of_all(texts: Mapping[str, str]) -> list[Schedule]:
+    """The orders of every text of a plan, each once."""
+    return list({order.name: order for text in texts.values() for order in orders_of(parse(text))}.values())
+
+
+def wrong(one: Prepared, texts: Mapping[str, str], order: Schedule) -> str:
+    """What is wrong if ``texts`` run ``one`` in ``order``; "" if nothing is."""
+    executor: Any = TtgirExecutor(texts, order)
+    launcher = functools.partial(get(one.plan.kernel).launch, one.plan)
+    problem, contract = one.plan.problem, one.contract
+    try:
+        outputs, disturbed, _ = run_guarded(
+            launcher, problem, one.fill.inputs, executor, 0, stores_once=contract.stores_once
+        )
+    except Fault as fault:
+        return f"fault: {fault}"
+    except (UnknownOperation, TextError) as error:
+        return f"unknown: {error}"
+    if disturbed:
+        return f"memory: {disturbed[0]}"
+    for output in problem.outputs:
+        verdict = judge(problem, contract, one.fill, outputs[output.name], output.name)
+        if not verdict.passed:
+            return f"numbers: {verdict.text}"
+    return ""
+
+
+def first_wrong(problems: Sequence[Prepared], texts: Mapping[str, str], orders: Sequence[Schedule]) -> Seen | None:
+    """The first problem and order in which something is wrong: the plan's own problem in all orders comes first."""
+    for number, order in _turns(len(problems), orders):
+        if text := wrong(problems[number], texts, order):
+            return Seen(number, order.name, text)
+    return None
+
+
+def _turns(problems: int, orders: Sequence[Schedule]) -> Iterator[tuple[int, Schedule]]:
+    for number in range(problems):
+        for order in orders:
+            yield number, order
