@@ -77,31 +77,27 @@ def differing(good: Shown, bad: Shown) -> list[str]:
     return sorted(known, key=lambda name: (not _worse(name, good, bad), _rank(name), name))
 
 
-#: The beginnings of the names, in the order in which a difference matters.
-_ORDER = (
-    COMPILES,
-    ORDERS,
-    "check",
-    "feature",
-    "packed",
-    "spills",
-    "occupancy",
-    "shared",
-    "tensor",
-    "registers",
-    "sync",
+#: The names, or the first words of names, in the order in which a difference matters.
+NAMES = (
+    *(COMPILES, ORDERS, "check", "feature", "packed", "spills", "occupancy", "shared memory", "tensor memory"),
+    *("registers", "sync", "code bytes"),
 )
 #: Those of which less is worse.
 _WANTED = ("feature", "packed", "occupancy")
 
 
 def _rank(name: str) -> int:
-    return next((place for place, start in enumerate(_ORDER) if name.startswith(start)), len(_ORDER))
+    return next(place for place, start in enumerate(NAMES) if name.startswith(start))
 
 
 def _worse(name: str, good: Shown, bad: Shown) -> bool:
     before, after = good.figures.get(name, 0), bad.figures.get(name, 0)
     return name.startswith("sync") or (after < before if name.startswith(_WANTED) else after > before)
+
+
+def is_known(word: str) -> bool:
+    """Whether a symptom may be called ``word``, or begin with it."""
+    return any(word == name or word.startswith(f"{name} ") for name in NAMES)
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.blame import inquiry
 from conformance.blame.answer_text import data, text
 from conformance.blame.inquiry import STAGES, BlameError, Inquiry
 
@@ -149,6 +150,12 @@ def test_a_race_in_ttgir_is_a_symptom(tmp_path):
 def test_only_the_named_symptom_is_looked_at(tmp_path):
     assert answered(tmp_path, ("bad:ptx", "bad:orders"), wanted=("registers",)).launches == ()
     assert only(answered(tmp_path / "2", ("bad:ptx", "bad:orders"), wanted=("spills",))).symptom == "spills"
+
+
+def test_the_stages_of_another_backend_are_not_guessed(tmp_path, monkeypatch):
+    monkeypatch.setattr(inquiry, "STAGES", {"ptx": (*NAMES, "spirv"), "amdgcn": ()})
+    with pytest.raises(BlameError, match="in stages that are not known: source, ttir, ttgir, llir, ptx, cubin"):
+        answered(tmp_path, ())
 
 
 def test_stacks_with_other_kernels_cannot_be_compared(tmp_path):
