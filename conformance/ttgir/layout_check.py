@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from conformance.ttgir.arithmetic import attributes, operands, order_of
 from conformance.ttgir.formats import Type, type_of
@@ -34,10 +35,16 @@ class Layouts:
     def __init__(self, module: Module) -> None:
         self.aliases = module.layouts
         self.swizzles: dict[str, str] = {}
+        self._layouts: dict[str, Layout] = {}
+        #: What is wrong with single types, by their sizes and layouts.
+        self.alone: dict[tuple[object, ...], list[str]] = {}
 
     def layout(self, kind: Type) -> Layout:
         """The layout of a tensor, of memory or of a descriptor. Raises UnknownLayout."""
-        return layout_of(split_outside(kind.layout)[0] if kind.layout else "", self.aliases)
+        if kind.layout not in self._layouts:
+            words = split_outside(kind.layout)[0] if kind.layout else ""
+            self._layouts[kind.layout] = layout_of(words, self.aliases)
+        return self._layouts[kind.layout]
 
     def registers(self, kind: Type) -> LinearMap:
         """Where the registers hold the elements of a tensor. Raises UnknownLayout."""
@@ -72,37 +79,57 @@ def rank_of(layout: Layout, shape: tuple[int, ...]) -> int:
     return min(2, len(shape))
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What is known of one module's layouts: they are verified if both are empty."""
+
+    #: One sentence for each operation at which two layouts do not fit.
+    faults: list[str]
+    #: Layouts, and operations on tensors or memory, of which nothing is known here: each once, sorted.
+    unknown: list[str]
+
+
+def verified(module: Module) -> Verified:
+    """Checks every operation of ``module``."""
+    layouts, faults, unknown = Layouts(module), [], set()
+    for typed in typed_operations(module):
+        what = called(typed.operation)
+        for made, used in typed.mismatches():
+            faults.append(f"{what} takes {made!r} in {made.layout} as {used!r} in {used.layout}")
+        try:
+            faults += [f"{what}: {text}" for text in _operation_faults(layouts, typed)]
+        except UnknownLayout as error:
+            unknown.add(str(error))
+    return Verified(faults, sorted(unknown))
+
+
 def layout_faults(module: Module) -> list[str]:
     """What is wrong with the layouts of ``module``, one sentence for each operation at which two do not fit; empty if
     all do. Layouts and operations that are not known are in :func:`unknown_layouts` and count as no fault."""
-    return [text for known, text in _all(module) if known]
+    return verified(module).faults
 
 
 def unknown_layouts(module: Module) -> list[str]:
     """The layouts, and the operations on tensors or memory, of which nothing is known here: each once, sorted. A
     module's layouts are verified if this and :func:`layout_faults` are empty."""
-    return sorted({text for known, text in _all(module) if not known})
+    return verified(module).unknown
 
 
-def _all(module: Module) -> Iterator[tuple[bool, str]]:
-    """Pairs: whether it is a fault or something unknown, and its text."""
-    layouts = Layouts(module)
-    for typed in typed_operations(module):
-        operation = typed.operation
-        for made, used in typed.mismatches():
-            yield True, f"{called(operation)} takes {made!r} in {made.layout} as {used!r} in {used.layout}"
-        kinds = [*typed.held(), *typed.results]
-        check = _CHECKS.get(operation.name, _CHECKS.get(operation.name.partition(".")[0] + ".*"))
-        if check is None:
-            if any(kind.layout for kind in kinds):
-                yield False, f"operation {operation.name}"
-            continue
-        try:
-            for kind in typed.results:
-                yield from ((True, f"{called(operation)}: {text}") for text in _holds_all(layouts, kind))
-            yield from ((True, f"{called(operation)}: {text}") for text in check(layouts, typed))
-        except UnknownLayout as error:
-            yield False, str(error)
+def _operation_faults(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
+    """What is wrong with one operation. Raises UnknownLayout for an operation or a layout that is not known."""
+    name = typed.operation.name
+    check = _CHECKS.get(name, _CHECKS.get(name.partition(".")[0] + ".*"))
+    if check is None:
+        if any(kind.layout for kind in (*typed.held(), *typed.results)):
+            raise UnknownLayout(f"operation {name}")
+        return
+    for kind in typed.results:
+        if kind.kind in ("tensor", "memdesc"):
+            key = kind.kind, kind.shape, kind.layout
+            if key not in layouts.alone:
+                layouts.alone[key] = list(_holds_all(layouts, kind))
+            yield from layouts.alone[key]
+    yield from check(layouts, typed)
 
 
 def _holds_all(layouts: Layouts, kind: Type) -> Iterator[str]:
@@ -126,14 +153,15 @@ def _same_registers(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
     """Elementwise operations: every operand has the result's layout."""
     kinds = [kind for kind in (*typed.held(), *typed.shown, *typed.results) if kind.kind == "tensor"]
     for kind in kinds[1:]:
-        if kind.shape == kinds[0].shape:
-            yield from _differ(kinds[0], layouts.registers(kinds[0]), kind, layouts.registers(kind))
+        if kind.shape == kinds[0].shape and kind.layout != kinds[0].layout:
+            one, other = layouts.registers(kinds[0]), layouts.registers(kind)
+            yield from _differ(kinds[0], one, kind, other, ordered=True)
 
 
 def _differ(first: Type, one: LinearMap, second: Type, other: LinearMap, *, ordered: bool = False) -> Iterator[str]:
     """A fault if the two maps hold elements in different places. Registers of one lane may have another order unless
     ``ordered``."""
-    one, other = one.without_zero_registers(), other.without_zero_registers()
+    one, other = one.without_zero_registers, other.without_zero_registers
     for holder in ("register", "lane", "warp", "block"):
         mine, theirs = one.flat(holder), other.flat(holder)
         if holder == "register" and not ordered:

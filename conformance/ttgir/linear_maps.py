@@ -30,9 +30,13 @@ class LinearMap:
         """The bases of ``holder``, none if the map lacks it."""
         return dict(self.bases).get(holder, ())
 
+    @functools.cached_property
+    def _flat(self) -> dict[str, tuple[int, ...]]:
+        return {holder: tuple(flat_index(basis, self.shape) for basis in bases) for holder, bases in self.bases}
+
     def flat(self, holder: str) -> tuple[int, ...]:
         """The bases of ``holder`` as the number of the element, its last dimension running fastest."""
-        return tuple(flat_index(basis, self.shape) for basis in self.of(holder))
+        return self._flat.get(holder, ())
 
     def elements(self, *holders: str) -> Any:
         """The number of the element that each holder holds: an array with one dimension of each of ``holders``."""
@@ -76,13 +80,13 @@ class LinearMap:
         """The map of the same elements in the same order, read as ``shape``."""
         return self.moved(shape, lambda basis: coordinates(flat_index(basis, self.shape), shape))
 
-    def without(self, axis: int, *, keep_registers: bool = False) -> LinearMap:
-        """The map of one slice along ``axis``. Registers that hold what another one holds are gone, unless
-        ``keep_registers``."""
+    def without(self, axis: int) -> LinearMap:
+        """The map of one slice along ``axis``. Registers that hold what another one holds are gone."""
         shape = [*self.shape[:axis], *self.shape[axis + 1 :]]
         slices = self.moved(shape, lambda basis: (*basis[:axis], *basis[axis + 1 :]))
-        return slices if keep_registers else slices.without_zero_registers()
+        return slices.without_zero_registers
 
+    @functools.cached_property
     def without_zero_registers(self) -> LinearMap:
         """This map with each register that only repeats another one left out."""
         kept = ((holder, tuple(b for b in bases if holder != "register" or any(b))) for holder, bases in self.bases)

@@ -6,6 +6,7 @@ whose type the text does not show, such as a token, has none here.
 
 from __future__ import annotations
 
+import functools
 from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -106,10 +107,8 @@ def _inside(text: str) -> str:
 def _typed(operation: Operation, types: Types) -> TypedOperation:
     left, right = _sides(operation)
     results = [_result(operation, kind) for kind in (right if right is not None else left)]
-    if ".async_" in operation.name or operation.name.endswith(
-        "_to_local"
-    ):  # their results are tokens, and an arrow leads to where they write
-        results = []
+    if ".async_" in operation.name or operation.name.endswith("_to_local"):
+        results = []  # tokens: an arrow leads to what is written
     elif operation.name == "tt.split":
         results *= 2
     elif right is None and operation.name in ("tt.addptr", "tt.load"):
@@ -145,9 +144,13 @@ def _sides(operation: Operation) -> tuple[list[Type], list[Type] | None]:
         if operation.name == "scf.for":
             after = after.rpartition(" : ")[0]
         return [], _types(after) if arrow else []
-    text = operation.types
     if operation.name == "scf.while":
-        text = operation.words[operation.words.index(" : ") + 3 :] if " : " in operation.words else ""
+        return _read(operation.words.partition(" : ")[2])
+    return _read(operation.types)
+
+
+@functools.lru_cache(maxsize=65536)
+def _read(text: str) -> tuple[list[Type], list[Type] | None]:
     at = _arrow(text)
     if at is not None:
         return _types(text[: at[0]]), _types(text[at[1] :])
