@@ -3,6 +3,9 @@
 An operand in registers has the layout ``dot_op``. Its map is the fragment of the instruction that its parent names, and
 ``kWidth`` says how many neighbours along the depth a lane has. The depths may be in any order that A and B share, so
 ``kWidth`` may be larger than the instruction's own. What must hold beside that is here.
+
+Where a tile has fewer depths than AMD's instruction, A and B repeat them alike; that the product counts each once is
+decided below TTGIR.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ def product_faults(operation: Operation, kinds: Sequence[Type], layouts: Sequenc
             yield from _memory_faults(name, kind, layout, result)
         else:
             raise UnknownLayout(f"a product of {name} in {layout.text} and a result in {result.text}")
+    if result.kind == "tensor_memory_encoding" and not _strides_fit(kinds[2], result, 32):
+        yield f"the sum has 32 bits for each element of {bits_of(kinds[2])}, and {result.text} gives it others"
     one, other = layouts[0].get("kWidth"), layouts[1].get("kWidth")
     if {layout.kind for layout in layouts[:2]} == {"dot_op"} and one != other:
         yield f"A has kWidth {one} and B {other}: their lanes hold other depths"
@@ -45,15 +50,27 @@ def bits_of(kind: Type) -> int:
 def _register_faults(operation: Operation, name: str, kind: Type, layout: Layout, result: Layout) -> Iterator[str]:
     if result.kind not in (*_UNITS, "blocked"):
         raise UnknownLayout(f"a product whose result is in {result.text}")
-    index = "AB".index(name)
-    if layout.kind != "dot_op" or layout["opIdx"] != index or layout["parent"] != result:
+    if result.kind == "blocked" and operation.name == "tt.dot_scaled":
+        raise UnknownLayout(f"a scaled product without a unit, in {result.text}")
+    index, side = "AB".index(name), {"A": "lhs", "B": "rhs"}[name]
+    packed = re.search(rf"\b{side} = e2m1\b", operation.words) is not None
+    if layout.kind != "dot_op" or layout["opIdx"] != index or not _same_unit(layout["parent"], result, packed):
         yield f"{name} is in {layout.text}, which is no operand {name} of a product in {result.text}"
         return
-    side = ("lhs", "rhs")[index]
-    if re.search(rf"\b{side} = e2m1\b", operation.words) and f"{side}_k_pack = false" in operation.words:
+    if packed and f"{side}_k_pack = false" in operation.words:
         yield f"{name} has two rows or columns in a byte, and the unit reads two depths from it"
     if result.kind == "nvidia_mma":
         yield from _width_faults(name, kind, layout, result)
+
+
+def _same_unit(parent: Layout, result: Layout, packed: bool) -> bool:
+    """Whether ``parent`` names the instruction of ``result``. Where two depths are packed in a byte, it may count bytes
+    of its depth."""
+    if parent == result:
+        return True
+    shape, bytes_ = result.get("instrShape", []), parent.get("instrShape", [])
+    others = [{k: v for k, v in unit.words.items() if k != "instrShape"} for unit in (parent, result)]
+    return packed and others[0] == others[1] and shape[:2] == bytes_[:2] and shape[2:] == [2 * d for d in bytes_[2:]]
 
 
 def _width_faults(name: str, kind: Type, layout: Layout, result: Layout) -> Iterator[str]:
@@ -81,15 +98,26 @@ def used_depths(depth: int, width: int) -> list[int]:
     ]
 
 
+def _strides_fit(kind: Type, layout: Layout, bits: int) -> bool:
+    """Whether an element in tensor memory takes ``bits``. Up to 3.5 ``unpacked`` means 32."""
+    if layout.get("colStride") is not None:
+        return int(layout["colStride"]) * bits_of(kind) == bits
+    return bits_of(kind) == 32 or bool(layout["unpacked"]) == (bits == 32)
+
+
 def _memory_faults(name: str, kind: Type, layout: Layout, result: Layout) -> Iterator[str]:
     """Faults of an operand in shared or tensor memory."""
+    bits = bits_of(kind)
     if layout.kind == "tensor_memory_encoding" and result.kind == layout.kind and name == "A":
+        if not _strides_fit(kind, layout, bits):
+            yield f"A has its elements of {bits} bits side by side in tensor memory, and {layout.text} has other places"
         return
     if layout.kind != "nvmma_shared":
         raise UnknownLayout(f"operand {name} of a product in {layout.text}")
-    bits = bits_of(kind)
     if layout["elementBitWidth"] != bits:
         yield f"{name} has elements of {bits} bits in {layout.text}"
-    # wgmma takes rows of A and columns of B of 16 bits alone in either order (PTX ISA, wgmma's imm-trans-a and -b)
-    if result.kind == "nvidia_mma" and bits != 16 and layout["transposed"] != (name == "B"):
+    # wgmma takes rows of A and columns of B in either order if they have 16 bits (PTX ISA, wgmma's imm-trans-a and -b),
+    # tcgen05 if they have at most 16 and is not told of another swizzle (PTX ISA, tcgen05's canonical layouts)
+    either = bits == 16 or (bits < 16 and result.kind == "tensor_memory_encoding")
+    if not either and layout["transposed"] != (name == "B"):
         yield f"{name} has elements of {bits} bits, whose depths must be side by side in memory, in {layout.text}"

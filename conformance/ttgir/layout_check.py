@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from conformance.ttgir.arithmetic import attributes, operands, order_of
 from conformance.ttgir.formats import Type, type_of
 from conformance.ttgir.fragments import product_faults
-from conformance.ttgir.layouts import Layout, UnknownLayout, layout_of, register_map, shared_map, tensor_memory_map
+from conformance.ttgir.layouts import Layout, UnknownLayout, layout_of
 from conformance.ttgir.linear_maps import LinearMap, flat_index
+from conformance.ttgir.memory_maps import shared_map, tensor_memory_map
+from conformance.ttgir.register_maps import register_map, scales_map
 from conformance.ttgir.steps import called
 from conformance.ttgir.text import Module, split_outside
 from conformance.ttgir.typed_operations import TypedOperation, typed_operations
@@ -97,7 +99,8 @@ def verified(module: Module) -> Verified:
         for made, used in typed.mismatches():
             faults.append(f"{what} takes {made!r} in {made.layout} as {used!r} in {used.layout}")
         try:
-            faults += [f"{what}: {text}" for text in _operation_faults(layouts, typed)]
+            for text in _operation_faults(layouts, typed):
+                faults.append(f"{what}: {text}")  # those before what is unknown count
         except UnknownLayout as error:
             unknown.add(str(error))
     return Verified(faults, sorted(unknown))
@@ -415,12 +418,19 @@ def _scales_copied(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
 
 
 def _product(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
-    if not typed.operation.name.startswith("ttng.tc_gen5"):  # shown as A * B -> result, each with its scales behind it
-        first, second = split_outside(typed.operation.types.partition("->")[0], "*")
-        kinds = [*(type_of(split_outside(side)[0]) for side in (first, second)), typed.results[0]]
-    else:
+    if typed.operation.name.startswith("ttng.tc_gen5"):
         kinds = typed.held()[:3]
+        yield from product_faults(typed.operation, kinds, [layouts.layout(kind) for kind in kinds])
+        return
+    # shown as A * B -> result, each with its scales behind it, if it has any
+    sides = split_outside(typed.operation.types.partition("->")[0], "*")
+    (a, *scales_a), (b, *scales_b) = ([type_of(part) for part in split_outside(side)] for side in sides)
+    kinds = [a, b, typed.results[0]]
     yield from product_faults(typed.operation, kinds, [layouts.layout(kind) for kind in kinds])
+    for index, scales in enumerate((scales_a, scales_b)):
+        for kind in scales:
+            read = scales_map(layouts.layout(typed.results[0]), index, kind.shape)
+            yield from _differ(kind, layouts.registers(kind), typed.results[0], read, ordered=True)
 
 
 #: How each operation on tensors or memory is checked. ``arith.*`` stands for all of a dialect that has no own line.

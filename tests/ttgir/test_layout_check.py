@@ -15,6 +15,8 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, int_mm, mm
 from conformance.ttgir.fragments import used_depths
 from conformance.ttgir.layout_check import layout_faults, unknown_layouts
+from conformance.ttgir.layouts import layout_of
+from conformance.ttgir.register_maps import scales_map
 from conformance.ttgir.text import parse
 
 PADDED, TILE = Layout(pad=8), Config(64, 64, 32, 3, 4)
@@ -261,3 +263,115 @@ def test_what_is_unknown_is_named():
         faults, unknown = judged(f"{HEAD}    {line}\n    tt.return\n  }}\n}}\n")
         assert faults == []
         assert unknown[0].startswith(named)
+
+
+# Scaled products
+
+MX = """#mma = #ttg.nvidia_mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [1, 4], instrShape = [16, 8]}>
+#rows = #ttg.linear<{register = [[0, 1], [16, 0]], lane = [[8, 0], [0, 0], [1, 0], [2, 0], [4, 0]], warp = [[0, 0], \
+[0, 0]], block = []}>
+#columns = #ttg.linear<{register = [[0, 1], [32, 0]], lane = [[0, 0], [0, 0], [1, 0], [2, 0], [4, 0]], warp = [[8, 0], \
+[16, 0]], block = []}>
+module {
+  tt.func public @f(%sa: tensor<32x2xi8, #rows>, %sb: tensor<64x2xi8, #columns>, %c: tensor<32x64xf32, #mma>) {
+    %a = ub.poison : A
+    %b = ub.poison : B
+    %d = tt.dot_scaled %a scale %sa, %b scale %sb, %c lhs = e2m1 rhs = e2m1 {fastMath = false} : \
+A, tensor<32x2xi8, #rows> * B, tensor<64x2xi8, #columns> -> tensor<32x64xf32, #mma>
+    tt.return
+  }
+}
+"""
+OPERANDS = {
+    "A": "tensor<32x32xi8, #ttg.dot_op<{opIdx = 0, parent = #mma, kWidth = 4}>>",
+    "B": "tensor<32x64xi8, #ttg.dot_op<{opIdx = 1, parent = #mma, kWidth = 4}>>",
+}
+
+
+def scaled(text=MX):
+    for name, kind in OPERANDS.items():
+        text = re.sub(rf"\b{name}\b", kind, text)
+    return judged(text)
+
+
+def test_a_scaled_product():
+    assert scaled() == ([], [])
+
+
+def test_codes_packed_along_the_rows_of_a_or_the_columns_of_b():
+    """https://github.com/triton-lang/triton/issues/11733: wrong on sm_120 in releases up to 3.8."""
+    faults, _ = scaled(MX.replace("fastMath = false", "fastMath = false, lhs_k_pack = false"))
+    assert "A has two rows or columns in a byte, and the unit reads two depths from it" in faults[0]
+    # 8-bit operands have nothing packed
+    one_byte = MX.replace("rhs = e2m1 {fastMath = false", "rhs = e4m3 {fastMath = false, rhs_k_pack = false")
+    assert scaled(one_byte) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("lane = [[8, 0], [0, 0]", "lane = [[0, 0], [8, 0]"),  # rows 8 to 15 in the third lane of four
+        ("register = [[0, 1], [16, 0]]", "register = [[16, 0], [0, 1]]"),  # depths in another register
+        ("warp = [[8, 0], [16, 0]]", "warp = [[16, 0], [8, 0]]"),  # columns in another warp
+    ],
+)
+def test_scales_in_other_places_than_the_unit_reads(old, new):
+    assert old in MX
+    faults, _ = scaled(MX.replace(old, new))
+    assert "differ in what a" in faults[0]
+
+
+@pytest.mark.parametrize(
+    ("unit", "index", "shape", "bases"),
+    [
+        (
+            "#ttg.amd_mfma<{version = 4, warpsPerCTA = [2, 2], instrShape = [32, 32, 64], isTransposed = true}>", 1,
+            (128, 4), (((0, 2), (64, 0)), ((1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (0, 1)), ((32, 0), (0, 0))),
+        ),
+        (
+            "#ttg.amd_wmma<{version = 3, isTranspose = true, ctaLayout = {warp = [[0, 1], [1, 0]]}, "
+            "instrShape = [16, 16, 128]}>", 0,
+            (128, 4), (((0, 1), (0, 2), (64, 0)), ((1, 0), (2, 0), (4, 0), (8, 0), (32, 0)), ((0, 0), (16, 0))),
+        ),
+    ],
+    ids=["mfma", "wmma"],
+)  # fmt: skip
+def test_the_places_of_scales(unit, index, shape, bases):
+    held = scales_map(layout_of(unit, {}), index, shape)
+    assert tuple(held.of(holder) for holder in ("register", "lane", "warp")) == bases
+
+
+# Tensor memory
+
+TCGEN05 = """#a = #ttng.tensor_memory_encoding<blockM = 128, blockN = 64, colStride = 1>
+#b = #ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>
+#d = #ttng.tensor_memory_encoding<blockM = 128, blockN = 64, colStride = 1>
+#smem = #ttg.shared_memory
+module {
+  tt.func public @f(%a: !ttg.memdesc<128x64xbf16, #a, #ttng.tensor_memory>, %b: !ttg.memdesc<64x64xbf16, #b, #smem>, \
+%d: !ttg.memdesc<128x64xf32, #d, #ttng.tensor_memory, mutable>, %t: i1) {
+    ttng.tc_gen5_mma %a, %b, %d, %t, %t : !ttg.memdesc<128x64xbf16, #a, #ttng.tensor_memory>, \
+!ttg.memdesc<64x64xbf16, #b, #smem>, !ttg.memdesc<128x64xf32, #d, #ttng.tensor_memory, mutable>
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("", "", ""),
+        ("#a = #ttng.tensor_memory_encoding<blockM = 128, blockN = 64, colStride = 1",
+         "#a = #ttng.tensor_memory_encoding<blockM = 128, blockN = 64, colStride = 2", "A has its elements of 16"),
+        ("#d = #ttng.tensor_memory_encoding<blockM = 128, blockN = 64, colStride = 1>",
+         "#d = #ttng.tensor_memory_encoding<blockM = 128, blockN = 64, colStride = 2>", "the sum has 32 bits"),
+        ("elementBitWidth = 16", "elementBitWidth = 8", "B has elements of 16 bits in"),
+        ("transposed = false", "transposed = true", ""),  # tcgen05 takes 16 bits in either order
+        ("64x64xbf16, #b", "64x64xf32, #b", "B has elements of 32 bits"),
+    ],
+)  # fmt: skip
+def test_operands_of_tcgen05(old, new, fault):
+    faults, unknown = judged(TCGEN05.replace(old, new) if old else TCGEN05)
+    assert not unknown
+    assert (fault in faults[0]) if fault else not faults
