@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -102,7 +103,7 @@ def test_where_nothing_else_runs_a_case_its_compiled_code_does(judge, text):
     assert trial.grid == PLAN.grid
     assert {"executed/ttgir", "numerics/transparent", "memory", "grid"} <= {verdict.check for verdict in verdicts}
     assert all(verdict.passed for verdict in verdicts)
-    assert record.observed["ttgir"]["layouts"] is False
+    assert record.observed["ttgir"]["layouts"] == "checked"
     assert record.observed["grid"] == list(PLAN.grid)
 
 
@@ -110,7 +111,18 @@ def test_what_is_not_known_is_named_and_shows_nothing(judge, text):
     record, trial, verdicts = case(judge, text.replace("ttg.async_wait", "ttg.wait_of_the_future"))
     assert trial is NOBODY
     assert verdicts == []
-    assert record.observed["ttgir"] == {"unknown": "ttg.wait_of_the_future"}
+    assert record.observed["ttgir"] == {"unknown": "ttg.wait_of_the_future", "layouts": "checked"}
+
+
+def test_layouts_that_do_not_fit_fail(judge, text):
+    (alias,) = re.findall(r"^#shared = .*$", text, re.MULTILINE)
+    other = re.sub(r"swizzlingByteWidth = \d+", "swizzlingByteWidth = 32", alias.replace("#shared", "#other", 1))
+    product = next(line for line in text.splitlines() if "ttng.warp_group_dot " in line)
+    wrong = text.replace(alias, f"{alias}\n{other}").replace(product, product.replace("#shared,", "#other,"))
+    assert other not in text
+    result = judge(wrong)
+    assert not result.passed
+    assert {verdict.check for verdict in result.verdicts if not verdict.passed} == {"executed/layouts"}
 
 
 @pytest.mark.parametrize(
