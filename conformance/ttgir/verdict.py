@@ -19,6 +19,7 @@ from conformance.ttgir.machine import Schedule
 from conformance.ttgir.memory import Fault
 from conformance.ttgir.orders import orders_of
 from conformance.ttgir.problem_sizes import problems_of
+from conformance.ttgir.proof import objection
 from conformance.ttgir.text import Module, TextError, parse
 
 #: What a record says of layouts that are known and fit. They are compared with each other, and not run.
@@ -69,6 +70,8 @@ def executed(
     of few tiles that the same code serves: what waits for what depends on how often loops turn, and not on numbers.
     """
     started = time.perf_counter()
+    if why := objection():
+        return Executed(unknown=f"the executor proves nothing here: {why}")
     first: Trial | None = None
     ran: list[str] = []
     try:
