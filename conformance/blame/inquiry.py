@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.blame.attribution import Blame, blamed, turn
-from conformance.blame.symptoms import COMPILES, ORDERS, Shown, chosen, differing, failure, shown, unknown
+from conformance.blame.symptoms import COMPILES, ORDERS, Shown, alike, chosen, differing, failure, shown, unknown
 from conformance.gate.stacks.environments import Environment
 
 #: The stages of a target's compiler, the front end first, by the name of its assembly.
@@ -292,9 +292,13 @@ class Inquiry:
             self._say_once(f"{what}: the types of tensor descriptors are spelled in its way")
         if COMPILES not in one.figures:
             return one
-        known = {failure(own[number]) for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"}
+        failed = [own[number] for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"]
         why = one.texts[COMPILES]
-        if COMPILES in names and why in known and _CANNOT_ENTER not in answer["error"]:
+        if (
+            COMPILES in names
+            and any(alike(why, failure(own)) for own in failed)
+            and _CANNOT_ENTER not in answer["error"]
+        ):
             return one
         self._say_once(f"{what}: {why}")
         return unknown(why)
