@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.blame.attribution import Blame, blamed, turn
-from conformance.blame.symptoms import COMPILES, ORDERS, Shown, chosen, differing, failure, shown, unknown
+from conformance.blame.symptoms import COMPILES, ORDERS, Shown, alike, chosen, differing, failure, shown, unknown
 from conformance.gate.stacks.environments import Environment
 
 #: The stages of a target's compiler, the front end first, by the name of its assembly.
@@ -36,6 +36,8 @@ STAGES = {
 WITH_PASSES = ("ttir", "ttgir", "llir")
 #: Seconds after which no further place between passes is tried: a large unrolled kernel compiles for half a minute.
 SEARCH_SECONDS = 60.0
+#: Seconds after which no stage is looked into any more: an answer about stages should take two minutes.
+LATEST_SEARCH = 120.0
 #: What the exception is called that says that a text cannot be taken.
 _CANNOT_ENTER = "CannotEnter: "
 #: What a process of a stack runs.
@@ -190,7 +192,7 @@ class Inquiry:
     def __init__(
         self, case: str, good: StackProcess, bad: StackProcess, wanted: Sequence[str], say: Callable[[str], None]
     ) -> None:
-        self._case, self._wanted, self._say = case, wanted, say
+        self._case, self._wanted, self._say, self._began = case, wanted, say, time.monotonic()
         plans = _both(lambda process: process.ask("plan", case=case), (good, bad))
         for process, plan in zip((good, bad), plans, strict=True):
             if plan["status"] != "pass":
@@ -290,9 +292,13 @@ class Inquiry:
             self._say_once(f"{what}: the types of tensor descriptors are spelled in its way")
         if COMPILES not in one.figures:
             return one
-        known = {failure(own[number]) for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"}
+        failed = [own[number] for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"]
         why = one.texts[COMPILES]
-        if COMPILES in names and why in known and _CANNOT_ENTER not in answer["error"]:
+        if (
+            COMPILES in names
+            and any(alike(why, failure(own)) for own in failed)
+            and _CANNOT_ENTER not in answer["error"]
+        ):
             return one
         self._say_once(f"{what}: {why}")
         return unknown(why)
@@ -321,6 +327,9 @@ class Inquiry:
         if span is None or self._stages[span.first - 1] not in WITH_PASSES:
             return one
         stage, place = self._stages[span.first - 1], span.first
+        if time.monotonic() - self._began > LATEST_SEARCH:
+            why = f"its passes were not looked at, {LATEST_SEARCH:g} s were over"
+            return replace(one, passes=(PassBlame(why_not=why), PassBlame(why_not=why)))
         self._say(f"{one.symptom}: the passes of {stage} are swapped")
         traces = _both(lambda side: side.process.ask("compile", launch=number, trace=stage), (self._good, self._bad))
         for side, trace in zip((self._good, self._bad), traces, strict=True):

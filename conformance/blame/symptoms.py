@@ -70,6 +70,11 @@ def failure(answer: Mapping[str, Any]) -> str:
     return f"{answer['status']}: {line}"[:300]
 
 
+def alike(one: str, other: str) -> bool:
+    """Whether two failures are the same but for numbers, such as the line of an assertion in two releases."""
+    return re.sub(r"\d+", "", one) == re.sub(r"\d+", "", other)
+
+
 def differing(good: Shown, bad: Shown) -> list[str]:
     """The names of what two compilations show differently, the worst first."""
     names = [name for name in {**bad.figures, **good.figures} if good.value(name) != bad.value(name)]

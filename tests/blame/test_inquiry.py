@@ -90,6 +90,13 @@ def test_the_pass_is_named(tmp_path):
         assert (passes.bad, passes.good) == (("add_pipeline",), ("add_pipeline",))
 
 
+def test_a_slow_inquiry_names_the_stage_and_no_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr(inquiry, "LATEST_SEARCH", 0.0)
+    answer = answered(tmp_path, ("bad:add_pipeline",))
+    assert answer.named
+    assert "its passes were not looked at" in text(answer)
+
+
 def test_a_pass_that_only_one_compiler_has_is_named(tmp_path):
     passes = [*PASSES[:2], "add_new", *PASSES[2:]]
     for one in only(answered(tmp_path, ("bad:add_new",), bad={"passes": passes})).passes:
