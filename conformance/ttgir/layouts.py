@@ -16,7 +16,7 @@ from conformance.ttgir.linear_maps import MapBuilder
 from conformance.ttgir.text import split_outside
 
 
-class UnknownLayout(ValueError):
+class UnknownLayout(Exception):
     """A layout, or a form of one, that is in no table here; the message names it."""
 
 

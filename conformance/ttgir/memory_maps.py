@@ -18,7 +18,10 @@ def shared_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     UnknownLayout."""
     if layout.kind not in _SHARED:
         raise UnknownLayout(f"shared memory in {layout.kind}: {layout.text}")
-    return _SHARED[layout.kind](layout, shape)
+    try:
+        return _SHARED[layout.kind](layout, shape)
+    except (IndexError, ValueError) as error:  # a layout of other dimensions than the memory
+        raise UnknownLayout(f"memory of {shape} in {layout.text}") from error
 
 
 def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:

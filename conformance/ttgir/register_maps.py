@@ -19,7 +19,10 @@ def register_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     """Which element of a tensor of ``shape`` each register of each lane of each warp holds. Raises UnknownLayout."""
     if layout.kind not in _REGISTERS:
         raise UnknownLayout(f"registers in {layout.kind}: {layout.text}")
-    return _REGISTERS[layout.kind](layout, shape)
+    try:
+        return _REGISTERS[layout.kind](layout, shape)
+    except (IndexError, ValueError) as error:  # a layout of other dimensions than the tensor
+        raise UnknownLayout(f"a tensor of {shape} in {layout.text}") from error
 
 
 def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
