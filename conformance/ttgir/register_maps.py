@@ -35,8 +35,7 @@ def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    bases = {holder: [tuple(basis) for basis in layout[holder]] for holder in ("register", "lane", "warp", "block")}
-    return map_of(shape, bases)
+    return map_of(shape, {holder: layout[holder] for holder in ("register", "lane", "warp", "block")})
 
 
 def _slice(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
