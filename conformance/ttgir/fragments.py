@@ -24,6 +24,8 @@ def product_faults(operation: Operation, kinds: Sequence[Type], layouts: Sequenc
     """What is wrong with the layouts of A, B and the result of one product; ``kinds`` and ``layouts`` are theirs in
     this order. Raises UnknownLayout for a result that no unit here makes."""
     result = layouts[2]
+    if result.kind == "nvidia_mma" and result["versionMajor"] == 3:
+        yield from _warp_group_faults(kinds[0], result)
     for index, name in enumerate("AB"):
         kind, layout = kinds[index], layouts[index]
         if kind.kind == "tensor":
@@ -37,6 +39,14 @@ def product_faults(operation: Operation, kinds: Sequence[Type], layouts: Sequenc
     one, other = layouts[0].get("kWidth"), layouts[1].get("kWidth")
     if {layout.kind for layout in layouts[:2]} == {"dot_op"} and one != other:
         yield f"A has kWidth {one} and B {other}: their lanes hold other depths"
+
+
+def _warp_group_faults(kind: Type, result: Layout) -> Iterator[str]:
+    """Faults of wgmma's result: four warps side by side have 64 rows, and one instruction takes 32 bytes of depth."""
+    if result["warpsPerCTA"][0] % 4:
+        yield f"the sum is in {result.text}, whose warps along its rows make no group of four"
+    if result["instrShape"][2] * bits_of(kind) != 256:
+        yield f"the sum is in {result.text}, and one instruction takes {256 // bits_of(kind)} depths"
 
 
 def bits_of(kind: Type) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from conformance.ttgir.arithmetic import attributes, operands, order_of
 from conformance.ttgir.formats import Type, type_of
-from conformance.ttgir.fragments import product_faults
+from conformance.ttgir.fragments import bits_of, product_faults
 from conformance.ttgir.layouts import Layout, UnknownLayout, layout_of
 from conformance.ttgir.linear_maps import LinearMap, flat_index
 from conformance.ttgir.memory_maps import shared_map, tensor_memory_map
@@ -36,6 +36,8 @@ class Layouts:
 
     def __init__(self, module: Module) -> None:
         self.aliases = module.layouts
+        #: Lanes of a warp; 0 if the text does not say it.
+        self.lanes = int(module.attributes.get("ttg.threads-per-warp", "0").split()[0])
         self.swizzles: dict[str, str] = {}
         self._layouts: dict[str, Layout] = {}
         #: What is wrong with single types, by their sizes and layouts.
@@ -128,9 +130,9 @@ def _operation_faults(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
         return
     for kind in typed.results:
         if kind.kind in ("tensor", "memdesc"):
-            key = kind.kind, kind.shape, kind.layout
+            key = kind.kind, kind.shape, kind.layout, typed.warps
             if key not in layouts.alone:
-                layouts.alone[key] = list(_holds_all(layouts, kind))
+                layouts.alone[key] = [*_holds_all(layouts, kind), *_threads_fit(layouts, kind, typed.warps)]
             yield from layouts.alone[key]
     yield from check(layouts, typed)
 
@@ -147,6 +149,15 @@ def _holds_all(layouts: Layouts, kind: Type) -> Iterator[str]:
         held = layouts.memory(kind)
         if not held.covers or not held.repeats_by_zeros_alone:
             yield f"{kind!r} in {kind.layout} has two elements at one place"
+
+
+def _threads_fit(layouts: Layouts, kind: Type, warps: int) -> Iterator[str]:
+    """A fault of a tensor in another number of warps, or of lanes, than those that run."""
+    if kind.kind == "tensor":
+        held = layouts.registers(kind)
+        for holder, count in (("warp", warps), ("lane", layouts.lanes)):
+            if count and 1 << len(held.of(holder)) != count:
+                yield f"{kind!r} in {kind.layout} is in {1 << len(held.of(holder))} {holder}s, and {count} run"
 
 
 # Operations on registers
@@ -273,6 +284,11 @@ def _copied(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
                 yield from _tensor_memory_lanes(layouts, tensor, memory)
 
 
+#: The lane of tensor memory that each bit of a lane's number reads: 32x32b, and 16x32bx2, whose upper half of a warp
+#: reads other columns of the same lanes (PTX ISA, tcgen05.ld's shapes).
+_MESSAGES = ((1, 2, 4, 8, 16), (1, 2, 4, 8, 0))
+
+
 def _tensor_memory_lanes(layouts: Layouts, tensor: Type, memory: Type) -> Iterator[str]:
     """A fault if a warp holds elements that lie in lanes of tensor memory which it cannot reach: warp w of four has
     lanes 32 w to 32 w + 31 (PTX ISA, tcgen05.ld)."""
@@ -281,17 +297,21 @@ def _tensor_memory_lanes(layouts: Layouts, tensor: Type, memory: Type) -> Iterat
         if any(any(basis) for basis in held.of("warp")[:2]):
             yield f"{tensor!r} in {tensor.layout} has other scales in each warp, and {memory.layout} the same"
         return
-    lanes = {value: 1 << bit for bit, value in enumerate(places.flat("row")) if value}
-    for holder in ("register", "lane", "warp"):
-        for bit, basis in enumerate(held.of(holder)):
-            quarter = _lane(flat_index(basis, places.shape), lanes) >> 5
-            expected = (1 << bit) & 3 if holder == "warp" else 0
-            if quarter != expected and any(basis):
+    rows = {value: 1 << bit for bit, value in enumerate(places.flat("row")) if value}
+    reached = {
+        holder: tuple(_lane(flat_index(basis, places.shape), rows) for basis in held.of(holder))
+        for holder in ("register", "lane", "warp")
+    }
+    for holder, lanes in reached.items():
+        for bit, lane in enumerate(lanes):
+            if lane >> 5 != ((1 << bit) & 3 if holder == "warp" else 0):
                 yield (
                     f"{tensor!r} in {tensor.layout} has {holder} {1 << bit} in lanes of {memory.layout} that belong to "
                     "another warp"
                 )
                 return
+    if reached["lane"] not in _MESSAGES:
+        raise UnknownLayout(f"{tensor!r} in {tensor.layout}, whose lanes read lanes {reached['lane']} of tensor memory")
 
 
 def _lane(element: int, lanes: Mapping[int, int]) -> int:
@@ -368,6 +388,9 @@ def _descriptor_copy(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
     for descriptor in descriptors:
         if len(descriptor.shape) > 1 and layouts.layout(descriptor).get("transposed", False):
             yield f"{descriptor!r} in {descriptor.layout} is transposed, and a copy keeps rows together"
+        width = layouts.layout(descriptor).get("elementBitWidth")
+        if width is not None and width != bits_of(descriptor):
+            yield f"{descriptor!r} has elements of {bits_of(descriptor)} bits in {descriptor.layout}"
         for memory in memories:
             one, other = layouts.memory(descriptor), layouts.memory(memory)
             if math.prod(one.shape) != math.prod(other.shape):

@@ -16,13 +16,14 @@ from conformance.ttgir.linear_maps import MapBuilder
 from conformance.ttgir.text import split_outside
 
 
-class UnknownLayout(ValueError):
+class UnknownLayout(Exception):
     """A layout, or a form of one, that is in no table here; the message names it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
-    """One layout: ``kind`` such as "blocked", and what its words say. Layouts in it are read, numbers are ints."""
+    """One layout: ``kind`` such as "blocked", and what its words say. Layouts in it are read, numbers are ints. Two are
+    equal if their texts are, with every alias replaced."""
 
     kind: str
     words: Mapping[str, Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ class LinearMap:
         """Whether the holders of one element differ in bits that change nothing, and not in several that cancel."""
         return self.rank() == sum(any(basis) for _, bases in self.bases for basis in bases)
 
-    def moved(self, shape: Sequence[int], take: Any) -> LinearMap:
+    def moved(self, shape: Sequence[int], take: Callable[[Basis], Basis]) -> LinearMap:
         """The map whose bases are ``take`` of these bases, in a tensor of ``shape``."""
         return LinearMap(tuple(shape), tuple((holder, tuple(map(take, bases))) for holder, bases in self.bases))
 
@@ -138,17 +138,9 @@ class MapBuilder:
         own = own_shape(shape, blocks)
         for axis in order:
             self.fill("register", axis, own[axis])
-        bases = {
-            holder: tuple(
-                tuple(value * (value < size) for value, size in zip(basis, own, strict=True)) for basis in made
-            )
-            for holder, made in self.bases.items()
-        }
-        spread = (tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks)
-        bases["block"] = tuple(
-            tuple(value * (value < size) for value, size in zip(basis, shape, strict=True)) for basis in spread
-        )
-        return LinearMap(tuple(shape), tuple(bases.items()))
+        bases = {holder: clipped(made, own) for holder, made in self.bases.items()}
+        spread = [tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks]
+        return map_of(shape, {**bases, "block": spread})
 
 
 def own_shape(shape: Sequence[int], blocks: Sequence[Sequence[int]]) -> list[int]:
@@ -156,10 +148,11 @@ def own_shape(shape: Sequence[int], blocks: Sequence[Sequence[int]]) -> list[int
     return [max(1, size // max([1, *(2 * basis[axis] for basis in blocks)])) for axis, size in enumerate(shape)]
 
 
+def clipped(bases: Iterable[Sequence[int]], shape: Sequence[int]) -> tuple[Basis, ...]:
+    """``bases`` with zeros for what lies outside of ``shape``: places that only repeat others."""
+    return tuple(tuple(value * (value < size) for value, size in zip(basis, shape, strict=True)) for basis in bases)
+
+
 def map_of(shape: Sequence[int], bases: Mapping[str, Iterable[Sequence[int]]]) -> LinearMap:
     """A map whose bases are written out. What lies outside of ``shape`` is zero."""
-    made = {
-        holder: tuple(tuple(v * (v < size) for v, size in zip(basis, shape, strict=True)) for basis in list(of_holder))
-        for holder, of_holder in bases.items()
-    }
-    return LinearMap(tuple(shape), tuple(made.items()))
+    return LinearMap(tuple(shape), tuple((holder, clipped(made, shape)) for holder, made in bases.items()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from conformance.ttgir.layouts import Layout, UnknownLayout, cluster_bases
 from conformance.ttgir.linear_maps import LinearMap, MapBuilder, coordinates, map_of, own_shape
@@ -18,7 +18,10 @@ def shared_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     UnknownLayout."""
     if layout.kind not in _SHARED:
         raise UnknownLayout(f"shared memory in {layout.kind}: {layout.text}")
-    return _SHARED[layout.kind](layout, shape)
+    try:
+        return _SHARED[layout.kind](layout, shape)
+    except (IndexError, ValueError) as error:  # a layout of other dimensions than the memory
+        raise UnknownLayout(f"memory of {shape} in {layout.text}") from error
 
 
 def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
@@ -27,7 +30,7 @@ def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     order, vec = layout["order"], layout.get("vec", 1)
     per_phase, phases = layout.get("perPhase", 1), layout.get("maxPhase", 1)
     blocks = cluster_bases(layout, len(shape))
-    made = MapBuilder(len(shape), ("offset", "block"))
+    made = MapBuilder(len(shape), ("offset",))
     own = own_shape(shape, blocks)
     for axis in order:
         made.add("offset", axis, own[axis])
@@ -42,8 +45,7 @@ def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
             changed[column] ^= phase * vec % own[column]
             swizzled.append(tuple(changed))
         made.bases["offset"] = swizzled
-    made.bases["block"] = [tuple(v * n for v, n in zip(basis, own, strict=True)) for basis in blocks]
-    return map_of(shape, made.bases)
+    return _with_blocks(made.bases["offset"], blocks, own, shape)
 
 
 def _nvmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
@@ -51,57 +53,49 @@ def _nvmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     address are exchanged by those from 7 on (PTX ISA, tensor map's swizzle modes). ``transposed`` has rows for columns.
     Tiles of more than two dimensions have the outer ones in their rows."""
     width, bits = layout["swizzlingByteWidth"], layout["elementBitWidth"]
-    blocks, rank = cluster_bases(layout, len(shape)), len(shape)
+    rank, blocks = len(shape), cluster_bases(layout, len(shape))
     own = own_shape(shape, blocks)
-    padded = 2 if layout.get("fp4Padded", False) else 1
     if rank == 1:
-        made = MapBuilder(1, ("offset",))
-        made.add("offset", 0, own[0])
-        return _with_blocks(made.bases["offset"], blocks, own, shape)
+        return _with_blocks([(bit,) for bit in _powers(1, own[0])], blocks, own, shape)
     if layout["transposed"] and not width:
         raise UnknownLayout(f"transposed without a swizzle, which releases read in two ways: {layout.text}")
     axes = [*range(rank - 2), rank - 1, rank - 2] if layout["transposed"] else list(range(rank))
-    order = [own[axis] for axis in axes]
-    *outer, columns = order
-    rows = 1
-    for size in outer:
-        rows *= size
-    bytes_of_row = columns * padded * bits // 8
-    if width and width > bytes_of_row:
-        raise UnknownLayout(f"rows of {bytes_of_row} bytes swizzled by {width}: {layout.text}")
-    tile = min(columns, (width or bytes_of_row) * 8 // bits // padded)
-    chunk = 128 // bits  # elements of 16 bytes: what a swizzle exchanges
-    bases = []
+    *outer, columns = (own[axis] for axis in axes)
+    # where ``fp4Padded`` is set, eight bytes of codes and eight empty ones follow each other
+    gaps = 2 if layout.get("fp4Padded", False) else 1
+    row_bytes = columns * gaps * bits // 8
+    if width > row_bytes:
+        raise UnknownLayout(f"rows of {row_bytes} bytes swizzled by {width}: {layout.text}")
+    tile_bytes = width or row_bytes
 
-    def base(row: int, column: int) -> tuple[int, ...]:
-        place = (*coordinates(row, outer), column)
+    def base(row: int, byte: int) -> tuple[int, ...]:
+        """The coordinates of the element of ``row`` whose byte it is, gaps included."""
+        if gaps == 2:
+            byte = byte // 16 * 8 + byte % 16 % 8
+        place = (*coordinates(row, outer), byte * 8 // bits)
         return tuple(place[axes.index(axis)] for axis in range(rank))
 
-    bit = 1
-    while bit < tile * padded:
-        if padded == 2:  # eight bytes of codes, and eight that are empty
-            half = bit if bit < 8 else bit // 2
-            bases.append(base(0, 0 if bit == 8 else half))
-        else:
-            bases.append(base(0, bit))
-        bit *= 2
-    row = 1
-    while row < rows:
-        phase = 0
-        if width:
-            address = row * tile * padded * bits // 8  # of the row's first byte
-            phase = (address >> 7) % (width // 16)
-        bases.append(base(row, phase * chunk // padded))
-        row *= 2
-    column = tile
-    while column < columns:
-        bases.append(base(0, column))
-        column *= 2
+    def phase(row: int) -> int:
+        """The bits by which the address of a byte in ``row`` is changed."""
+        return row * tile_bytes >> 7 << 4 & width - 16 if width else 0
+
+    bases = [
+        *(base(0, byte) for byte in _powers(bits // 8, tile_bytes)),
+        *(base(row, phase(row)) for row in _powers(1, math.prod(outer))),
+        *(base(0, byte) for byte in _powers(tile_bytes, row_bytes)),
+    ]
     return _with_blocks(bases, blocks, own, shape)
 
 
-def _with_blocks(bases: Sequence[Any], blocks: Sequence[Any], own: Sequence[int], shape: Sequence[int]) -> LinearMap:
-    spread = [tuple(v * n for v, n in zip(basis, own, strict=True)) for basis in blocks]
+def _powers(first: int, end: int) -> list[int]:
+    """``first``, and each double of the one before that is below ``end``."""
+    return [first << bit for bit in range((end // first).bit_length() - 1)]
+
+
+def _with_blocks(
+    bases: Sequence[Sequence[int]], blocks: Sequence[Sequence[int]], own: Sequence[int], shape: Sequence[int]
+) -> LinearMap:
+    spread = [tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks]
     return map_of(shape, {"offset": bases, "block": spread})
 
 
@@ -132,35 +126,37 @@ def tensor_memory_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     if layout.kind != "tensor_memory_encoding":
         raise UnknownLayout(f"tensor memory in {layout.kind}: {layout.text}")
     rows, columns = layout["blockM"], layout["blockN"]
-    if len(shape) != 2 or layout.get("CGALayout") or layout.get("CTASplitM", 1) > 1 or layout.get("CTASplitN", 1) > 1:
-        raise UnknownLayout(f"tensor memory of {shape} in {layout.text}")
+    _refuse_clusters(layout, shape)
     made = MapBuilder(2, ("row", "column"))
     made.repeat("column", layout.get("colStride", 1))
-    made.add("row", 0, 16 if rows == 64 else rows)
     if rows == 64:
         # 16 rows lie in the first half of each warp's 32 lanes; the second half has the next tile, if there is one
-        tiles = [axis for axis, size in ((0, rows), (1, columns)) if shape[axis] > size]
-        made.bases["row"].append((0, 0))
+        made.add("row", 0, 16)
+        made.repeat("row", 2)
         made.add("row", 0, 4)
         made.add("column", 1, min(columns, shape[1]))
-        if tiles:
-            axis = tiles[0]
-            basis = [0, 0]
-            basis[axis] = (rows, columns)[axis]
-            made.bases["row"][4] = tuple(basis)
-            made.sizes[axis] *= 2
+        for axis in (0, 1):
+            if shape[axis] > made.sizes[axis]:
+                made.bases["row"][4] = (made.sizes[0], 0) if axis == 0 else (0, made.sizes[1])
+                made.sizes[axis] *= 2
+                break
     else:
+        made.add("row", 0, rows)
         made.add("column", 1, min(columns, shape[1]))
     made.fill("column", 0, shape[0])
     made.fill("column", 1, shape[1])
     return map_of(shape, made.bases)
 
 
+def _refuse_clusters(layout: Layout, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or layout.get("CGALayout") or layout.get("CTASplitM", 1) > 1 or layout.get("CTASplitN", 1) > 1:
+        raise UnknownLayout(f"tensor memory of {shape} in {layout.text}")
+
+
 def _scales(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     """Scales of tcgen05: 32 rows in the lanes of each warp, and the four warps have the same; four scales of a row side
     by side, then its rows 32 further on (PTX ISA, scale factor's layout in tensor memory)."""
-    if len(shape) != 2 or layout.get("CGALayout") or layout.get("CTASplitM", 1) > 1 or layout.get("CTASplitN", 1) > 1:
-        raise UnknownLayout(f"scales in tensor memory of {shape} in {layout.text}")
+    _refuse_clusters(layout, shape)
     made = MapBuilder(2, ("row", "column"))
     made.add("row", 0, 32)
     made.repeat("row", 4)

@@ -19,7 +19,10 @@ def register_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     """Which element of a tensor of ``shape`` each register of each lane of each warp holds. Raises UnknownLayout."""
     if layout.kind not in _REGISTERS:
         raise UnknownLayout(f"registers in {layout.kind}: {layout.text}")
-    return _REGISTERS[layout.kind](layout, shape)
+    try:
+        return _REGISTERS[layout.kind](layout, shape)
+    except (IndexError, ValueError) as error:  # a layout of other dimensions than the tensor
+        raise UnknownLayout(f"a tensor of {shape} in {layout.text}") from error
 
 
 def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
@@ -32,8 +35,7 @@ def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    bases = {holder: [tuple(basis) for basis in layout[holder]] for holder in ("register", "lane", "warp", "block")}
-    return map_of(shape, bases)
+    return map_of(shape, {holder: layout[holder] for holder in ("register", "lane", "warp", "block")})
 
 
 def _slice(layout: Layout, shape: tuple[int, ...]) -> LinearMap:

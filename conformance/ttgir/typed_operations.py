@@ -7,6 +7,7 @@ whose type the text does not show, such as a token, has none here.
 from __future__ import annotations
 
 import functools
+import re
 from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class TypedOperation:
     operands: list[Type | None]
     shown: list[Type]
     results: list[Type]
+    #: How many warps run it; 0 if the text does not say it.
+    warps: int = 0
     #: What one of its regions passes on, or its caller gives: pairs of the type given and the type taken.
     passed: list[tuple[Type, Type]] = field(default_factory=list)
 
@@ -56,20 +59,24 @@ def same_type(first: Type, second: Type) -> bool:
 def typed_operations(module: Module) -> Iterator[TypedOperation]:
     """Every operation of ``module`` in the order of its text."""
     types = {name: type_of(kind) for name, kind in module.function.parameters}
-    yield from _region(module.function.body, ChainMap(types), [])
+    warps = int(module.attributes.get("ttg.num-warps", "0").split()[0])
+    yield from _region(module.function.body, ChainMap(types), [], warps)
 
 
-def _region(region: Region, types: Types, owner: list[Type]) -> Iterator[TypedOperation]:
-    """The operations of one region, whose owner has results of the types ``owner``."""
+def _region(region: Region, types: Types, owner: list[Type], warps: int) -> Iterator[TypedOperation]:
+    """The operations of one region, whose owner has results of the types ``owner``. A partition has its own warps."""
+    own = re.search(r"num_warps\((\d+)\)", region.label)
+    warps = int(own[1]) if own else warps
     for operation in region.operations:
         typed = _typed(operation, types)
+        typed.warps = warps
         if operation.name == "scf.yield" and len(owner) == len(typed.operands):
             typed.passed += [(own, into) for own, into in zip(typed.operands, owner, strict=True) if own is not None]
         types.update(zip(operation.results, typed.results, strict=False))
         scopes = [types.new_child(_arguments(operation, inner, typed, types)) for inner in operation.regions]
         yield typed
         for inner, scope in zip(operation.regions, scopes, strict=True):
-            yield from _region(inner, scope, typed.results)
+            yield from _region(inner, scope, typed.results, warps)
 
 
 def _arguments(operation: Operation, region: Region, typed: TypedOperation, types: Types) -> dict[str, Type]:

@@ -204,6 +204,52 @@ def test_warps_that_read_tensor_memory_of_others(compiled):
     assert any("tmem" in fault and "another warp" in fault for fault in faults)
 
 
+def test_lanes_in_an_order_that_no_load_of_tensor_memory_has(compiled):
+    text = compiled("tcgen05")
+    load = re.search(r"tmem_load .*-> tensor<\w+, (#\w+)>", text)
+    layout = re.search(rf"^{load[1]} = (.*)$", text, re.M)[1]
+    if "linear" not in layout:
+        pytest.skip("the installed Triton loads tensor memory in a blocked layout")
+    faults, unknown = judged(edited(text, load[1], r"lane = \[(\[.*?\]), (\[.*?\])", r"lane = [\2, \1"))
+    assert faults == []
+    assert "of tensor memory" in unknown[0]
+
+
+@pytest.mark.parametrize("name", ["mma.sync", "mfma"])
+def test_a_layout_of_more_warps_than_run(compiled, name):
+    text = compiled(name)
+    faults, _ = judged(text.replace('"ttg.num-warps" = 4', '"ttg.num-warps" = 2'))
+    assert any("is in 4 warps, and 2 run" in fault for fault in faults)
+
+
+def test_a_partition_has_its_own_warps(compiled):
+    text = compiled("partitions")
+    inside = next(m for m in re.finditer(r"num_warps\((\d+)\)", text) if m[1] != "4")
+    faults, _ = judged(text.replace(inside[0], "num_warps(16)", 1))
+    tensors = "tensor<" in text[inside.end() : text.find("ttg.warp_return", inside.end())]
+    assert any("and 16 run" in fault for fault in faults) is tensors
+
+
+def test_a_descriptor_of_elements_of_another_size(compiled):
+    text = compiled("tma")
+    name = re.search(r"tensordesc<.*?, (#\w+)>", text)[1]
+    faults, _ = judged(edited(text, name, "elementBitWidth = 16", "elementBitWidth = 32"))
+    assert any("has elements of 16 bits in" in fault for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        (r"warpsPerCTA = \[4, 1\]", "warpsPerCTA = [2, 2]", "no group of four"),
+        (r"instrShape = \[16, (\d+), 16\]", r"instrShape = [16, \1, 8]", "one instruction takes 16 depths"),
+    ],
+)
+def test_a_result_of_wgmma_that_no_warp_group_has(compiled, old, new, fault):
+    text = compiled("wgmma")
+    faults, _ = judged(edited(text, alias(text, "nvidia_mma"), old, new))
+    assert any(fault in text for text in faults)
+
+
 # Operations one by one
 
 HEAD = """#row = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>

@@ -110,7 +110,9 @@ DISTRIBUTED = [
     operand(0, MMA2, 1), operand(1, MMA2, 4), operand(0, MMA3, 2), operand(0, MMA3, 4), operand(1, DMMA, 1),
     *(mfma(version, shape, transposed=t) for version in (1, 2, 3) for shape in ([32, 32, 8], [16, 16, 16])
       for t in (False, True)),
-    *(mfma(4, shape, transposed=t) for shape in ([32, 32, 16], [16, 16, 32]) for t in (False, True)),
+    *(mfma(4, shape, transposed=t) for shape in ([32, 32, 16], [16, 16, 32], [4, 64, 4])
+      for t in (False, True)),
+    mfma(4, [64, 4, 4]),
     mfma(3, [16, 16, 4], more=", elementBitWidth = 64"),
     mfma(4, [16, 16, 32], more=", tilesPerWarp = [2, 2]"),
     operand(0, mfma(3, [32, 32, 8]), 4), operand(1, mfma(3, [16, 16, 16]), 8), operand(0, mfma(4, [32, 32, 16]), 8),
