@@ -1,7 +1,7 @@
 """Attention on Hopper whose loop over keys is warp-specialised, in tiles of 128 queries: half of the rows are wrong.
 
-Seen on a device with Triton 3.6.0, and in the code of 3.6.0 to 3.9.0. Needs torch and triton; without a Hopper GPU it only
-compiles, and prints which rows the groups of consumers begin with.
+Seen on a device with Triton 3.6.0, and in the code of 3.6.0 to 3.9.0. Needs torch and triton; without a Hopper GPU it
+only compiles, and prints which rows the groups of consumers begin with.
 """
 
 import re
