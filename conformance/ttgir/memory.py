@@ -165,8 +165,8 @@ class View:
         return _overlap(self.bits, other.bits)
 
     def read(self) -> Any:
-        """The values. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
-        return decoded(self.bits.reshape(self.shape), self.element)
+        """The values as they are now. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
+        return decoded(self.bits.reshape(self.shape).copy(), self.element)  # the buffer may be written later
 
     def write(self, values: Any) -> None:
         bits = encoded(np.broadcast_to(values, self.shape), self.element)

@@ -21,6 +21,8 @@ from conformance.problems import Problem
 TILES = 5
 #: What a problem walks through step by step, and the block of a config that one step takes.
 DEPTHS = (("K", "block_k"), ("keys", "block_n"), ("channels", "block_k"), ("length", "chunk"))
+#: The same of gradients, which walk through both sides of the scores.
+BOTH_DEPTHS = (("keys", "block_n"), ("queries", "block_m"))
 #: What a problem is cut along into tiles, and the block of a config that one tile takes.
 EDGES = (("M", "block_m"), ("N", "block_n"), ("queries", "block_m"))
 #: Constants of kernels that say only whether an operand is empty: code for one that is not serves an empty one too.
@@ -56,8 +58,9 @@ Choices = Iterator[tuple[Problem, Variant]]
 def _wanted(plan: Plan) -> Iterator[Choices]:
     kernel, problem, stages = get(plan.kernel), plan.problem, plan.config.num_stages
     single = dataclasses.replace(plan.variant, sms=1) if kernel.persistent else plan.variant
-    depths, edges = _sizes(plan, DEPTHS), _sizes(plan, EDGES)
-    for steps in dict.fromkeys((0, 1, stages - 1, stages + 2)) if depths else ():
+    depths, edges = _depths(plan), _sizes(plan, EDGES)
+    parts = plan.variant.splits or 1  # each walks through its part alone
+    for steps in dict.fromkeys((0, 1, stages - 1, (stages + 2) * parts)) if depths else ():
         yield _of_depth(plan, steps, single, tiles=1)
     if kernel.persistent:
         yield _of_depth(plan, 2, single, tiles=TILES)
@@ -77,7 +80,7 @@ def _of_depth(plan: Plan, steps: int, variant: Variant, tiles: int) -> Choices:
         name: own % block + (tiles - 1 if name != "N" else 0) * block if own % block else tiles * block
         for name, own, block in _sizes(plan, EDGES)
     }
-    depths = _sizes(plan, DEPTHS)
+    depths = _depths(plan)
     for one_tile in (edges, {}):
         for rest in dict.fromkeys((None, 16, 8, 0)) if steps else (0,):
             sizes = dict(one_tile)
@@ -101,6 +104,10 @@ def _altered(problem: Any, **fields: Any) -> Problem:
     """``problem``, of any class of them, with other ``fields``. Raises ValueError for what it cannot have."""
     altered: Problem = dataclasses.replace(problem, **fields)
     return altered
+
+
+def _depths(plan: Plan) -> list[tuple[str, int, int]]:
+    return _sizes(plan, BOTH_DEPTHS if getattr(plan.problem, "backward", False) else DEPTHS)
 
 
 def _sizes(plan: Plan, names: tuple[tuple[str, str], ...]) -> list[tuple[str, int, int]]:

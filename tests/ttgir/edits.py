@@ -38,19 +38,22 @@ _OPERATION = re.compile(rf'^(\s*)(?:({_NAME}(?::\d+)?(?:, {_NAME})*) = )?"?((?:t
 #: An attribute that stands between operands.
 _PLACES_OF_TASKS = re.compile(r" \{async_task_id = array<[^>]*>\}(?=,)")
 _VIEW = re.compile(
-    rf"^\s*({_NAME}) = (?:ttg\.memdesc_\w+|ttg\.local_alloc|ttng\.tmem_\w+) .*?(!ttg\.memdesc<[^>]*(?:<[^>]*>[^>]*)*>)\s*(?:loc\(.*)?$"
+    rf"^\s*({_NAME}) = (?:ttg\.memdesc_\w+|ttg\.local_alloc|ttng\.tmem_\w+) .*?"
+    r"(!ttg\.memdesc<[^>]*(?:<[^>]*>[^>]*)*>)\s*(?:loc\(.*)?$"
 )
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One fault: its class, the line of the text (from 0), the operation there, what was done, and the text after it."""
+    """One fault: its class, the line of the text (from 0), the operation there, what was done, and the text after it.
+    ``about`` has the names in the line that the edit is about, and in whose place it put what."""
 
     kind: str
     line: int
     operation: str
     what: str
     text: str
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ def edits_of(text: str) -> Iterator[Edit]:
             for kind, what, replacement in _edits_of_line(line):
                 edited = "\n".join([*lines[:number], *replacement, *lines[number + 1 :]])
                 if replacement != [full]:
-                    yield Edit(kind, number, line.name, what, edited)
+                    about = tuple(dict.fromkeys(re.findall(_NAME, full.split(" loc(")[0] + " " + what)))
+                    yield Edit(kind, number, line.name, what, edited, about)
         if view := _VIEW.match(full):
             scopes[-1][view[1]] = re.sub(r", mutable", "", view[2])
         if re.search(r"\{\s*(?:loc\(.*)?$", full) and not full.startswith(("module", "#")):

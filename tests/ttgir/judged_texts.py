@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,8 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was wrong: in which problem (0: that of the plan itself), in which order, and in whose words."""
+    """What was wrong: in which problem (0: that of the plan itself, -1: one with another fill), in which order, and in
+    whose words."""
 
     problem: int
     order: str
@@ -43,23 +45,33 @@ class Seen:
 
     @property
     def how(self) -> str:
-        """What it took to see it: "eager", "late", "starved", "random" or "sizes"."""
+        """What it took to see it: "eager", "late", "starved", "random", "sizes" or
+        "fills"."""
+        if self.problem < 0:
+            return "fills"
         if self.problem:
             return "sizes"
         word = self.order.split()[0]
         return "starved" if " last, " in self.order else word
 
 
-def prepared(plan: Plan, problems: Sequence[Plan] | None = None) -> list[Prepared]:
+def prepared(plan: Plan) -> list[Prepared]:
     """The problems that the code of ``plan`` serves, its own first, each with one fill."""
-    kernel, made = get(plan.kernel), []
-    for one in problems_of(plan) if problems is None else problems:
-        contract = kernel.contract(one, ExecutorName.INTERPRETER)
-        exact = {kind.name for kind in fill_set(one.problem).kinds if kind.exact}
-        names = applicable_fills(one.problem, contract)
-        (fill,) = fills(one.problem, contract, 0, [next((name for name in names if name in exact), names[0])])
-        made.append(Prepared(one, contract, fill))
-    return made
+    return [next(_filled(one)) for one in problems_of(plan)]
+
+
+def other_fills(plan: Plan) -> list[Prepared]:
+    """The same problems with their other exact fills."""
+    return [one for each in problems_of(plan) for one in itertools.islice(_filled(each), 1, None)]
+
+
+def _filled(plan: Plan) -> Iterator[Prepared]:
+    """A problem with each of its exact fills; with its first fill if it has none of these."""
+    contract = get(plan.kernel).contract(plan, ExecutorName.INTERPRETER)
+    exact = {kind.name for kind in fill_set(plan.problem).kinds if kind.exact}
+    names = applicable_fills(plan.problem, contract)
+    for name in [name for name in names if name in exact] or names[:1]:
+        yield Prepared(plan, contract, *fills(plan.problem, contract, 0, [name]))
 
 
 def orders_of_all(texts: Mapping[str, str]) -> list[Schedule]:

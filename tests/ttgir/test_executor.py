@@ -153,6 +153,15 @@ def test_types():
     assert type_of("!tt.tensordesc<tensor<64x32xsi8, #shared>>").element == "i8"
 
 
+@pytest.mark.parametrize("element", ["bf16", "f16", "i8"])
+def test_what_was_read_stays_when_the_buffer_is_written(element):
+    tile = allocated("tile", (2,), element)
+    tile.write(np.array([1, 2]))
+    values = tile.read()
+    tile.write(np.array([3, 4]))
+    assert values.tolist() == [1, 2]
+
+
 # Who waited for whom
 
 
@@ -193,3 +202,11 @@ def test_one_arrival_too_many_is_a_fault():
     barrier.arrive(1, {}, "first")
     with pytest.raises(Fault, match="expects 2 arrivals"):
         barrier.arrive(2, {}, "second")
+
+
+def test_what_was_read_stays_as_it_was():
+    tile = allocated("tile", (4,), "f32")
+    tile.write(np.ones(4))
+    before = tile.read()
+    tile.write(np.zeros(4))
+    assert np.array_equal(before, np.ones(4))

@@ -1,0 +1,266 @@
+"""Why an edit that nothing shows changes nothing: rules over what its line did when the text ran unedited.
+
+Each rule watches every run, in every problem and order, by an operation that stands before the line and computes
+nothing. So a reason is a fact about those runs, and none is believed because of what a line looks like.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from conformance.ttgir import regions
+from conformance.ttgir.barriers import barrier_at
+from conformance.ttgir.machine import Agent, Program, Schedule
+from conformance.ttgir.memory import View
+from conformance.ttgir.text import Operation
+from tests.ttgir.edits import Edit
+from tests.ttgir.judged_texts import Prepared, wrong
+
+_NAME = re.compile(r"%[\w$.#-]+")
+#: Operations that arrive at the barrier that is their first operand.
+_ARRIVALS = ("ttng.arrive_barrier", "ttng.tc_gen5_commit")
+#: What sees each execution of the edited line before it happens.
+Watch = Callable[[Agent, Mapping[str, Any]], None]
+
+
+@contextmanager
+def _watched(
+    watch: Watch, accessed: Callable[[View, int, bool], None], awaited: Callable[[Any], None]
+) -> Iterator[None]:
+    def made(operation: Operation) -> Any:
+        return watch
+
+    def access(view: View, owner: int, time: int, clock: Any, what: str, *, writes: bool) -> None:
+        accessed(view, owner, writes)
+        own(view, owner, time, clock, what, writes=writes)
+
+    def learn(agent: Agent, clock: Any) -> None:
+        awaited(clock)
+        own_learn(agent, clock)
+
+    own, own_learn = View.access, Agent.learn
+    regions.STEPS["planted.watch"] = made
+    View.access, Agent.learn = access, learn  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del regions.STEPS["planted.watch"]
+        View.access, Agent.learn = own, own_learn  # type: ignore[method-assign]
+
+
+def _run_watched(
+    edit: Edit, function: str, texts: Mapping[str, str], runs: Sequence[tuple[Prepared, Schedule]], state: _State
+) -> None:
+    """Runs the unedited text with a watch before the line of ``edit``."""
+    lines = texts[function].splitlines()
+    # a name of its own, so that no prepared text with another watch is taken
+    lines.insert(edit.line, f'planted.watch {{by = "{next(_NUMBERS)}"}}')
+    with _watched(state.saw, state.writes.accessed, state.awaited):
+        for one, order in runs:
+            state.writes.forget()
+            state.arrivals.clear()
+            text = wrong(one, {**texts, function: "\n".join(lines)}, order)
+            assert not text, f"the unedited text: {text}"
+
+
+_NUMBERS = iter(range(1 << 30))
+
+
+def reason(
+    edit: Edit, function: str, texts: Mapping[str, str], problems: Sequence[Prepared], orders: Sequence[Schedule]
+) -> str:
+    """Why ``edit`` of ``texts[function]`` changes nothing; "" if no rule says so."""
+    line = texts[function].splitlines()[edit.line].split(" loc(")[0]
+    state = _State(edit, line, texts[function])
+    runs = [(one, order) for one in problems for order in orders]
+    _run_watched(edit, function, texts, runs, state)
+    return state.verdict()
+
+
+class _State:
+    """What every execution of one line had in common."""
+
+    def __init__(self, edit: Edit, line: str, text: str) -> None:
+        self.edit, self.line, self.text = edit, line, text
+        self.times = 0
+        self.names = _NAME.findall(line)
+        self.values: dict[str, set[bool]] = {}
+        self.same_place = self.same_values = self.quiet = self.zero = self.unmasked = True
+        self.fence_serves = False
+        self.groups, self.writes = _Groups(), _Writes()
+        self.arrivals: list[tuple[Any, int]] = []  # barriers, and the phase in which each was arrived at
+        self.arrival_serves = False
+
+    def saw(self, agent: Agent, names: Mapping[str, Any]) -> None:
+        self.times += 1
+        for name in self.names:
+            value = names.get(name)
+            if isinstance(value, bool) or (np.ndim(value) == 0 and getattr(value, "dtype", None) == np.bool_):
+                self.values.setdefault(name, set()).add(bool(value))
+        match = re.match(rf"({_NAME.pattern}) for ({_NAME.pattern})$", self.edit.what)
+        if match:
+            first, second = names.get(match[1]), names.get(match[2])
+            both = isinstance(first, View) and isinstance(second, View)
+            self.same_place = self.same_place and both and first.place == second.place
+            self.same_values = self.same_values and both and np.array_equal(first.bits, second.bits)
+        self._memory(agent, names)
+
+    def awaited(self, clock: Any) -> None:
+        """Somebody has waited for a barrier at which everything in ``clock`` is over."""
+        for barrier, phase in self.arrivals:
+            if clock is barrier.complete and barrier.phase > phase:
+                self.arrival_serves = True
+
+    def _memory(self, agent: Agent, names: Mapping[str, Any]) -> None:
+        operation = self.edit.operation
+        if operation == "ttng.wait_barrier":
+            view, phase = (names.get(name) for name in self.names[:2])
+            barrier = barrier_at(agent, view, "the watch")
+            over = barrier.phase & 1 != int(phase) & 1
+            known = all(agent.clock.get(number, 0) >= time for number, time in barrier.complete.items())
+            self.quiet = self.quiet and over and known
+        elif operation == "ttng.tc_gen5_mma":
+            into = names[self.names[2]]
+            self.zero = self.zero and not np.any(into.read())
+        elif operation == "ttg.local_store":
+            self.writes.awaited = names[self.names[1]]
+        elif operation == "ttg.async_copy_global_to_local":
+            self.writes.awaited = names[_NAME.findall(self.line.split(" = ", 1)[1])[1]]
+            mask = re.search(rf"mask ({_NAME.pattern})", self.line)
+            self.unmasked = self.unmasked and mask is not None and not np.any(names[mask[1]])
+        elif operation in _ARRIVALS:
+            barrier = barrier_at(agent, names[self.names[0]], "the watch")
+            self.arrivals.append((barrier, barrier.phase))
+        elif operation == "ttng.tmem_store":
+            self.writes.awaited = next(names[name] for name in self.names if isinstance(names.get(name), View))
+        elif operation == "ttg.async_commit_group":
+            self.groups.closes(agent)
+            self.writes.follow(self.writes.by.get(copy.number) for copy in agent.copies[-1])
+        elif operation == "ttng.fence_async_shared":
+            known = [
+                view for view, owner, time, _ in agent.program.unfenced.values() if agent.clock.get(owner, 0) >= time
+            ]
+            if known:
+                _serves(agent.program, known, self)
+
+    def verdict(self) -> str:
+        kind = self.edit.kind
+        if not self.times:
+            return "never runs: no problem that the code serves comes here"
+        if kind in ("other barrier", "other operand") and self.same_place:
+            return "both names are the same memory"
+        if kind == "other operand" and self.edit.operation == "ttg.local_load" and self.same_values:
+            return "both hold the same values"
+        if kind == "barrier slot off by one" and self.edit.what.endswith(" of 2"):
+            return "a ring of two: each second wait is for the next arrival, which follows the one it was for"
+        if kind.startswith("predicate "):
+            name = self.edit.what.removeprefix("of ")
+            if self.values.get(name) == {kind == "predicate true"}:
+                return f"the predicate is always {kind.split()[1]}"
+        if kind == "sum kept":
+            name, value = re.match(r"(\S+) became (\w+)", self.edit.what).groups()
+            if self.values.get(name) == {value == "true"}:
+                return "the product adds always, or never"
+            if self.zero:
+                return "the sum is zero there, so adding to it and replacing it are one"
+        if self.edit.operation == "ttng.wait_barrier" and self.quiet:
+            return "the phase is over and known to be, as of a fresh barrier"
+        if kind == "copy removed" and self.edit.operation == "ttg.async_copy_global_to_local" and self.unmasked:
+            return "its mask never holds: nobody needs the tile"
+        if kind == "commit removed" and set(re.findall(r"ttg\.async_wait .*?num = (\d+)", self.text)) <= {"0"}:
+            return "every wait is for all groups"
+        if kind == "commit removed" and self.groups.end_with_the_next():
+            return "the wait that ends the group ends the next one too"
+        if self.edit.operation in _ARRIVALS and kind.endswith(" removed") and not self.arrival_serves:
+            return "nobody waits for the arrival"
+        if self.writes.any and not self.writes.read:
+            return "nobody reads what it writes"
+        if self.edit.operation == "ttng.fence_async_shared" and not self.fence_serves:
+            return "nothing that it covers is read by TMA or a tensor core"
+        return ""
+
+
+class _Writes:
+    """What one line wrote, and whether anybody read that before it was overwritten."""
+
+    def __init__(self) -> None:
+        self.any = self.read = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Another run begins."""
+        self.awaited: View | None = None
+        self.by: dict[int, View] = {}
+        self.followed: dict[Any, View] = {}
+
+    def follow(self, views: Iterable[View | None]) -> None:
+        for view in views:
+            if view is not None:
+                self.any = True
+                self.followed[view.place] = view
+
+    def accessed(self, view: View, owner: int, writes: bool) -> None:
+        if not writes:
+            same = (one for one in self.followed.values() if one.buffer is view.buffer)
+            self.read = self.read or any(one.overlaps(view) for one in same)
+            return
+        self.by[owner] = view
+        self.followed.pop(view.place, None)
+        if self.awaited is not None and view.place == self.awaited.place:
+            self.follow([view])
+            self.awaited = None
+
+
+class _Groups:
+    """The groups of copies that one commit closed, and when the copies of each and of the next one were waited for."""
+
+    def __init__(self) -> None:
+        self.closed: list[tuple[Agent, list[Any]]] = []
+        self.ends: dict[int, tuple[int, int]] = {}
+        self.next: dict[int, list[Any]] = {}
+        self.watched: set[int] = set()
+        self.open = False  # whether one was closed before the last one was over
+
+    def closes(self, agent: Agent) -> None:
+        self.open |= any(not one.over for before, group in self.closed if before is agent for one in group)
+        self.closed.append((agent, agent.copies[-1]))
+        if id(agent) in self.watched:
+            return
+        self.watched.add(id(agent))
+        own = agent.end
+
+        def end(pending: Any) -> None:
+            for group, after in itertools.pairwise(agent.copies):
+                if pending in group:
+                    self.next[id(group)] = after
+            self.ends[id(pending)] = (id(agent), agent.time)
+            own(pending)
+
+        agent.end = end  # type: ignore[method-assign]
+
+    def end_with_the_next(self) -> bool:
+        """Whether one wait ended both, each time; and none was closed before the last one was over, for then waits
+        would count fewer groups."""
+        return not self.open and all(
+            len({self.ends.get(id(one)) for one in (*group, *self.next.get(id(group), ()))}) == 1
+            for _, group in self.closed
+            if group
+        )
+
+
+def _serves(program: Program, known: list[View], state: _State) -> None:
+    """Marks ``state`` when an asynchronous operation reads what the fence that is to come makes visible."""
+    own = program.check_fence
+
+    def check(view: View, what: str, *, writes: bool) -> None:
+        if not writes and any(one.buffer is view.buffer and one.overlaps(view) for one in known):
+            state.fence_serves = True
+        own(view, what, writes=writes)
+
+    program.check_fence = check  # type: ignore[method-assign]
