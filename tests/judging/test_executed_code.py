@@ -23,9 +23,7 @@ from conformance.records import Reason, ReasonCode
 
 SETTINGS = Settings("quick", ("sm_90",), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
 KERNEL = get("mm")
-PLAN = KERNEL.plan(
-    mm(136, 56, 176, layout_b=Layout(pad=8)), Config(64, 64, 32, 3, 4), targets.find("sm_90"), Variant()
-)
+PLAN = KERNEL.plan(mm(136, 56, 176, layout_b=Layout(pad=8)), Config(64, 64, 32, 3, 4), targets.find("sm_90"), Variant())
 NOBODY = Reason(ReasonCode.NO_INTERPRETER, "interpreter", "there is none")
 
 
