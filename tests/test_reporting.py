@@ -64,6 +64,20 @@ def summarise(records, run):
     return tally.summary(run)
 
 
+def test_a_summary_counts_what_was_run_of_compiled_kernels():
+    def with_ttgir(number, **ttgir):
+        return record(f"test_a.py::test_x[{number}]", Status.PASS, "mm", "gw0", 1.0, observed={"ttgir": ttgir})
+
+    records = [
+        with_ttgir(1, orders=3, fills=2, layouts="checked"),
+        with_ttgir(2, orders=3, fills=2, layouts="not known: #ttg.spiral"),
+        with_ttgir(3, unknown="ttg.twist", layouts="checked"),
+    ]
+    assert "TTGIR run: of 2 cases, with layouts checked of 2; not run: 1 with ttg.twist" in render_text(
+        summarise(records, RUN)
+    )
+
+
 class TestSummary(expecttest.TestCase):
     maxDiff = None
 

@@ -19,6 +19,7 @@ WRONG = [
     ("fly", "COMMAND fly: there is no such choice"),
     ("gat", "did you mean gate?"),
     ("blame mm --good current --bad current", "'mm' is a part of a case's id: give the whole id"),
+    ("blame test_a.py::test_x[mm] --good current --bad current --symptom spils", "did you mean spills?"),
     ("blame test_a.py::test_x[mm] --good current", "the following arguments are required: --bad"),
     ("blame test_a.py::test_x[mm] --good tritn==3.8.0 --bad current", "did you mean triton?"),
     ("blame test_a.py::test_x[mm] --good current --bad current --timeout 0", "'0': a number, 1 or more, is required"),

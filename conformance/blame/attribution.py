@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 #: The share of the whole change from which a stage is the guilty one, and from which it is named beside that one.
 GUILTY, BESIDE = 0.5, 0.25
-#: Places between passes that are tried in turn where one cannot be measured.
-TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -69,20 +67,19 @@ def _shared(one: Span, other: Span) -> Span | None:
 
 def turn(measured: Callable[[int], float | None], count: int, first: float, last: float) -> tuple[int, int]:
     """Two places, of -1 to ``count``, between which what is ``measured`` passes the middle from ``first``, its value at
-    -1, to ``last``, that at ``count``. They are neighbours, or nothing could be measured between them."""
+    -1, to ``last``, that at ``count``. They are neighbours, unless places between them could not be measured."""
+    values: dict[int, float | None] = {}
     low, high, middle = -1, count, (first + last) / 2
     while high - low > 1:
         centre = (low + high) // 2
-        inside = sorted(range(low + 1, high), key=lambda place: abs(place - centre))[:TRIES]
-        for place in inside:
-            value = measured(place)
-            if value is None:
-                continue
-            if (value > middle) == (first > middle):
-                low = place
-            else:
-                high = place
-            break
+        for place in (centre, (low + centre) // 2, (centre + high) // 2, low + 1, high - 1):
+            if low < place < high:
+                if place not in values:
+                    values[place] = measured(place)
+                value = values[place]
+                if value is not None:
+                    low, high = (place, high) if (value > middle) == (first > middle) else (low, place)
+                    break
         else:
             break
     return low, high

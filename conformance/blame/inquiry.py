@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.blame.attribution import Blame, blamed, turn
-from conformance.blame.symptoms import COMPILES, ORDERS, Shown, chosen, differing, failure, shown, unknown
+from conformance.blame.symptoms import COMPILES, ORDERS, Shown, alike, chosen, differing, failure, shown, unknown
 from conformance.gate.stacks.environments import Environment
 
 #: The stages of a target's compiler, the front end first, by the name of its assembly.
@@ -34,6 +34,10 @@ STAGES = {
 }
 #: Stages that run passes on MLIR.
 WITH_PASSES = ("ttir", "ttgir", "llir")
+#: Seconds after which no further place between passes is tried: a large unrolled kernel compiles for half a minute.
+SEARCH_SECONDS = 60.0
+#: Seconds after which no stage is looked into any more: an answer about stages should take two minutes.
+LATEST_SEARCH = 120.0
 #: What the exception is called that says that a text cannot be taken.
 _CANNOT_ENTER = "CannotEnter: "
 #: What a process of a stack runs.
@@ -188,7 +192,7 @@ class Inquiry:
     def __init__(
         self, case: str, good: StackProcess, bad: StackProcess, wanted: Sequence[str], say: Callable[[str], None]
     ) -> None:
-        self._case, self._wanted, self._say = case, wanted, say
+        self._case, self._wanted, self._say, self._began = case, wanted, say, time.monotonic()
         plans = _both(lambda process: process.ask("plan", case=case), (good, bad))
         for process, plan in zip((good, bad), plans, strict=True):
             if plan["status"] != "pass":
@@ -208,10 +212,14 @@ class Inquiry:
         self._ran: dict[tuple[str, ...], Mapping[str, Any]] = {}
 
     def answer(self) -> CaseAnswer:
-        numbers = range(len(self._good.functions))
         self._good.own, self._bad.own = _both(
-            lambda side: [side.process.ask("compile", launch=number) for number in numbers], (self._good, self._bad)
+            lambda side: [side.process.ask("compile", launch=number) for number in range(len(side.functions))],
+            (self._good, self._bad),
         )
+        for name, own in ((side.process.name, own) for side in (self._good, self._bad) for own in side.own):
+            if own["status"] == "pass" and not own["stages"].keys() >= set(self._stages):
+                stages = ", ".join(own["stages"])
+                raise BlameError(f"{name} compiles for {self._target} in stages that are not known: {stages}")
         launches: dict[str, LaunchAnswer] = {}
         for number, function in enumerate(self._good.functions):
             self._not_swapped = []
@@ -280,21 +288,26 @@ class Inquiry:
     def _judged(self, number: int, side: _Side, answer: Mapping[str, Any], what: str, names: Iterable[str]) -> Shown:
         """What ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
         one = self._shown(side, answer, number, ORDERS in names)
-        if answer.get("respelled"):
+        if answer.get("respelled") and answer["status"] == "pass":
             self._say_once(f"{what}: the types of tensor descriptors are spelled in its way")
         if COMPILES not in one.figures:
             return one
-        known = {failure(own[number]) for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"}
+        failed = [own[number] for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"]
         why = one.texts[COMPILES]
-        if COMPILES in names and why in known and _CANNOT_ENTER not in answer["error"]:
+        if (
+            COMPILES in names
+            and any(alike(why, failure(own)) for own in failed)
+            and _CANNOT_ENTER not in answer["error"]
+        ):
             return one
         self._say_once(f"{what}: {why}")
         return unknown(why)
 
     def _say_once(self, sentence: str) -> None:
-        """Adds what will be said of the swaps: about each swap one sentence, and not the same of every pass."""
-        about = re.sub(r" after \w+ in ", " in ", sentence)
-        if all(re.sub(r" after \w+ in ", " in ", known) != about for known in self._not_swapped):
+        """Adds what will be said of a swap, if nothing is said of it yet. All places between the passes of a stage are
+        one swap."""
+        swaps = [re.sub(r" after \w+ in ", " after passes in ", each.partition(": ")[0]) for each in self._not_swapped]
+        if re.sub(r" after \w+ in ", " after passes in ", sentence.partition(": ")[0]) not in swaps:
             self._not_swapped.append(sentence)
 
     def _entry(self, maker: _Side, number: int, place: int) -> dict[str, Any] | None:
@@ -314,6 +327,9 @@ class Inquiry:
         if span is None or self._stages[span.first - 1] not in WITH_PASSES:
             return one
         stage, place = self._stages[span.first - 1], span.first
+        if time.monotonic() - self._began > LATEST_SEARCH:
+            why = f"its passes were not looked at, {LATEST_SEARCH:g} s were over"
+            return replace(one, passes=(PassBlame(why_not=why), PassBlame(why_not=why)))
         self._say(f"{one.symptom}: the passes of {stage} are swapped")
         traces = _both(lambda side: side.process.ask("compile", launch=number, trace=stage), (self._good, self._bad))
         for side, trace in zip((self._good, self._bad), traces, strict=True):
@@ -357,7 +373,12 @@ class Inquiry:
         if entry is None:
             return PassBlame(why_not="the front end has no passes")
 
+        began = time.monotonic()
+
         def measured(at: int) -> float | None:
+            if time.monotonic() - began > SEARCH_SECONDS:
+                self._say_once(f"not every place between passes was tried: {SEARCH_SECONDS:g} s were over")
+                return None
             own, others = cuts[at]
             inner = {**entry, "module": str(folder / f"{own}.mlir"), "passes": others}
             answer = rest.process.ask("compile", launch=number, entry=inner)
@@ -370,8 +391,11 @@ class Inquiry:
         died = made["status"] != "pass" and self._stages[place - 1] not in made["stages"]
         if high == len(cuts) and died:  # in its last pass
             to_other = next((others for own, others in common if own == len(mine)), from_other)
-        later = self._stages[place - 1] == "llir" or values[place] is None  # LLVM, or stages that were not measured
-        behind = ("what follows its passes",) if high == len(cuts) and later and not died else ()
+        behind: tuple[str, ...] = ()
+        if high == len(cuts) and not died and values[place] is None:
+            behind = ("what follows its passes, later stages too",)
+        elif high == len(cuts) and not died and self._stages[place - 1] == "llir":
+            behind = ("LLVM after its passes",)
         return PassBlame((*theirs[from_other:to_other], *behind), (*mine[from_own:to_own], *behind))
 
 

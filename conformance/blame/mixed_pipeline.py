@@ -28,8 +28,9 @@ PASSES_FILE = "passes.txt"
 #: There, too: a text whose types had to be spelled in another way.
 RESPELLED_FILE = "respelled.mlir"
 
-_DESCRIPTOR_OF_TENSOR = re.compile(r"!tt\.tensordesc<tensor<([^<>]+)>>")
-_DESCRIPTOR = re.compile(r"!tt\.tensordesc<([^<>]+)>")
+#: The type of a descriptor as both spell it; where a descriptor is made, the word of the type is left out.
+_DESCRIPTOR_OF_TENSOR = re.compile(r"(!tt\.tensordesc|: <\w+>, )<tensor<([^<>]+)>>")
+_DESCRIPTOR = re.compile(r"(!tt\.tensordesc|: <\w+>, )<(\d[^<>]*)>")
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,8 @@ def _parsed(file: Path, context: Any, folder: Path) -> Any:
 def _respelled(text: str) -> str:
     """``text`` with the types of tensor descriptors as the other releases spell them: with a tensor's type up to Triton
     3.7, with its content from 3.8 on."""
-    text, count = _DESCRIPTOR_OF_TENSOR.subn(r"!tt.tensordesc<\1>", text)
-    return text if count else _DESCRIPTOR.sub(r"!tt.tensordesc<tensor<\1>>", text)
+    text, count = _DESCRIPTOR_OF_TENSOR.subn(r"\1<\2>", text)
+    return text if count else _DESCRIPTOR.sub(r"\1<tensor<\2>>", text)
 
 
 @contextmanager

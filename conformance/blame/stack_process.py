@@ -146,28 +146,18 @@ def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tup
 
 def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
     """What is said of the first order of asynchronous operations in which the TTGIR of a plan's kernels is not right;
-    "" if all are. Raises UnknownOperation or TextError for TTGIR that the executor cannot run."""
-    from conformance.execution.trial import trial
-    from conformance.inputs.fill_set import fill_set
-    from conformance.inputs.fills import applicable_fills
-    from conformance.kernels.catalogue import get
-    from conformance.ttgir.executor import TtgirExecutor
-    from conformance.ttgir.memory import Fault
-    from conformance.ttgir.orders import SCHEDULES
+    "" if all are. Raises UnknownOperation for TTGIR that the executor cannot run."""
+    from conformance.kernels.catalogue import get, meta_launch
+    from conformance.ttgir.arithmetic import UnknownOperation
+    from conformance.ttgir.verdict import executed
 
     (plan, _), files = asked
-    kernel, texts = get(plan.kernel), {name: Path(file).read_text() for name, file in files.items()}
-    exact = {kind.name for kind in fill_set(plan.problem).kinds if kind.exact}
-    fills = applicable_fills(plan.problem, kernel.contract(plan, TtgirExecutor.name), None)
-    fills = (*(name for name in fills if name in exact), *fills)[:1]  # who waits for whom does not depend on numbers
-    for order in SCHEDULES:
-        try:
-            judged = trial(kernel, plan, TtgirExecutor(texts, order), names=fills)
-        except Fault as fault:
-            return str(fault)
-        if failed := [verdict.text for verdict in judged.verdicts if not verdict.passed]:
-            return f"order '{order.name}': {failed[0]}"
-    return ""
+    main = meta_launch(plan, target).function.fn.__name__
+    names = sorted(files, key=lambda name: name != main)  # the main launch first
+    result = executed(get(plan.kernel), plan, [Path(files[name]).read_text() for name in names])
+    if result.unknown:
+        raise UnknownOperation(result.unknown)
+    return next((verdict.text for verdict in result.verdicts if not verdict.passed), "")
 
 
 def _left_in(folder: Path) -> dict[str, Any]:

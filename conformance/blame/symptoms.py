@@ -70,6 +70,11 @@ def failure(answer: Mapping[str, Any]) -> str:
     return f"{answer['status']}: {line}"[:300]
 
 
+def alike(one: str, other: str) -> bool:
+    """Whether two failures are the same but for numbers, such as the line of an assertion in two releases."""
+    return re.sub(r"\d+", "", one) == re.sub(r"\d+", "", other)
+
+
 def differing(good: Shown, bad: Shown) -> list[str]:
     """The names of what two compilations show differently, the worst first."""
     names = [name for name in {**bad.figures, **good.figures} if good.value(name) != bad.value(name)]
@@ -77,31 +82,27 @@ def differing(good: Shown, bad: Shown) -> list[str]:
     return sorted(known, key=lambda name: (not _worse(name, good, bad), _rank(name), name))
 
 
-#: The beginnings of the names, in the order in which a difference matters.
-_ORDER = (
-    COMPILES,
-    ORDERS,
-    "check",
-    "feature",
-    "packed",
-    "spills",
-    "occupancy",
-    "shared",
-    "tensor",
-    "registers",
-    "sync",
+#: The names, or the first words of names, in the order in which a difference matters.
+NAMES = (
+    *(COMPILES, ORDERS, "check", "feature", "packed", "spills", "occupancy", "shared memory", "tensor memory"),
+    *("registers", "sync", "code bytes"),
 )
 #: Those of which less is worse.
 _WANTED = ("feature", "packed", "occupancy")
 
 
 def _rank(name: str) -> int:
-    return next((place for place, start in enumerate(_ORDER) if name.startswith(start)), len(_ORDER))
+    return next(place for place, start in enumerate(NAMES) if name.startswith(start))
 
 
 def _worse(name: str, good: Shown, bad: Shown) -> bool:
     before, after = good.figures.get(name, 0), bad.figures.get(name, 0)
     return name.startswith("sync") or (after < before if name.startswith(_WANTED) else after > before)
+
+
+def is_known(word: str) -> bool:
+    """Whether a symptom may be called ``word``, or begin with it."""
+    return any(word == name or word.startswith(f"{name} ") for name in NAMES)
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:

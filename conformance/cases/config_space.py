@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
@@ -165,9 +166,10 @@ def _with_one_that_fits(
 
 def _forms(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
     """A sample of ``configs``, at least two of them, in which everything appears that their ids say behind tile, stages
-    and warps: it decides how the kernel works."""
+    and warps: it decides how the kernel works. Those of large tiles come first."""
     sample = [config for (config,) in cover({"config": configs}, shown=lambda config: config.id.split("-")[3:])]
-    return tuple(dict.fromkeys((*sample, *configs)))[: max(2, len(sample))]
+    enough = tuple(dict.fromkeys((*sample, *configs)))[: max(2, len(sample))]
+    return tuple(sorted(enough, key=lambda config: -math.prod(config.tile)))
 
 
 def _traits(config: AnyConfig) -> set[Hashable]:

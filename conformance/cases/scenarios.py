@@ -13,7 +13,7 @@ A test states what it is about and gets one case per row::
   the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``: then it has each
   value, and need not have every two together. So has addmm where mm shows the same loop and the test is about
   ``any_epilogue``. Where a test asks the same of all kernels, those beyond the core are ``taking_turns``: one in
-  :data:`TURNS` has a case. A sweep has, beyond the core, each size of dtype, and not every dtype;
+  :data:`TURNS` has a case. A sweep has, beyond the core, each kind of dtype (:func:`_kind`), and not every dtype;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
   dtype. A kernel beyond the core has every two values of two of the test's own parameters together, and each rotated
   value and size of dtype once. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what
@@ -338,8 +338,8 @@ def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
 
 #: The test's own parameters in a cover: their combinations count as the values of one parameter.
 OWN = "own parameters"
-#: Likewise :func:`_size` of the dtypes. A test has no parameter of this name.
-SIZE = "size of dtype"
+#: Likewise :func:`_size` and :func:`_kind` of the dtypes. A test has no parameter of these names.
+SIZE, KIND = "size of dtype", "kind of dtype"
 
 
 def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
@@ -357,12 +357,12 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
         place, turn = divmod(place, TURNS)
         if turn:
             return []
-    by_size = bool(scenario.every_config) and not kernel.core
+    by_kind = bool(scenario.every_config) and not kernel.core
     targets = list(dict.fromkeys(target for _, _, target in taken))
     own = {name: list(_values(values, kernel, "quick")) for name, values in scenario.parameters.items()}
     parameters = {
         **own,
-        **({SIZE: list(dict.fromkeys(_size(dtype) for dtype, _, _ in taken))} if by_size else {}),
+        **({KIND: list(dict.fromkeys(_kind(dtype) for dtype, _, _ in taken))} if by_kind else {}),
         "dtype": list(dict.fromkeys(dtype for dtype, _, _ in taken)),
         "config": list(dict.fromkeys(config for _, config, _ in taken)),
         **scenario.rotate,
@@ -371,8 +371,8 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     covered = cover(
         parameters,
         pairs=itertools.combinations(own, 2) if kernel.core else (),
-        free=(("dtype",) if by_size else ()) + (() if scenario.every_target else ("target",)),
-        possible=_among((SIZE, "dtype", "config", "target"), [(_size(row[0]), *row) for row in taken]),
+        free=(("dtype",) if by_kind else ()) + (() if scenario.every_target else ("target",)),
+        possible=_among((KIND, "dtype", "config", "target"), [(_kind(row[0]), *row) for row in taken]),
     )
     columns = ("target", "dtype", "config", *own, *scenario.rotate)
     chosen = [tuple(dict(zip(parameters, row, strict=True))[name] for name in columns) for row in covered]
@@ -467,6 +467,12 @@ def _with_each_dtype(
 def _size(dtype: str) -> int:
     """Bytes of an element of a dtype's first operand, on which most code depends; 0 for :data:`ANY`."""
     return 0 if dtype == ANY else itemsize(stored_dtype(dtype))
+
+
+def _kind(dtype: str) -> int:
+    """By what the quick tier's sweep tells dtypes apart beyond the core: 4 for fp32 that no matrix unit multiplies, the
+    bytes of the first operand of others, and 2 for what matrix units make of fp32."""
+    return _size(dtype) if dtype == UNROLLED else min(_size(dtype), 2)
 
 
 def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:

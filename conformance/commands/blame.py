@@ -10,7 +10,9 @@ from pathlib import Path
 
 from conformance.blame.answer_text import data, text
 from conformance.blame.inquiry import BlameError, ask_case
+from conformance.blame.symptoms import NAMES, is_known
 from conformance.commands import CommandError, command_errors, positive
+from conformance.gate.near_names import did_you_mean
 from conformance.gate.stacks.environments import build, default_cache
 from conformance.gate.stacks.stack_file import StackError, parse
 from conformance.reporting.text import log_safe
@@ -47,6 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     named or nothing differs. Raises :class:`CommandError`."""
     if "::" not in arguments.case:
         raise CommandError(f"{arguments.case!r} is a part of a case's id: give the whole id")
+    for word in arguments.symptom:
+        if not is_known(word):
+            raise CommandError(f"--symptom {word}: no difference has this name; {did_you_mean(word, NAMES)}")
     good, bad = (build(parse(words), arguments.cache or default_cache()) for words in (arguments.good, arguments.bad))
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.keep or Path(scratch) / "compiled").resolve()

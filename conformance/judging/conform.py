@@ -149,7 +149,7 @@ def _judge_plan(
     if compiled is not None and harness.settings.executes and all(verdict.passed for verdict in verdicts):
         trial, of_code = _execute(harness, recorder, kernel, plan, compiled, fills, trial)
         verdicts += of_code
-        if of_code and executor is not ExecutorName.DEVICE:
+        if any(verdict.passed for verdict in of_code) and executor is not ExecutorName.DEVICE:
             executor = ExecutorName.TTGIR
     recorder.judged_by(executor)
     if compiled is not None:
@@ -182,7 +182,7 @@ def _execute(
         result = harness.executed(kernel, plan, compiled.texts("ttgir"), fills, anew=isinstance(trial, Reason))
     recorder.set(observed={"ttgir": result.observed})
     if result.unknown:
-        return trial, []
+        return trial, list(result.verdicts)
     verdicts = list(result.verdicts)
     if isinstance(trial, Reason) and result.trial is not None:
         trial = result.trial

@@ -44,14 +44,14 @@ def _read(path: Path) -> Executed | None:
     try:
         data = json.loads(path.read_text())
         verdicts = tuple(Verdict(*fields) for fields in data["verdicts"])
-        return Executed(verdicts, "", tuple(data["orders"]), tuple(data["fills"]))
+        return Executed(verdicts, "", tuple(data["orders"]), tuple(data["fills"]), layouts=data["layouts"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write(path: Path, result: Executed) -> None:
     fields = [[each.check, each.passed, each.text, dict(each.details)] for each in result.verdicts]
-    text = json.dumps({"verdicts": fields, "orders": result.orders, "fills": result.fills})
+    text = json.dumps({"verdicts": fields, "orders": result.orders, "fills": result.fills, "layouts": result.layouts})
     with contextlib.suppress(OSError):  # a folder that cannot be written keeps nothing
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{os.getpid()}")

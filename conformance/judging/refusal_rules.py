@@ -280,6 +280,13 @@ def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
     return (plan.problem.scaling in BLOCK_SCALINGS) != bool(getattr(kernel, "block_scaled", False))
 
 
+#: Families whose kernels by pointers take their sizes as constants, too.
+KNOW_SIZES = (
+    *("gemm", "conv", "split-k", "loads", "grouped", "int4", "linear-attention"),
+    *("microscaled", "microscaled-grouped"),
+)
+
+
 def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
     """Whether the variant asks for what no rule says that the kernel must have."""
     usual = Variant()
@@ -295,7 +302,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must &= {"sms", "descriptors"} if kernel.family == "microscaled-grouped" else must
         whole = "bmm" in kernel.operations or getattr(kernel, "block_scaled", False)
         must -= {"flatten", "static", "epilogue_subtile"} if whole else set()
-    elif kernel.family in ("gemm", "conv", "split-k", "loads", "grouped"):
+    elif kernel.family in KNOW_SIZES:
         must |= {"static"}
     elif "out" in getattr(kernel, "described", ()):
         must |= {"tma_store"}

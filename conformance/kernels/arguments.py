@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import triton.language as tl
 from torch import Tensor
 
 from conformance.problems import Operand, Problem
@@ -13,6 +15,11 @@ INDEX_LIMIT = 2**31
 
 #: Programs along the second and the third dimension of a grid, at most (CUDA's limit).
 GRID_LIMIT = 65_535
+
+
+def size_arguments(sizes: Mapping[str, int], static: bool) -> dict[str, Any]:
+    """``sizes`` as a launch takes them, constants of the compiler if ``static``."""
+    return {name: tl.constexpr(size) if static else size for name, size in sizes.items()}
 
 
 def spans_wide(problem: Problem) -> bool:

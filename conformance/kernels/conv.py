@@ -5,15 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig
-from conformance.kernels.arguments import GRID_LIMIT, dot_precision, spans_wide
+from conformance.kernels.arguments import GRID_LIMIT, dot_precision, size_arguments, spans_wide
 from conformance.kernels.device.conv import conv_pointer
 from conformance.kernels.families.conv import ConvFamily
 from conformance.kernels.gemm import PointerGemm
@@ -113,21 +111,19 @@ class PointerConv(ConvKernel):
         """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
-        sizes: dict[str, Any] = {
+        sizes = {
             "BATCH": problem.batch,
             "CHANNELS": problem.group_channels,
             "OUT_CHANNELS": problem.out_channels // problem.groups,
             **_by_axis("{}", problem.size, 1),
             **_by_axis("O{}", problem.out_size, 1),
         }
-        if plan.variant.static:
-            sizes = {name: tl.constexpr(size) for name, size in sizes.items()}
         arguments = {
             "x_ptr": tensors["x"],
             "w_ptr": tensors["w"],
             "out_ptr": tensors["out"],
             "bias_ptr": tensors.get("bias"),
-            **sizes,
+            **size_arguments(sizes, plan.variant.static),
             **_strides("x", "nc", problem.operand("x").strides),
             **_strides("w", "oc", problem.operand("w").strides),
             **_strides("o", "nc", problem.output.strides),

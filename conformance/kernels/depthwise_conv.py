@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
-from conformance.kernels.arguments import GRID_LIMIT, spans_wide
+from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.depthwise_conv import conv_depthwise
 from conformance.kernels.families.conv import DepthwiseFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
@@ -81,14 +79,12 @@ class DepthwiseConv(DepthwiseFamily):
         """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
-        sizes: dict[str, Any] = {
+        sizes = {
             "BATCH": problem.batch,
             "OUT_CHANNELS": problem.out_channels,
             **_by_axis("{}", problem.size),
             **_by_axis("O{}", problem.out_size),
         }
-        if plan.variant.static:
-            sizes = {name: tl.constexpr(size) for name, size in sizes.items()}
         (xn, xc, *x), (wo, _, *w), (on, oc, *out) = (
             operand.strides for operand in (problem.operand("x"), problem.operand("w"), problem.output)
         )
@@ -97,7 +93,7 @@ class DepthwiseConv(DepthwiseFamily):
             "w_ptr": tensors["w"],
             "out_ptr": tensors["out"],
             "bias_ptr": tensors.get("bias"),
-            **sizes,
+            **size_arguments(sizes, plan.variant.static),
             "stride_xn": xn,
             "stride_xc": xc,
             "stride_xh": x[0],

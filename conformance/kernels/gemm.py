@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import broadcast_strides, dot_precision, pointer_arguments, spans_wide
+from conformance.kernels.arguments import (
+    broadcast_strides,
+    dot_precision,
+    pointer_arguments,
+    size_arguments,
+    spans_wide,
+)
 from conformance.kernels.device.pointer import gemm_pointer
 from conformance.kernels.families.examples import FLOATS
 from conformance.kernels.families.gemm import GemmFamily
@@ -244,11 +249,9 @@ class GemmKernel(GemmFamily):
         check_tensors(self.name, plan.problem, tensors)
         problem, config = plan.problem, plan.config
         # alpha == 0 ignores the product, NaN included: the kernel is told that there is no K at all.
-        sizes: dict[str, Any] = {"M": problem.M, "N": problem.N, "K": self._depth(plan) if problem.has_product else 0}
-        if plan.variant.static:
-            sizes = {name: tl.constexpr(size) for name, size in sizes.items()}
+        sizes = {"M": problem.M, "N": problem.N, "K": self._depth(plan) if problem.has_product else 0}
         return {
-            **sizes,
+            **size_arguments(sizes, plan.variant.static),
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,

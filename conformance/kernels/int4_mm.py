@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import triton
 from torch import Tensor
 
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import pointer_arguments, spans_wide
+from conformance.kernels.arguments import pointer_arguments, size_arguments, spans_wide
 from conformance.kernels.device.int4_mm import gemm_int4
+from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.int4 import Int4Family
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import itemsize, mm
@@ -46,9 +46,8 @@ class Int4Mm(Int4Family):
         problem, config, target = plan.problem, plan.config, plan.target
         if problem.op not in self.operations:
             return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes int4_mm, not {problem.op}")
-        if plan.variant.id:
-            detail = f"{self.name} has one way to work, '{plan.variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
+        if reason := unknown_way(plan):
+            return reason
         for name in sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"}):
             capability = target.capability(name)
             if not capability.available:
@@ -62,11 +61,16 @@ class Int4Mm(Int4Family):
         problem, config = plan.problem, plan.config
         return (triton.cdiv(problem.M, config.block_m) * triton.cdiv(problem.N, config.block_n),)
 
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: sizes as constants, or not."""
+        return Variant(static=draw.chance(0.5))
+
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
-        arguments: dict[str, Any] = {"M": problem.M, "N": problem.N, "K": problem.K}
+        static = plan.variant.static
+        arguments = size_arguments({"M": problem.M, "N": problem.N, "K": problem.K}, static)
         for name, operand, axes in (("a", "a", "mk"), ("b", "b", "kn"), ("c", "out", "mn")):
             arguments |= pointer_arguments(name, tensors[operand], problem.operand(operand), axes)
         for name in ("scale", "zero"):
@@ -82,6 +86,7 @@ class Int4Mm(Int4Family):
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,
             "GROUP_M": config.group_m,
+            "EVEN_K": static and problem.K % config.block_k == 0,
             "WIDE_INDEX": spans_wide(problem),
         }
         return Launch(gemm_int4, plan.grid, arguments, config.options)

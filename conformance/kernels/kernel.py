@@ -105,6 +105,17 @@ class Plan:
     grid: tuple[int, ...] = ()
 
 
+def unknown_way(plan: Plan) -> Reason | None:
+    """Why a kernel that has one way to work, with sizes that are constants or not, refuses the plan's variant; None if
+    it does not."""
+    if plan.variant not in (Variant(), Variant(static=True)):
+        detail = f"{plan.kernel} takes its sizes as constants or at run time, '{plan.variant.id}' was asked for"
+        return Reason(ReasonCode.CONFIG, "variant", detail)
+    if plan.variant.static and not (constants := plan.target.capability("constant-argument")).available:
+        return Reason(ReasonCode.CAPABILITY, constants.name, constants.why)
+    return None
+
+
 @dataclass(frozen=True)
 class Features:
     """Codegen features of a compiled launch: those that it must have, and those that it must not have."""

@@ -13,11 +13,12 @@ import triton
 from torch import Tensor
 
 from conformance.heuristics.configs import AnyConfig, Config, LinearAttentionConfig
-from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments
+from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments, size_arguments
 from conformance.kernels.device.linear_attention import linear_attention
+from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.linear_attention import LinearAttentionFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import mm
@@ -59,9 +60,8 @@ class GatedLinearAttention(LinearAttentionFamily):
         problem, config = plan.problem, plan.config
         if problem.op not in self.operations:
             return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes linear_attention, not {problem.op}")
-        if plan.variant != Variant():
-            detail = f"{self.name} has one way to work, '{plan.variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
+        if reason := unknown_way(plan):
+            return reason
         for name in ("batch", "heads"):
             if getattr(problem, name) > GRID_LIMIT:
                 detail = f"{name} is {getattr(problem, name)}: it is a dimension of the grid, at most {GRID_LIMIT}"
@@ -82,6 +82,10 @@ class GatedLinearAttention(LinearAttentionFamily):
         problem = plan.problem
         return (triton.cdiv(problem.value_dim, plan.config.block_v), problem.heads, problem.batch)
 
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: sizes as constants, or not."""
+        return Variant(static=draw.chance(0.5))
+
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
@@ -96,14 +100,14 @@ class GatedLinearAttention(LinearAttentionFamily):
             "out_ptr": output.pop("o_ptr"),
             **output,
             "state_ptr": tensors["state"],
-            "length": problem.length,
-            "chunks": problem.chunks,
+            **size_arguments({"length": problem.length, "chunks": problem.chunks}, plan.variant.static),
             "CHUNK": problem.chunk,
             "HEAD_DIM": problem.head_dim,
             "BLOCK_D": _power_of_two(problem.head_dim),
             "VALUE_DIM": problem.value_dim,
             "BLOCK_T": config.block_t,
             "BLOCK_V": config.block_v,
+            "EVEN_K": plan.variant.static and problem.length % config.block_t == 0,
             "WIDE_INDEX": _spans_wide(problem),
         }
         return Launch(self.function, plan.grid, arguments, config.options)

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import GRID_LIMIT, spans_wide
+from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
+from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.microscaled import MicroscaledFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.problems import mm
@@ -70,16 +71,17 @@ class MicroscaledMm(MicroscaledFamily):
 
     def _variant(self, plan: Plan) -> Reason | None:
         """Why the kernel does not work as the plan's variant says; None if it does."""
-        if not plan.variant.id:
-            return None
-        detail = f"{self.name} has one way to work, '{plan.variant.id}' was asked for"
-        return Reason(ReasonCode.CONFIG, "variant", detail)
+        return unknown_way(plan)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per tile, and per matrix of a batch."""
         problem, config = plan.problem, plan.config
         tiles = triton.cdiv(problem.M, config.block_m) * triton.cdiv(problem.N, config.block_n)
         return (tiles,) if problem.batch is None else (tiles, problem.batch)
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: sizes as constants, or not."""
+        return Variant(static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
@@ -91,7 +93,8 @@ class MicroscaledMm(MicroscaledFamily):
             **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
             **scale_arguments(problem, "a", tensors),
             **scale_arguments(problem, "b", tensors),
-            **tile_arguments(problem, plan.config),
+            **tile_arguments(problem, plan.config, plan.variant.static),
+            "EVEN_K": plan.variant.static and problem.K % plan.config.block_k == 0,
         }
         return Launch(gemm_microscaled, plan.grid, arguments, plan.config.options)
 
@@ -155,13 +158,12 @@ def scale_arguments(problem: Any, name: str, tensors: Mapping[str, Tensor]) -> d
     return code_arguments(f"scale_{name}", scale, strides[:-3] if problem.swizzled else strides, axes)
 
 
-def tile_arguments(problem: Any, config: Config) -> dict[str, Any]:
-    """Sizes, formats, packing and blocks: the arguments that every kernel of block-scaled products has."""
+def tile_arguments(problem: Any, config: Config, static: bool = False) -> dict[str, Any]:
+    """Sizes, formats, packing and blocks: the arguments that every kernel of block-scaled products has. The sizes are
+    constants if ``static``."""
     form_a, form_b = problem.formats
     return {
-        "M": problem.M,
-        "N": problem.N,
-        "K": problem.K,
+        **size_arguments({"M": problem.M, "N": problem.N, "K": problem.K}, static),
         "A_CODES": form_a.codes,
         "B_CODES": form_b.codes,
         "A_ALONG_M": form_a.per_byte if problem.packed_a == "m" else 1,

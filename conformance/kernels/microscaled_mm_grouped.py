@@ -77,7 +77,8 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
             **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
             **scale_arguments(problem, "a", tensors),
             **scale_arguments(problem, "b", tensors),
-            **tile_arguments(problem, plan.config),
+            **tile_arguments(problem, plan.config, plan.variant.static),
+            "EVEN_K": plan.variant.static and problem.K % plan.config.block_k == 0,
             "offsets_ptr": tensors["offsets"],
             "groups": problem.groups,
             **self.loading(plan, tensors),
@@ -85,6 +86,10 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
         for name in ("stride_az", "stride_cz", "stride_scale_az"):
             del arguments[name]
         return Launch(gemm_microscaled_grouped, plan.grid, arguments, plan.config.options)
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: sizes as constants, or not, on few programs."""
+        return Variant(static=draw.chance(0.5), sms=draw.pick((None, 2, 3)))
 
     def loading(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """The arguments that say how codes are loaded: by pointers."""

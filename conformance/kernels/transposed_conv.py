@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision, spans_wide
+from conformance.kernels.arguments import dot_precision, size_arguments, spans_wide
 from conformance.kernels.conv import PointerConv
 from conformance.kernels.device.conv_input_gradient import conv_input_gradient
 from conformance.kernels.device.transposed_conv import conv_transposed
@@ -55,15 +54,13 @@ class TransposedPointerConv(TransposedFamily, PointerConv):
         """What both device functions take. Raises NotApplicable if a tensor is not what the plan was made for."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
-        sizes: dict[str, Any] = {
+        sizes = {
             "BATCH": problem.batch,
             "CHANNELS": problem.group_channels,
             "OUT_CHANNELS": problem.out_channels // problem.groups,
             **_by_axis("{}", problem.size),
             **_by_axis("O{}", problem.out_size),
         }
-        if plan.variant.static:
-            sizes = {name: tl.constexpr(size) for name, size in sizes.items()}
         strides: dict[str, int] = {}
         operands = problem.operand("x"), problem.operand("w"), problem.output
         for letter, axes, operand in zip("xwo", ("nchw", "cohw", "nchw"), operands, strict=True):
@@ -74,7 +71,7 @@ class TransposedPointerConv(TransposedFamily, PointerConv):
             "w_ptr": tensors["w"],
             "out_ptr": tensors["out"],
             "bias_ptr": tensors.get("bias"),
-            **sizes,
+            **size_arguments(sizes, plan.variant.static),
             **strides,
             **_by_axis("KERNEL_{}", problem.kernel),
             **_by_axis("STRIDE_{}", problem.stride),

@@ -25,8 +25,8 @@ class Summary:
     """What a summary shows. ``verified`` counts the distinct verified cases (see :func:`is_verified`), the unit of the
     rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases. ``failures`` are
     those shown in full, ``expected`` the cases of each expected failure. Cases are in the order of their ids.
-    ``executed`` cases had the TTGIR of their compiled kernels run, ``unknown`` counts the others by what is not known.
-    """
+    ``executed`` cases had the TTGIR of their compiled kernels run, ``unknown`` counts the others by what is not known;
+    the layouts of ``layouts`` cases were checked."""
 
     run: RunInfo
     statuses: Mapping[Status, int]
@@ -40,6 +40,7 @@ class Summary:
     failures: Sequence[CaseRecord]
     expected: Mapping[str, Sequence[str]]
     executed: int = 0
+    layouts: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -64,6 +65,7 @@ class Tally:
         self._expected: defaultdict[str, list[str]] = defaultdict(list)
         self._executed = 0
         self._unknown: Counter[str] = Counter()
+        self._layouts = 0
 
     def add(self, record: CaseRecord) -> None:
         """Counts one record in every figure of the summary."""
@@ -80,6 +82,7 @@ class Tally:
             unknown = str(ttgir.get("unknown") or "")
             self._executed += not unknown
             self._unknown.update([unknown] if unknown else [])
+            self._layouts += ttgir.get("layouts") == "checked"
         if is_verified(record):
             self._verified.add(record.case)
         elif status is Status.EXPECTED_FAIL:
@@ -106,6 +109,7 @@ class Tally:
             expected={entry: sorted(cases) for entry, cases in sorted(self._expected.items())},
             executed=self._executed,
             unknown=self._unknown,
+            layouts=self._layouts,
         )
 
 
@@ -139,7 +143,12 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         facts.append(("skip reasons", ", ".join(f"{code} {count}" for code, count in sorted(summary.skips.items()))))
     if summary.executed or summary.unknown:
         unknown = [f"not run: {count} with {one_line(what)}" for what, count in sorted(summary.unknown.items())]
-        facts.append(("TTGIR run", "; ".join([f"of {summary.executed} cases", *unknown])))
+        facts.append(
+            (
+                "TTGIR run",
+                "; ".join([f"of {summary.executed} cases, with layouts checked of {summary.layouts}", *unknown]),
+            )
+        )
     if summary.rate is not None:
         text = f"{summary.rate:.2f} verified cases per second: {summary.verified} in {run.wall_s:.1f} s"
         facts.append(("rate", f"{text} (passed, every fill, at least 2 x 2 tiles)"))

@@ -123,6 +123,19 @@ def test_even_constant_sizes(conform, harness, recorder, kernel, target, dtype, 
     judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static=True)
 
 
+def knows_depth(kernel):
+    """Whether a kernel that is no plain product has loads without a mask where the compiler knows that blocks are
+    whole."""
+    families = ("int4", "linear-attention", "microscaled", "microscaled-grouped")
+    return kernel.family in families and not kernel.descriptors
+
+
+@scenario(knows_depth, shape={"quick": [EVEN], **dict.fromkeys(("default", *CROSSED), (EVEN, "ragged"))}, configs=1)
+def test_constant_depths(conform, kernel, target, dtype, config, shape):
+    """The compiler knows K, or how many positions there are: whole blocks, or some with a rest."""
+    conform(kernel, kernel.example(dtype, config, shape), config=config, target=target, static=True)
+
+
 @every_selected_row
 def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config, size):
     """A row that the heuristics scale to a problem's size is right on that problem, and attention's default with the

@@ -51,7 +51,7 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
     recorder.verdict("restored", carveout.current() == before, f"carveout {carveout.current()}, {before} before")
 
 
-@scenario(where(persistent=True), reserve=[None, "all-but-two"], configs=1, any_epilogue=True)
+@scenario(where(persistent=True), reserve=[None, "all-but-two"], configs=1, any_epilogue=True, taking_turns=True)
 def test_grid_has_no_more_programs_than_tiles(conform, harness, recorder, kernel, target, dtype, config, reserve):
     """With more SMs than tiles there is a program for each tile, and none beside them; with fewer, one for each SM."""
     sms = target.limits.multiprocessors if harness.settings.has_gpu else ASSUMED_SMS

@@ -14,20 +14,25 @@ from conformance.kernels.kernel import Plan
 from conformance.records import Check, CheckKind, Verdict
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
+from conformance.ttgir.layout_check import verified
 from conformance.ttgir.machine import Schedule
 from conformance.ttgir.memory import Fault
 from conformance.ttgir.orders import orders_of
 from conformance.ttgir.problem_sizes import problems_of
+from conformance.ttgir.proof import objection
 from conformance.ttgir.text import Module, TextError, parse
+
+#: What a record says of layouts that are known and fit. They are compared with each other, and not run.
+CHECKED = "checked"
 
 
 @dataclass(frozen=True)
 class Executed:
     """What running the TTGIR of one plan showed.
 
-    ``unknown`` names what the executor does not know; then there are no verdicts. ``orders`` and ``fills`` are what
-    ran, ``seconds`` how long it took; 0 for a verdict that was kept from an earlier run. ``trial`` is that of the first
-    order, None where nothing ran to its end.
+    ``unknown`` names what the executor does not know; then nothing ran. ``orders`` and ``fills`` are what ran,
+    ``seconds`` how long it took; 0 for a verdict that was kept from an earlier run. ``layouts`` says how it stands with
+    layouts: CHECKED, or which are not known. ``trial`` is that of the first order, None where nothing ran to its end.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -35,6 +40,7 @@ class Executed:
     orders: tuple[str, ...] = ()
     fills: tuple[str, ...] = ()
     seconds: float = 0.0
+    layouts: str = ""
     trial: Trial | None = None
 
     @property
@@ -46,8 +52,8 @@ class Executed:
     def observed(self) -> dict[str, Any]:
         """What a record keeps of it."""
         if self.unknown:
-            return {"unknown": self.unknown}
-        return {"orders": len(self.orders), "fills": len(self.fills), "layouts": False}
+            return {"unknown": self.unknown, "layouts": self.layouts}
+        return {"orders": len(set(self.orders)), "fills": len(self.fills), "layouts": self.layouts}
 
 
 def executed(
@@ -64,29 +70,48 @@ def executed(
     of few tiles that the same code serves: what waits for what depends on how often loops turn, and not on numbers.
     """
     started = time.perf_counter()
+    if why := objection():
+        return Executed(unknown=f"the executor proves nothing here: {why}")
     first: Trial | None = None
-    verdicts: list[Verdict] = []
     ran: list[str] = []
     try:
         modules = [parse(text) for text in texts]
+        layouts, verdicts = _of_layouts(modules)
         functions = {module.function.name: text for module, text in zip(modules, texts, strict=True)}
         exact = _exact_fills(kernel, plan, names)
         for one, order in _runs(plan, modules[0]):
-            fills = exact if first is None else exact[:1]
+            fills = exact if first is None else _exact_fills(kernel, one, None)[:1]
             judged = trial(kernel, one, TtgirExecutor(functions, order), seed=seed, names=fills)
             ran.append(order.name)
             first = first or judged
-            verdicts += _failed(judged, order)
-            if verdicts:
+            failed = _failed(judged, order)
+            verdicts += failed
+            if failed:
                 break
-    except (UnknownOperation, TextError, NotImplementedError) as error:
+    except TextError as error:
         return Executed(unknown=str(error), seconds=time.perf_counter() - started)
+    except (UnknownOperation, NotImplementedError) as error:
+        wrong = tuple(verdict for verdict in verdicts if not verdict.passed)
+        return Executed(wrong, str(error), layouts=layouts, seconds=time.perf_counter() - started)
     except Fault as fault:
         verdicts.append(_verdict(False, str(fault)))
-    if not verdicts:
-        text = f"right in {len(ran)} runs, in {len(set(ran))} orders; layouts were not run"
+    if all(verdict.passed for verdict in verdicts):
+        text = f"right in {len(ran)} runs, in {len(set(ran))} orders"
         verdicts.append(_verdict(True, text, runs=len(ran)))
-    return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), time.perf_counter() - started, first)
+    return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), time.perf_counter() - started, layouts, first)
+
+
+def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:
+    """How it stands with the layouts of ``modules``, and what is wrong with them, or that nothing is."""
+    checked = [verified(module) for module in modules]
+    faults = [fault for one in checked for fault in one.faults]
+    unknown = sorted({name for one in checked for name in one.unknown})
+    check = str(Check(CheckKind.EXECUTED, "layouts"))
+    if faults:
+        return CHECKED, [Verdict(check, False, fault) for fault in faults[:4]]
+    if unknown:
+        return f"not known: {', '.join(unknown)}", []
+    return CHECKED, [Verdict(check, True, "every layout fits those that it meets")]
 
 
 def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.blame import inquiry
 from conformance.blame.answer_text import data, text
 from conformance.blame.inquiry import STAGES, BlameError, Inquiry
 
@@ -89,6 +90,13 @@ def test_the_pass_is_named(tmp_path):
         assert (passes.bad, passes.good) == (("add_pipeline",), ("add_pipeline",))
 
 
+def test_a_slow_inquiry_names_the_stage_and_no_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr(inquiry, "LATEST_SEARCH", 0.0)
+    answer = answered(tmp_path, ("bad:add_pipeline",))
+    assert answer.named
+    assert "its passes were not looked at" in text(answer)
+
+
 def test_a_pass_that_only_one_compiler_has_is_named(tmp_path):
     passes = [*PASSES[:2], "add_new", *PASSES[2:]]
     for one in only(answered(tmp_path, ("bad:add_new",), bad={"passes": passes})).passes:
@@ -149,6 +157,12 @@ def test_a_race_in_ttgir_is_a_symptom(tmp_path):
 def test_only_the_named_symptom_is_looked_at(tmp_path):
     assert answered(tmp_path, ("bad:ptx", "bad:orders"), wanted=("registers",)).launches == ()
     assert only(answered(tmp_path / "2", ("bad:ptx", "bad:orders"), wanted=("spills",))).symptom == "spills"
+
+
+def test_the_stages_of_another_backend_are_not_guessed(tmp_path, monkeypatch):
+    monkeypatch.setattr(inquiry, "STAGES", {"ptx": (*NAMES, "spirv"), "amdgcn": ()})
+    with pytest.raises(BlameError, match="in stages that are not known: source, ttir, ttgir, llir, ptx, cubin"):
+        answered(tmp_path, ())
 
 
 def test_stacks_with_other_kernels_cannot_be_compared(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.blame.symptoms import COMPILES, ORDERS, chosen, differing, shown, unknown
+from conformance.blame.symptoms import COMPILES, ORDERS, alike, chosen, differing, shown, unknown
 
 RESOURCES = {
     "registers": 128,
@@ -49,6 +49,11 @@ def test_of_code_that_is_not_compiled_nothing_else_is_known():
     assert differing(shown(GOOD, "sm_90"), after) == [COMPILES]
     assert "Unsupported .version" in after.texts[COMPILES]
     assert after.value("spills") is None
+
+
+def test_an_assertion_on_another_line_is_the_same_failure():
+    assert alike("crash: SmallVector.h:297: `idx < size()' failed", "crash: SmallVector.h:300: `idx < size()' failed")
+    assert not alike("crash: SmallVector.h:297: `idx < size()' failed", "crash: SmallVector.h:297: `!empty()' failed")
 
 
 def test_what_was_not_tried_has_no_value():

@@ -153,11 +153,11 @@ def lost():
         if kernel.core or not kernel.offered:
             continue
         shown = {(dtype, shape) for _, dtype, _, shape in quick(sweep, name)}
-        sizes = {scenarios._size(dtype) for dtype, *_ in scenarios._taken(sweep, kernel, TARGETS, "quick")}
+        kinds = {scenarios._kind(dtype) for dtype, *_ in scenarios._taken(sweep, kernel, TARGETS, "quick")}
         complete = {
             "several tiles of its main dtype": (kernel.dtype_names()[0], "several-tiles") in shown,
             "less than a tile": "smaller-than-a-tile" in {shape for _, shape in shown},
-            "each size of dtype": {scenarios._size(dtype) for dtype, _ in shown} == sizes,
+            "each kind of dtype": {scenarios._kind(dtype) for dtype, _ in shown} == kinds,
         }
         if not all(complete.values()):
             missing[name] = {what for what, seen in complete.items() if not seen}

@@ -85,10 +85,10 @@ def test_the_full_tier_keeps_everything():
 @pytest.mark.parametrize("tier", ["quick", "default"])
 def test_no_dtype_is_lost_by_the_limit(tier, monkeypatch):
     def dtypes():
-        """By kernel; beyond the core the quick tier shows sizes of dtypes alone."""
-        sizes = {name for name, kernel in catalogue().items() if tier == "quick" and not kernel.core}
+        """By kernel; beyond the core the quick tier shows kinds of dtypes alone."""
+        kinds = {name for name, kernel in catalogue().items() if tier == "quick" and not kernel.core}
         cases = {name: rows(SWEEP, get(name), [HOPPER], tier) for name in catalogue()}
-        return {name: {scenarios._size(d) if name in sizes else d for _, d, *_ in cases[name]} for name in cases}
+        return {name: {scenarios._kind(d) if name in kinds else d for _, d, *_ in cases[name]} for name in cases}
 
     limited = dtypes()
     monkeypatch.setattr(unrolled, "LIMIT", 10**9)

@@ -216,7 +216,12 @@ def test_levels_and_outcomes():
     assert outcome(replace(not_run, verdicts=(verdict, Verdict("y", False)))) == "not-run:no-device"
     assert mustpass_lists.level_of([not_run]) is Level.COMPILED
     assert mustpass_lists.level_of([not_run, case("y"), case("z", executor="device")]) is Level.DEVICE
+    assert mustpass_lists.level_of([not_run, case("y"), case("z", executor="ttgir")]) is Level.EXECUTED
+    assert mustpass_lists.level_of([case("y")]) is Level.INTERPRETED
     assert satisfies("pass:device", "pass:interpreter")
+    assert satisfies("pass:ttgir", "pass:interpreter")
+    assert satisfies("pass:device", "pass:ttgir")
+    assert not satisfies("pass:interpreter", "pass:ttgir")
     assert satisfies("pass:device", "pass")
     assert satisfies("pass", "compiled")
     assert satisfies("pass:device", "not-run:no-device"), "the list is from a machine with fewer GPUs"

@@ -86,6 +86,13 @@ def test_claims_of_included_profiles_are_proven_by_their_own_cases():
     ]
 
 
+def test_a_claim_is_proven_at_the_least_level_of_its_cases():
+    executed = [replace(record, executor="ttgir") for record in RECORDS]
+    assert str(claims(PROFILES, mustpass(), executed)[0]) == "sm_90: baseline proven at level executed: 2 cases"
+    one_less = [RECORDS[0], *executed[1:]]
+    assert str(claims(PROFILES, mustpass(), one_less)[0]) == "sm_90: baseline proven at level interpreted: 2 cases"
+
+
 def test_a_claim_with_a_failing_case_has_failed_and_names_it():
     judged = claims(PROFILES, mustpass(), but("addmm", status=Status.CRASH))
     assert (judged[0].state, judged[0].cases) == (State.FAILED, (RECORDS[1].case,))

@@ -26,7 +26,7 @@ def cases(count: int, level: str = "device", shape: str = "", **changes: object)
         if shape:
             one["case"] = one["case"].replace("-sm_90]", f"-shape={shape}-sm_90]")
         if level != "device":
-            one["executor"] = "interpreter" if level == "interpreter" else None
+            one["executor"] = level if level in ("interpreter", "ttgir") else None
         if level == "compiled":
             one["status"] = "not-run"
             one["reason"] = {"code": "no-device", "subject": "compile-only", "detail": "nothing was to be run"}
@@ -101,6 +101,12 @@ def test_an_answer_that_is_not_safe_says_which_targets_regressed(tmp_path: Path)
     assert said in render_markdown(comparison).replace("\\", "")
     assert "with a regression" not in render_terminal(compared(tmp_path, before, before))
     assert "with a regression" not in render_terminal(compared(tmp_path, before[:3], after[:3])), "one target"
+
+
+def test_executed_code_is_a_level_of_its_own(tmp_path: Path) -> None:
+    levels = [dict(compared(tmp_path, cases(3, one), cases(3, other)).scope.levels)
+              for one, other in (("ttgir", "ttgir"), ("ttgir", "interpreter"), ("device", "ttgir"))]  # fmt: skip
+    assert levels == [{"TTGIR executed": 3}, {"interpreted": 3}, {"TTGIR executed": 3}]
 
 
 def test_an_answer_says_that_no_device_took_part(tmp_path: Path) -> None:

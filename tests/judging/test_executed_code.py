@@ -20,6 +20,8 @@ from conformance.kernels.kernel import Variant
 from conformance.machine.gpus import Gpus
 from conformance.problems import Layout, mm
 from conformance.records import Reason, ReasonCode
+from conformance.ttgir import verdict
+from conformance.ttgir.layout_check import Verified
 
 SETTINGS = Settings("quick", ("sm_90",), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
 KERNEL = get("mm")
@@ -100,9 +102,9 @@ def case(judge, text, trial=NOBODY):
 def test_where_nothing_else_runs_a_case_its_compiled_code_does(judge, text):
     record, trial, verdicts = case(judge, text)
     assert trial.grid == PLAN.grid
-    assert {"executed/ttgir", "numerics/transparent", "memory", "grid"} <= {verdict.check for verdict in verdicts}
-    assert all(verdict.passed for verdict in verdicts)
-    assert record.observed["ttgir"]["layouts"] is False
+    assert {"executed/ttgir", "numerics/transparent", "memory", "grid"} <= {one.check for one in verdicts}
+    assert all(one.passed for one in verdicts)
+    assert record.observed["ttgir"]["layouts"] == "checked"
     assert record.observed["grid"] == list(PLAN.grid)
 
 
@@ -110,7 +112,25 @@ def test_what_is_not_known_is_named_and_shows_nothing(judge, text):
     record, trial, verdicts = case(judge, text.replace("ttg.async_wait", "ttg.wait_of_the_future"))
     assert trial is NOBODY
     assert verdicts == []
-    assert record.observed["ttgir"] == {"unknown": "ttg.wait_of_the_future"}
+    assert record.observed["ttgir"] == {"unknown": "ttg.wait_of_the_future", "layouts": "checked"}
+
+
+@pytest.mark.parametrize(
+    ("said", "passes", "recorded"),
+    [
+        (Verified([], []), True, "checked"),
+        (Verified(["dot (k.py:1): B repeats some k"], []), False, "checked"),
+        (Verified([], ["#ttg.spiral"]), True, "not known: #ttg.spiral"),
+    ],
+)
+def test_what_the_layouts_are_said_to_be(judge, text, monkeypatch, said, passes, recorded):
+    monkeypatch.setattr(verdict, "verified", lambda module: said)
+    result = judge(text)
+    assert result.passed is passes
+    assert result.observed["layouts"] == recorded
+    assert [one.text for one in result.verdicts if not one.passed] == said.faults
+    checks = {one.check for one in result.verdicts}
+    assert ("executed/layouts" in checks) is (recorded == "checked")
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,11 @@ def test_typed_reason(name, problem, config, code, subject):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_variant_is_refused(name):
     kernel = catalogue.get(name)
-    plan = kernel.draft(PROBLEM, CONFIG, HOPPER, Variant(static=True))
+    plan = kernel.draft(PROBLEM, CONFIG, HOPPER, Variant(flatten=True))
     reason = kernel.refusal(plan)
     assert (reason.code, reason.subject) == (ReasonCode.CONFIG, "variant")
     assert objection(kernel, plan, reason) is None
+    assert objection(kernel, kernel.draft(PROBLEM, CONFIG, HOPPER, Variant(static=True)), reason)
 
 
 @pytest.mark.parametrize("name", NAMES)

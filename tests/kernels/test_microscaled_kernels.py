@@ -162,7 +162,7 @@ def test_the_grouped_kernel():
     refusals = {
         "nvfp4": (MicroscaledGroupedGemm("nvfp4", "mxfp4", (64,), 64, 64), LARGE, {}, ReasonCode.SCALE),
         "tile": (problem, Config(16, 64, 64, 2, 4), {}, ReasonCode.CONFIG),
-        "variant": (problem, LARGE, {"static": True}, ReasonCode.CONFIG),
+        "variant": (problem, LARGE, {"flatten": True}, ReasonCode.CONFIG),
         "op": (_problem(), LARGE, {}, ReasonCode.OPERATION),
     }
     for asked, config, variant, code in refusals.values():

@@ -1,10 +1,11 @@
 """Faults of products with four-bit weights: codes, signs, packing, groups, zero points, and where K ends."""
 
 from conformance.heuristics.configs import Config
+from conformance.kernels.kernel import Variant
 from conformance.problems.int4 import Int4Gemm
 from tests.planted.cases import Case, fault, grouped
 
-INT4 = "device/int4_mm.py"
+INT4, HOST = "device/int4_mm.py", "int4_mm.py"
 SMALL = Config(32, 32, 32, 2, 4)
 
 
@@ -18,6 +19,11 @@ SIGNED_N, UNSIGNED_N = _case(True, packed="n"), _case(False, packed="n", zero="f
 #: Each k loads its own scale; each block has one.
 SHORT_GROUPS, LONG_GROUPS = _case(False, group=16), _case(True, group=64, zero="float")
 ONE_GROUP = _case(False, group=0)
+#: The compiler knows K, which has a rest, or none.
+KNOWN, KNOWN_BLOCKS, KNOWN_PAIRS = (
+    Case("int4_mm", Int4Gemm("fp16", 42, 74, k, True, packed, 32), SMALL, Variant(static=True))
+    for k, packed in ((90, "k"), (96, "k"), (96, "n"))
+)
 BF16 = Case("int4_mm", Int4Gemm("bf16", 42, 74, 90, True, "k", 32), SMALL)
 
 _SIGNED = "codes = (byte << (28 - shift)) >> 28"
@@ -71,7 +77,24 @@ FOUR_BITS = grouped(
         "weights * scale, 0.0",
         "(weights * scale).to(tl.float8e5).to(tl.float32), 0.0",
     ),
-    fault("int4_k_tail_of_a", UNSIGNED_K, INT4, "mask=in_m & in_k[None, :]", "mask=in_m & (rk < K + 2)[None, :]"),
+    fault("int4_k_tail_of_a", UNSIGNED_K, INT4, "else in_m & in_k[None, :]", "else in_m & (rk < K + 2)[None, :]"),
+    fault("int4_always_even", KNOWN, HOST, "static and problem.K % config.block_k == 0", "static"),
+    fault(
+        "int4_known_scales_dropped",
+        KNOWN_BLOCKS,
+        INT4,
+        "with_scale = in_n if",
+        "with_scale = in_n & (rn > 0)[None, :] if",
+    ),
+    fault(
+        "int4_known_codes_past_n",
+        KNOWN_PAIRS,
+        INT4,
+        "mask=in_half if",
+        "mask=in_half | True if",
+        memory=True,
+        watch_only=True,
+    ),
     fault("int4_last_pair_dropped", SIGNED_N, INT4, "in_k = rk < K", "in_k = rk < K - 2"),
     fault("int4_infinite_tail", LONG_GROUPS, INT4, "tl.where(in_k[:, None], weights * scale, 0.0)", "weights * scale"),
     fault(

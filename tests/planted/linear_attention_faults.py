@@ -1,6 +1,7 @@
 """Faults of gated linear attention, and of its transposed form: mask, decays, states, roundings and addresses."""
 
 from conformance.heuristics.configs import LinearAttentionConfig
+from conformance.kernels.kernel import Variant
 from conformance.problems.linear_attention import LinearAttention
 from tests.planted.cases import Case, fault, grouped
 
@@ -12,6 +13,16 @@ CONFIG = LinearAttentionConfig(16, 16, 2, 2)
 CHUNKS = Case("gated_linear_attention", LinearAttention(2, 3, 85, 24, 19, 32, pad=3), CONFIG)
 FP16 = Case("gated_linear_attention", LinearAttention(1, 2, 53, 40, 24, 16, "fp16", order="bshd"), CONFIG)
 EMPTY = Case("gated_linear_attention", LinearAttention(2, 2, 0, 24, 24, 16), CONFIG)
+
+#: The compiler knows the length, whose last block has a rest, or none.
+KNOWN, KNOWN_BLOCKS, OVER_KNOWN = (
+    Case(name, LinearAttention(2, 3, length, 24, 19, 32, pad=3), CONFIG, Variant(static=True))
+    for name, length in (
+        ("gated_linear_attention", 85),
+        ("gated_linear_attention", 80),
+        ("linear_attention_transposed", 80),
+    )
+)
 
 #: The same sizes, and more dims than columns of v.
 OVER = Case("linear_attention_transposed", LinearAttention(2, 3, 85, 24, 19, 32, pad=3), CONFIG)
@@ -111,6 +122,9 @@ LINEAR_ATTENTION = grouped(
     ),
     fault("linear_stride_of_k_for_q", CHUNKS, HOST, 'problem.operand("q"), "bhmd"', 'problem.operand("k"), "bhmd"'),
     fault("linear_columns_not_masked", CHUNKS, SOURCE, "columns = VALUE_DIM - first_v", "columns = VALUE_DIM"),
+    fault("linear_always_even", KNOWN, HOST, "static and problem.length % config.block_t == 0", "static"),
+    fault("linear_known_length_short", KNOWN_BLOCKS, SOURCE, "range(0, length,", "range(0, length - BLOCK_T,"),
+    fault("transposed_decay_of_known_length", OVER_KNOWN, OTHER, "start % CHUNK == 0", "start % length == 0"),
     fault("transposed_mask_the_other_way", OVER, OTHER, "rows[:, None] <= rows[None, :]", _MASK),
     fault("transposed_strict_mask", OVER, OTHER, "rows[:, None] <= rows[None, :]", "rows[:, None] < rows[None, :]"),
     fault("transposed_scores_as_they_are", OVER, OTHER, "tl.trans(scores.to(v.dtype))", "scores.to(v.dtype)"),

@@ -24,15 +24,17 @@ MX4 = _case("mxfp4", "mxfp4")
 MIXED = _case("mxfp4", "mxfp8e5")
 # columns of B lie a multiple of 16 bytes apart: Triton 3.6 gives wrong results on Hopper for any others
 WEIGHTS = _case("bf16", "mxfp4", 160)
+#: The compiler knows K, which has a rest, or none.
+KNOWN, KNOWN_BLOCKS = (replace(_case("mxfp8", "mxfp8", k), variant=Variant(static=True)) for k in (176, 192))
 BATCH = _case("mxfp8", "mxfp4", batch=3)
 #: Two tiles of scales in each direction, of A's lines the second with one line, of blocks of k with one block.
 SWIZZLED = Case("microscaled_mm", MicroscaledGemm("mxfp8", "mxfp4", 129, 74, 144, swizzled=True), SMALL)
 SWIZZLED_NV = Case("microscaled_mm", MicroscaledGemm("nvfp4", "nvfp4", 34, 144, 176, swizzled=True), SMALL)
 
-_A = "mask=in_a & (ka[None, :] < K // A_ALONG_K), other=0.0"
-_B = "mask=in_b & (kb[:, None] < K // B_ALONG_K), other=0.0"
+_A = "mask=in_a if EVEN_K else in_a & (ka[None, :] < K // A_ALONG_K)"
+_B = "mask=in_b if EVEN_K else in_b & (kb[:, None] < K // B_ALONG_K)"
 _IN_K = "in_k = blocks * SCALE_BLOCK < K"
-_LINES = "inside = (line < lines)[:, None] & in_k[None, :]"
+_LINES = "else (line < lines)[:, None] & in_k[None, :]"
 _PLACE = "place = scale_ptr + line[:, None] * stride_line + blocks[None, :] * stride_block"
 _DOT = "a, scale_a, A_CODES, b, scale_b, B_CODES, acc"
 _BLOCKS = "blocks = first_k // SCALE_BLOCK + tl.arange(0, BLOCK_K // SCALE_BLOCK)"
@@ -42,7 +44,18 @@ _OF_BLOCKS = "of_blocks = blocks // 4 * stride_block + blocks % 4"
 MICROSCALED = grouped(
     "microscaled",
     fault("scaled_codes_past_k", MX8, SHARED, _A, _A.replace("< K //", "< (K + 2) //")),
-    fault("scaled_b_codes_past_k", MX4, SHARED, _B, "mask=in_b, other=0.0"),
+    fault("scaled_b_codes_past_k", MX4, SHARED, _B, "mask=in_b"),
+    fault("scaled_codes_past_known_k", KNOWN, POINTER, "WIDE_INDEX, EVEN_K,", "WIDE_INDEX, True,"),
+    fault("scaled_known_k_a_block_short", KNOWN_BLOCKS, POINTER, "tile_n, M, N, K,", "tile_n, M, N, K - BLOCK_K,"),
+    fault(
+        "scaled_rows_not_masked",
+        KNOWN_BLOCKS,
+        SHARED,
+        "mask=in_a if EVEN_K",
+        "mask=in_a | True if EVEN_K",
+        memory=True,
+        watch_only=True,
+    ),
     fault("scaled_last_codes_dropped", MX4, SHARED, _A, _A.replace("K // A", "(K - 2) // A")),
     fault("scale_of_last_block_dropped", MX8, SHARED, _IN_K, "in_k = (blocks + 1) * SCALE_BLOCK < K"),
     fault("scale_of_next_block", MX8, SHARED, _PLACE, _PLACE.replace("blocks[None, :]", "(blocks[None, :] ^ 1)")),

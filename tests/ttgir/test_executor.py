@@ -202,3 +202,11 @@ def test_one_arrival_too_many_is_a_fault():
     barrier.arrive(1, {}, "first")
     with pytest.raises(Fault, match="expects 2 arrivals"):
         barrier.arrive(2, {}, "second")
+
+
+def test_what_was_read_stays_as_it_was():
+    tile = allocated("tile", (4,), "f32")
+    tile.write(np.ones(4))
+    before = tile.read()
+    tile.write(np.zeros(4))
+    assert np.array_equal(before, np.ones(4))

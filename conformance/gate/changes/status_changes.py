@@ -56,6 +56,7 @@ _FAILURE_KINDS = (Kind.STILL_FAIL, *(kind for kind, _ in _FAILURES.values()))
 _JUDGING = (
     *(CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT, CheckKind.GRID),
     *(CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS),
+    CheckKind.EXECUTED,
 )
 #: Checks that name a fill only where they fail.
 _BY_FILL_IF_FAILING = (CheckKind.MEMORY, CheckKind.REPEAT)

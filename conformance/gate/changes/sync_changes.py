@@ -22,6 +22,7 @@ from conformance.gate.runs.record_figures import (
     Code,
 )
 from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.records import Check, CheckKind
 
 #: What may go wrong: the kind of a finding where none was before.
 _FAULTS = {
@@ -42,6 +43,8 @@ _SASS = (
     *("LDTM", "STTM", "SYNCS", "BAR", "DEPBAR", "LDGDEPBAR", "WARPGROUP", "WARPSYNC", "UTCBAR", "MEMBAR", "FENCE"),
     *("ERRBAR", "CCTL"),
 )
+#: The check that TTGIR passes which was run.
+_EXECUTED = str(Check(CheckKind.EXECUTED, "ttgir"))
 #: Of several counts that changed the first names the cause.
 _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 
@@ -49,7 +52,8 @@ _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     """What may race or cost time in the code ``now`` and did not in the code it ``was``."""
     for name, count in new_faults(was, now).items():
-        yield finding(_FAULTS[name], after, about(name, after), f"{name}: none", f"{name}: {count}")
+        now_has = f"{name}: {count}{when_run(after)}"
+        yield finding(_FAULTS[name], after, about(name, after), f"{name}: none", now_has)
 
 
 def new_faults(was: Code, now: Code) -> dict[str, int]:
@@ -80,7 +84,13 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
     fallen = [name for name in changed if counts.get(name, 0) < before.get(name, 0)]
     fallen.sort(key=lambda name: name in _FEWER)
     cause = f"lower count of {fallen[0]}" if fallen else f"higher count of {changed[0]}"
-    yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1])
+    yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1] + when_run(after))
+
+
+def when_run(record: ComparedRecord) -> str:
+    """What running the TTGIR of a passing case showed, to stand behind a count; "" if it was not run. A case whose TTGIR
+    is wrong fails, and has findings of its own."""
+    return "; its TTGIR runs right in every order" if _EXECUTED in record.checks else ""
 
 
 def _counts(code: Code) -> Mapping[str, int]:

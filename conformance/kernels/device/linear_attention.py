@@ -12,9 +12,9 @@ def linear_attention(
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_km, stride_kd,
     stride_vb, stride_vh, stride_vm, stride_vd, stride_ob, stride_oh, stride_om, stride_od,
     length, chunks, CHUNK: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_V: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_V: tl.constexpr, EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Grid (cdiv(VALUE_DIM, BLOCK_V), heads, batch). BLOCK_T divides CHUNK.
+    """Grid (cdiv(VALUE_DIM, BLOCK_V), heads, batch). BLOCK_T divides CHUNK, and with EVEN_K ``length``.
 
     decay (batch, heads, chunks), initial and state (batch, heads, HEAD_DIM, VALUE_DIM) are contiguous, in fp32. Each
     program holds BLOCK_V columns of the state. As an operand of q @ state it is rounded to the dtype of v, and so are
@@ -35,16 +35,16 @@ def linear_attention(
     rows = tl.arange(0, BLOCK_T)
     earlier = rows[:, None] >= rows[None, :]
     for start in range(0, length, BLOCK_T):
-        q = load_rows(q_base, start + rows, length, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
-        k = load_rows(k_base, start + rows, length, stride_km, stride_kd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
-        v = load_values(v_base, start + rows, length, stride_vm, stride_vd, columns, BLOCK_V, WIDE_INDEX)
+        q = load_rows(q_base, start + rows, length, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, EVEN_K, WIDE_INDEX)
+        k = load_rows(k_base, start + rows, length, stride_km, stride_kd, HEAD_DIM, BLOCK_D, EVEN_K, WIDE_INDEX)
+        v = load_values(v_base, start + rows, length, stride_vm, stride_vd, columns, BLOCK_V, EVEN_K, WIDE_INDEX)
         decay = tl.load(decay_ptr + matrix * chunks + start // CHUNK)
         state *= tl.where(start % CHUNK == 0, decay, 1.0)
         out = tl.dot(q, state.to(v.dtype))
         scores = tl.where(earlier, tl.dot(q, tl.trans(k)), 0.0)
         out = tl.dot(scores.to(v.dtype), v, out)
         state = tl.dot(tl.trans(k), v, state)
-        store_values(out, out_base, start + rows, length, stride_om, stride_od, columns, BLOCK_V, WIDE_INDEX)
+        store_values(out, out_base, start + rows, length, stride_om, stride_od, columns, BLOCK_V, EVEN_K, WIDE_INDEX)
     tl.store(state_ptr + place, state, mask=inside)
 
 
@@ -59,18 +59,25 @@ def _tile(base, rows, stride_row, stride_column, BLOCK: tl.constexpr, WIDE_INDEX
 
 @triton.jit
 def load_values(
-    base, rows, limit, stride_row, stride_column, columns, BLOCK: tl.constexpr, WIDE_INDEX: tl.constexpr
+    base, rows, limit, stride_row, stride_column, columns,
+    BLOCK: tl.constexpr, INSIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """(len(rows), BLOCK) elements; 0 from row ``limit`` and column ``columns`` on."""
-    inside = (rows < limit)[:, None] & (tl.arange(0, BLOCK) < columns)[None, :]
+    """(len(rows), BLOCK) elements; 0 from row ``limit`` and column ``columns`` on. INSIDE: no row reaches the limit."""
+    inside = (tl.arange(0, BLOCK) < columns)[None, :]
+    if not INSIDE:
+        inside = (rows < limit)[:, None] & inside
     return tl.load(_tile(base, rows, stride_row, stride_column, BLOCK, WIDE_INDEX), mask=inside, other=0.0)
 
 
 @triton.jit
 def store_values(
-    values, base, rows, limit, stride_row, stride_column, columns, BLOCK: tl.constexpr, WIDE_INDEX: tl.constexpr
+    values, base, rows, limit, stride_row, stride_column, columns,
+    BLOCK: tl.constexpr, INSIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Writes the rows below ``limit`` and the first ``columns`` columns of ``values`` (len(rows), BLOCK)."""
-    inside = (rows < limit)[:, None] & (tl.arange(0, BLOCK) < columns)[None, :]
+    """Writes the rows below ``limit``, all if INSIDE, and the first ``columns`` columns of ``values`` (len(rows),
+    BLOCK)."""
+    inside = (tl.arange(0, BLOCK) < columns)[None, :]
+    if not INSIDE:
+        inside = (rows < limit)[:, None] & inside
     tile = _tile(base, rows, stride_row, stride_column, BLOCK, WIDE_INDEX)
     tl.store(tile, values.to(base.dtype.element_ty), mask=inside)

@@ -13,7 +13,7 @@ def linear_attention_transposed(
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_km, stride_kd,
     stride_vb, stride_vh, stride_vm, stride_vd, stride_ob, stride_oh, stride_om, stride_od,
     length, chunks, CHUNK: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_V: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_V: tl.constexpr, EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(VALUE_DIM, BLOCK_V), heads, batch). Arguments are those of :func:`.linear_attention`.
 
@@ -34,14 +34,14 @@ def linear_attention_transposed(
     rows = tl.arange(0, BLOCK_T)
     earlier = rows[:, None] <= rows[None, :]
     for start in range(0, length, BLOCK_T):
-        q = load_rows(q_base, start + rows, length, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
-        k = load_rows(k_base, start + rows, length, stride_km, stride_kd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
-        v = load_values(v_base, start + rows, length, stride_vm, stride_vd, columns, BLOCK_V, WIDE_INDEX)
+        q = load_rows(q_base, start + rows, length, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, EVEN_K, WIDE_INDEX)
+        k = load_rows(k_base, start + rows, length, stride_km, stride_kd, HEAD_DIM, BLOCK_D, EVEN_K, WIDE_INDEX)
+        v = load_values(v_base, start + rows, length, stride_vm, stride_vd, columns, BLOCK_V, EVEN_K, WIDE_INDEX)
         decay = tl.load(decay_ptr + matrix * chunks + start // CHUNK)
         state *= tl.where(start % CHUNK == 0, decay, 1.0)
         out = tl.dot(q, tl.trans(state.to(v.dtype)))
         scores = tl.where(earlier, tl.dot(k, tl.trans(q)), 0.0)
         out = tl.dot(tl.trans(scores.to(v.dtype)), v, out)
         state = tl.dot(tl.trans(v), k, state)
-        store_values(out, out_base, start + rows, length, stride_om, stride_od, columns, BLOCK_V, WIDE_INDEX)
+        store_values(out, out_base, start + rows, length, stride_om, stride_od, columns, BLOCK_V, EVEN_K, WIDE_INDEX)
     tl.store(state_ptr + place, state, mask=inside)

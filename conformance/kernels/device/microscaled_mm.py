@@ -16,7 +16,7 @@ def gemm_microscaled(
     B_ALONG_K: tl.constexpr, B_ALONG_N: tl.constexpr, SCALED_A: tl.constexpr, SCALED_B: tl.constexpr,
     SCALE_BLOCK_A: tl.constexpr, SCALE_BLOCK_B: tl.constexpr, SWIZZLED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    WIDE_INDEX: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
     """C[M,N] = A[M,K] @ B[K,N] of codes times scales; grid (tiles, batch). The other arguments are those of
     :func:`scaled_dot_pointers`; ``stride_?z`` is the step from one matrix of the batch to the next."""
@@ -31,7 +31,7 @@ def gemm_microscaled(
         stride_am, stride_ak, stride_bk, stride_bn,
         stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
         A_CODES, B_CODES, A_ALONG_M, A_ALONG_K, B_ALONG_K, B_ALONG_N, SCALED_A, SCALED_B, SCALE_BLOCK_A, SCALE_BLOCK_B,
-        SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, WIDE_INDEX,
+        SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, WIDE_INDEX, EVEN_K,
     )  # fmt: skip
     rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)

@@ -20,13 +20,13 @@ def gemm_microscaled_grouped(
     SCALE_BLOCK_A: tl.constexpr, SCALE_BLOCK_B: tl.constexpr, SWIZZLED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     DESCRIPTORS: tl.constexpr, A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, HAS_PRODUCT: tl.constexpr,
-    WIDE_INDEX: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
     """C_g = A_g @ B_g for each group g of rows; grid (min(SMs, tiles),), and any other of one dimension is right too.
 
     The offsets hold where each group ends in the rows of A and C. ``stride_?z`` is the step from one group's B, or its
     scales, to the next. The tiles of all groups are numbered one after the other; program p computes those with number
-    p, p + programs, ... The other arguments are those of :func:`scaled_dot_pointers`.
+    p, p + programs, ... The other arguments are those of :func:`scaled_dot_pointers`; EVEN_K is for codes by pointers.
 
     With DESCRIPTORS codes are loaded by them: by those that the "host" made of all rows of A and of all matrices B, or
     by those that the "device" makes of all rows of A once, and of each B anew. A descriptor of A goes on where a group
@@ -65,7 +65,7 @@ def gemm_microscaled_grouped(
                     stride_am, stride_ak, stride_bk, stride_bn,
                     stride_scale_am, stride_scale_ak, stride_scale_bn, stride_scale_bk,
                     A_CODES, B_CODES, A_ALONG_M, A_ALONG_K, B_ALONG_K, B_ALONG_N, SCALED_A, SCALED_B,
-                    SCALE_BLOCK_A, SCALE_BLOCK_B, SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, WIDE_INDEX,
+                    SCALE_BLOCK_A, SCALE_BLOCK_B, SWIZZLED, BLOCK_M, BLOCK_N, BLOCK_K, WIDE_INDEX, EVEN_K,
                 )  # fmt: skip
             elif HAS_PRODUCT:
                 acc = scaled_dot_descriptors(

@@ -9,7 +9,7 @@ import triton.language as tl
 def load_scales(
     scale_ptr, first_line, first_k, lines, K, stride_line, stride_block,
     LINES: tl.constexpr, BLOCK_K: tl.constexpr, SCALE_BLOCK: tl.constexpr,
-    SWIZZLED: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SWIZZLED: tl.constexpr, WIDE_INDEX: tl.constexpr, EVEN_K: tl.constexpr = False,
 ):  # fmt: skip
     """Scales of LINES rows of A, or columns of B, in the k-block that begins at ``first_k``:
     (LINES, BLOCK_K // SCALE_BLOCK). Those past the last line, and of blocks that begin at or past K, are finite.
@@ -18,7 +18,7 @@ def load_scales(
     tiles of 128 lines by 4 blocks, and these are the strides from tile to tile: line l and block b of a tile have place
     ``l % 32 * 16 + l // 32 * 4 + b`` in it. They are loaded in that order, as (32, LINES // 32, blocks). With SWIZZLED
     "described" ``scale_ptr`` is a descriptor of such tiles, as :func:`describe_scales` makes it, and the padding of the
-    last tiles is loaded, too.
+    last tiles is loaded, too. EVEN_K: no block begins past K.
     """
     blocks = first_k // SCALE_BLOCK + tl.arange(0, BLOCK_K // SCALE_BLOCK)
     in_k = blocks * SCALE_BLOCK < K
@@ -29,7 +29,8 @@ def load_scales(
     elif SWIZZLED:
         inner = tl.arange(0, 32)
         outer = first_line // 32 + tl.arange(0, LINES // 32)
-        inside = (outer[None, :] * 32 + inner[:, None] < lines)[:, :, None] & in_k[None, None, :]
+        inside = (outer[None, :] * 32 + inner[:, None] < lines)[:, :, None]
+        inside = inside if EVEN_K else inside & in_k[None, None, :]
         if WIDE_INDEX:
             outer = outer.to(tl.int64)
             blocks = blocks.to(tl.int64)
@@ -40,7 +41,7 @@ def load_scales(
         result = tl.reshape(scales, (LINES, BLOCK_K // SCALE_BLOCK))
     else:
         line = first_line + tl.arange(0, LINES)
-        inside = (line < lines)[:, None] & in_k[None, :]
+        inside = (line < lines)[:, None] if EVEN_K else (line < lines)[:, None] & in_k[None, :]
         if WIDE_INDEX:
             line = line.to(tl.int64)
             blocks = blocks.to(tl.int64)
@@ -74,11 +75,13 @@ def scaled_dot_pointers(
     B_ALONG_K: tl.constexpr, B_ALONG_N: tl.constexpr, SCALED_A: tl.constexpr, SCALED_B: tl.constexpr,
     SCALE_BLOCK_A: tl.constexpr, SCALE_BLOCK_B: tl.constexpr, SWIZZLED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    EVEN_K: tl.constexpr = False,
 ):  # fmt: skip
     """The tile (tile_m, tile_n) of A @ B over all of K, by masked pointer loads: (BLOCK_M, BLOCK_N) fp32.
 
     ``?_ALONG_?``: codes in one element of the tensor along a dimension, 1 or 2. A scale holds for SCALE_BLOCK_? k of a
-    row of A or a column of B. Codes past K are 0, and so is their product with scales, which are finite there.
+    row of A or a column of B. Codes past K are 0, and so is their product with scales, which are finite there. EVEN_K:
+    K is a number of whole blocks, and no load has a mask of k.
     """
     ra = tile_m * (BLOCK_M // A_ALONG_M) + tl.arange(0, BLOCK_M // A_ALONG_M)
     rb = tile_n * (BLOCK_N // B_ALONG_N) + tl.arange(0, BLOCK_N // B_ALONG_N)
@@ -96,19 +99,27 @@ def scaled_dot_pointers(
         if WIDE_INDEX:
             ka = ka.to(tl.int64)
             kb = kb.to(tl.int64)
-        a = tl.load(a_rows + ka[None, :] * stride_ak, mask=in_a & (ka[None, :] < K // A_ALONG_K), other=0.0)
-        b = tl.load(b_columns + kb[:, None] * stride_bk, mask=in_b & (kb[:, None] < K // B_ALONG_K), other=0.0)
+        a = tl.load(
+            a_rows + ka[None, :] * stride_ak,
+            mask=in_a if EVEN_K else in_a & (ka[None, :] < K // A_ALONG_K),
+            other=0.0,
+        )
+        b = tl.load(
+            b_columns + kb[:, None] * stride_bk,
+            mask=in_b if EVEN_K else in_b & (kb[:, None] < K // B_ALONG_K),
+            other=0.0,
+        )
         scale_a = None
         if SCALED_A:
             scale_a = load_scales(
                 scale_a_ptr, tile_m * BLOCK_M, k * BLOCK_K, M, K, stride_scale_am, stride_scale_ak,
-                BLOCK_M, BLOCK_K, SCALE_BLOCK_A, SWIZZLED, WIDE_INDEX,
+                BLOCK_M, BLOCK_K, SCALE_BLOCK_A, SWIZZLED, WIDE_INDEX, EVEN_K,
             )  # fmt: skip
         scale_b = None
         if SCALED_B:
             scale_b = load_scales(
                 scale_b_ptr, tile_n * BLOCK_N, k * BLOCK_K, N, K, stride_scale_bn, stride_scale_bk,
-                BLOCK_N, BLOCK_K, SCALE_BLOCK_B, SWIZZLED, WIDE_INDEX,
+                BLOCK_N, BLOCK_K, SCALE_BLOCK_B, SWIZZLED, WIDE_INDEX, EVEN_K,
             )  # fmt: skip
         acc = tl.dot_scaled(
             a, scale_a, A_CODES, b, scale_b, B_CODES, acc, lhs_k_pack=A_ALONG_M == 1, rhs_k_pack=B_ALONG_N == 1

@@ -1,0 +1,272 @@
+"""Which register of which lane and warp holds which element of a tensor, in each layout of registers.
+
+The fragments of matrix instructions are those of NVIDIA's PTX ISA (mma.m16n8k*, mma.m8n8k4, wgmma.m64nNk*) and of AMD's
+matrix instruction calculator (mfma, wmma). Where a tensor is larger than the layout's tile, each layout has its own
+order in which registers go on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from conformance.ttgir.layouts import Layout, UnknownLayout, cluster_bases
+from conformance.ttgir.linear_maps import LinearMap, MapBuilder, map_of, own_shape
+
+
+@functools.lru_cache(maxsize=65536)
+def register_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    """Which element of a tensor of ``shape`` each register of each lane of each warp holds. Raises UnknownLayout."""
+    if layout.kind not in _REGISTERS:
+        raise UnknownLayout(f"registers in {layout.kind}: {layout.text}")
+    try:
+        return _REGISTERS[layout.kind](layout, shape)
+    except (IndexError, ValueError) as error:  # a layout of other dimensions than the tensor
+        raise UnknownLayout(f"a tensor of {shape} in {layout.text}") from error
+
+
+def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    order, made = layout["order"], MapBuilder(len(shape))
+    words = {"register": "sizePerThread", "lane": "threadsPerWarp", "warp": "warpsPerCTA"}
+    for holder, word in words.items():
+        for axis in order:
+            made.add(holder, axis, layout[word][axis])
+    return made.finished(shape, order, cluster_bases(layout, len(shape)))
+
+
+def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    return map_of(shape, {holder: layout[holder] for holder in ("register", "lane", "warp", "block")})
+
+
+def _slice(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    axis = layout["dim"]
+    return register_map(layout["parent"], (*shape[:axis], 1, *shape[axis:])).without(axis)
+
+
+def _rows_first(rank: int) -> list[int]:
+    """The axes, the last one running fastest."""
+    return list(reversed(range(rank)))
+
+
+def _warps(made: MapBuilder, warps: Sequence[int], order: Sequence[int], without: int | None = None) -> None:
+    """Warps along the axes in ``order``; those along ``without`` hold the same."""
+    for axis in order:
+        if axis == without:
+            made.repeat("warp", warps[axis])
+        else:
+            made.add("warp", axis, warps[axis])
+
+
+def _nvidia_tile(made: MapBuilder, rows: int, columns: int, width: int, outer: int, inner: int) -> None:
+    """A tile of ``rows`` x ``columns`` along the axes ``outer`` and ``inner``, as mma's fragments have it: four lanes
+    side by side with ``width`` elements each, eight such rows, and registers for the rest, rows first."""
+    made.add("register", inner, width)
+    made.add("lane", inner, 4)
+    made.add("lane", outer, 8)
+    made.fill("register", outer, rows)
+    made.fill("register", inner, columns)
+
+
+def _nvidia_instruction(layout: Layout) -> tuple[int, int]:
+    """Rows and columns of one instruction's result for one warp."""
+    shape = layout.get("instrShape", [16, 8])
+    rows, columns = shape[:2] if layout["versionMajor"] >= 3 else shape[-2:]
+    return rows, columns
+
+
+def _nvidia_warp_order(layout: Layout, rank: int) -> list[int]:
+    return list(range(rank)) if layout["versionMajor"] == 3 else _rows_first(rank)
+
+
+def _nvidia_mma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    if layout["versionMajor"] not in (2, 3):
+        raise UnknownLayout(f"nvidia_mma of version {layout['versionMajor']}: {layout.text}")
+    rank, made = len(shape), MapBuilder(len(shape))
+    rows, columns = _nvidia_instruction(layout)
+    _nvidia_tile(made, rows, columns, 2, rank - 2, rank - 1)
+    _warps(made, layout["warpsPerCTA"], _nvidia_warp_order(layout, rank))
+    return made.finished(shape, _rows_first(rank), cluster_bases(layout, rank))
+
+
+def _operand_axes(layout: Layout, rank: int) -> tuple[int, int]:
+    """The axis of an operand that is summed over, and the other one."""
+    if layout["opIdx"] not in (0, 1):
+        raise UnknownLayout(f"operand {layout['opIdx']}: {layout.text}")
+    return (rank - 1, rank - 2) if layout["opIdx"] == 0 else (rank - 2, rank - 1)
+
+
+def _operand_cluster(parent: Layout, rank: int, depth: int) -> list[Sequence[int]]:
+    """The parent's blocks; those along the axis that is summed over hold the same."""
+    return [[value * (axis != depth) for axis, value in enumerate(basis)] for basis in cluster_bases(parent, rank)]
+
+
+def _operand(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    parent = layout["parent"]
+    if parent.kind not in _OPERANDS:
+        raise UnknownLayout(f"an operand of {parent.kind}: {layout.text}")
+    return _OPERANDS[parent.kind](layout, parent, shape)
+
+
+def _nvidia_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+    rank, width = len(shape), layout["kWidth"]
+    version = parent["versionMajor"]
+    if version not in (2, 3) or (version == 3 and layout["opIdx"] != 0):
+        raise UnknownLayout(f"operand {layout['opIdx']} of nvidia_mma of version {version}: {layout.text}")
+    depth, other = _operand_axes(layout, rank)
+    made = MapBuilder(rank)
+    rows = _nvidia_instruction(parent)[layout["opIdx"]]
+    # mma.m8n8k4 of fp64 has one k for each lane
+    depths = 4 * width if rows == 8 and layout["opIdx"] == 0 else 8 * width
+    _nvidia_tile(made, rows, depths, width, other, depth)
+    _warps(made, parent["warpsPerCTA"], _nvidia_warp_order(parent, rank), depth)
+    order = [depth, other, *reversed(range(rank - 2))]
+    return made.finished(shape, order, _operand_cluster(parent, rank, depth))
+
+
+def _fma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+    """An operand of products without a matrix unit: each thread has the whole depth of its rows or columns."""
+    depth, _ = _operand_axes(layout, len(shape))
+    order, made = parent["order"], MapBuilder(len(shape))
+    for axis in order:
+        made.add("register", axis, shape[depth] if axis == depth else parent["sizePerThread"][axis])
+    for holder, word in (("lane", "threadsPerWarp"), ("warp", "warpsPerCTA")):
+        for axis in order:
+            if axis == depth:
+                made.repeat(holder, parent[word][axis])
+            else:
+                made.add(holder, axis, parent[word][axis])
+    return made.finished(shape, order, _operand_cluster(parent, len(shape), depth))
+
+
+def _mfma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    rank, made = len(shape), MapBuilder(len(shape))
+    rows, columns = layout["instrShape"][:2]
+    row, column = (rank - 1, rank - 2) if layout["isTransposed"] else (rank - 2, rank - 1)
+    if layout["isTransposed"]:
+        rows, columns = columns, rows
+    wide = layout.get("elementBitWidth", 32) == 64
+    made.add("register", row, 1 if wide else 4)
+    made.add("lane", column, columns)
+    made.add("lane", row, 64 // columns)
+    made.fill("register", row, rows)
+    _tiles_and_warps(layout, made, own_shape(shape, cluster_bases(layout, rank)))
+    return made.finished(shape, _rows_first(rank), cluster_bases(layout, rank))
+
+
+def _tiles_and_warps(layout: Layout, made: MapBuilder, shape: Sequence[int], depth: int | None = None) -> None:
+    """Along each axis, the last one first: the tiles of one warp, the warps, and registers for the rest of ``shape``.
+    Along ``depth`` all warps hold the same."""
+    for axis in _rows_first(len(shape)):
+        if axis == depth:
+            made.repeat("warp", layout["warpsPerCTA"][axis])
+        else:
+            made.add("register", axis, layout.get("tilesPerWarp", [1] * len(shape))[axis])
+            made.add("warp", axis, layout["warpsPerCTA"][axis])
+        made.fill("register", axis, shape[axis])
+
+
+def _mfma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+    rank, width = len(shape), layout["kWidth"]
+    depth, other = _operand_axes(layout, rank)
+    rows = parent["instrShape"][layout["opIdx"]]
+    if rows not in (16, 32):
+        raise UnknownLayout(f"an operand of mfma with {rows} rows: {layout.text}")
+    made = MapBuilder(rank)
+    made.add("register", depth, width)
+    made.add("lane", other, rows)
+    made.add("lane", depth, 64 // rows)
+    blocks = _operand_cluster(parent, rank, depth)
+    made.fill("register", depth, own_shape(shape, blocks)[depth])
+    _tiles_and_warps(parent, made, own_shape(shape, blocks), depth)
+    return made.finished(shape, _rows_first(rank), blocks)
+
+
+def _wmma_warps(parent: Layout, made: MapBuilder, rank: int, depth: int | None = None) -> None:
+    """Warps as ``ctaLayout`` or ``warpsPerCTA`` places them, in tiles of one instruction."""
+    if parent.get("warpsPerCTA") is not None:
+        _warps(made, parent["warpsPerCTA"], _rows_first(rank), depth)
+        return
+    tile = list(made.sizes)
+    for holder in ("register", "warp"):
+        for basis in parent["ctaLayout"].get(holder, []):
+            kept = [value * (axis != depth) for axis, value in enumerate(basis)]
+            made.bases[holder].append(tuple(value * size for value, size in zip(kept, tile, strict=True)))
+            for axis, value in enumerate(kept):
+                made.sizes[axis] = max(made.sizes[axis], 2 * value * tile[axis])
+
+
+def _wmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+    rank, made = len(shape), MapBuilder(len(shape))
+    version = layout["version"]
+    row, column = (rank - 1, rank - 2) if layout.get("isTranspose", False) else (rank - 2, rank - 1)
+    if version == 1:  # rows alternate between the two halves of a wave
+        made.add("lane", column, 16)
+        made.add("lane", row, 2)
+        made.add("register", row, 8)
+    elif version in (2, 3):
+        made.add("register", row, 8)
+        made.add("lane", column, 16)
+        made.add("lane", row, 2)
+    else:
+        raise UnknownLayout(f"amd_wmma of version {version}: {layout.text}")
+    _wmma_warps(layout, made, rank)
+    return made.finished(shape, _rows_first(rank), cluster_bases(layout, rank))
+
+
+def _wmma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+    rank, width = len(shape), layout["kWidth"]
+    depth, other = _operand_axes(layout, rank)
+    made = MapBuilder(rank)
+    made.add("register", depth, width)
+    made.add("lane", other, 16)
+    if parent["version"] == 1:  # both halves of a wave hold the same
+        made.repeat("lane", 2)
+    else:
+        made.add("lane", depth, 2)
+    made.fill("register", depth, parent.get("instrShape", [16, 16, 16])[2])
+    _wmma_warps(parent, made, rank, depth)
+    order = [depth, other, *reversed(range(rank - 2))]
+    return made.finished(shape, order, _operand_cluster(parent, rank, depth))
+
+
+@functools.lru_cache(maxsize=65536)
+def scales_map(unit: Layout, index: int, shape: tuple[int, ...]) -> LinearMap:
+    """Where a block-scaled product whose result is in ``unit`` reads the scales of operand ``index``: a tensor of
+    ``shape``, of its rows, or B's columns, by blocks of its depth. Raises UnknownLayout."""
+    made, other, depth = MapBuilder(2), index, 1 - index
+    sizes = shape if index == 0 else (shape[1], shape[0])
+    if unit.kind == "nvidia_mma":
+        # of mma.sync lane 4 g has the scales of row g, and of A lane 4 g + 1 has those of row g + 8
+        made.repeat("lane", 4)
+        made.add("lane", other, 8)
+        if index == 0:
+            made.bases["lane"][0] = (8, 0)
+            made.sizes[0] = 16
+        _warps(made, unit["warpsPerCTA"], [1, 0], depth)
+    elif unit.kind == "amd_mfma":
+        rows = unit["instrShape"][index]
+        made.add("lane", other, rows)
+        made.add("lane", depth, 64 // rows)
+        made.fill("register", depth, sizes[depth])
+        _tiles_and_warps(unit, made, sizes, depth)
+    elif unit.kind == "amd_wmma":
+        made.add("lane", other, 16)
+        made.fill("register", depth, sizes[depth])
+        _wmma_warps(unit, made, 2, depth)
+        if made.sizes[other] < sizes[other]:  # the other half of a wave has the next tile
+            made.add("lane", other, 2)
+        else:
+            made.repeat("lane", 2)
+    else:
+        raise UnknownLayout(f"scales of a product in {unit.text}")
+    held = made.finished(sizes, [depth, other])
+    return held if index == 0 else held.transposed([1, 0])
+
+
+_REGISTERS: dict[str, Callable[[Layout, tuple[int, ...]], LinearMap]] = {
+    "blocked": _blocked, "linear": _linear, "slice": _slice, "dot_op": _operand, "nvidia_mma": _nvidia_mma,
+    "amd_mfma": _mfma, "amd_wmma": _wmma,
+}  # fmt: skip
+_OPERANDS: dict[str, Callable[[Layout, Layout, tuple[int, ...]], LinearMap]] = {
+    "blocked": _fma_operand, "nvidia_mma": _nvidia_operand, "amd_mfma": _mfma_operand, "amd_wmma": _wmma_operand,
+}  # fmt: skip
