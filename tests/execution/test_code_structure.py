@@ -24,7 +24,7 @@ from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, mm
+from conformance.problems import mm
 
 RIGHT_COPIES = """
 .visible .entry k(
@@ -221,7 +221,7 @@ def test_what_3_6_compiles_for_blackwell_commits_before_all_have_waited():
     """https://github.com/triton-lang/triton/issues/9871: 3.7 has a barrier there, and a fence before products."""
     persistent = ("mm_persistent_tma", mm(136, 112, 272), Config(128, 128, 64, 3, 8), "sm_100", Variant(sms=2), "ptx")
     assert (BARE_COMMITS in compiled_counts(*persistent)) == (RELEASE == (3, 6))
-    pointers = ("mm", mm(136, 56, 176, layout_b=Layout(pad=8)), Config(64, 64, 32, 3, 4), "sm_90", Variant(), "ptx")
+    pointers = ("mm_persistent", mm(72, 48, 112, "bf16"), Config(64, 64, 32, 2, 4), "sm_90", Variant(sms=2), "ptx")
     assert (UNFENCED in compiled_counts(*pointers)) == (RELEASE == (3, 6))
 
 
