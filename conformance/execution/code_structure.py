@@ -12,7 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from conformance.gate.runs.record_figures import LATE_WAITS, OPEN_LOADS, OPEN_STORES, PRIORITY, ROUND_TRIPS
+from conformance.gate.runs.record_figures import (
+    BARE_COMMITS,
+    LATE_WAITS,
+    OPEN_LOADS,
+    OPEN_STORES,
+    PRIORITY,
+    ROUND_TRIPS,
+    UNAWAITED,
+    UNFENCED,
+)
 
 #: Instructions after which the paths from one place are given up on.
 STEPS_LIMIT = 4000
@@ -50,8 +59,16 @@ _IN_LOOPS = {
 }
 #: Of both stages: a barrier, a wait for copies to shared memory, and what uses it.
 _BARRIER = re.compile(r"m?bar(rier)?\.|s_barrier")
+_BLOCK_BARRIER = re.compile(r"bar(rier)?\.")
 _ASYNC_WAIT = re.compile(r"cp\.async\.(bulk\.)?wait|s_wait_(async|tensor)cnt")
 _MMA = re.compile(r"tcgen05\.mma\b")
+_WGMMA = re.compile(r"wgmma\.mma_async")
+_WGMMA_WAIT = re.compile(r"wgmma\.wait")
+_COMMIT = re.compile(r"tcgen05\.commit")
+_MBARRIER_WAIT = re.compile(r"mbarrier\.(try|test)_wait")
+_COPY_WAIT = re.compile(r"cp\.async\.wait")
+_PROXY_FENCE = re.compile(r"fence\.proxy\.async")
+_END = re.compile(r"(ret|exit)(?![a-z_])")
 #: Operands of PTX: an address, and a register that is no predicate.
 _ADDRESS = re.compile(r"\[[^\]]*\]")
 _VALUE = re.compile(r"%(?!p\d)\w+")
@@ -124,6 +141,7 @@ def structure(stage: str, text: str) -> dict[str, int]:
         inside = {at for loop in loops for at in loop}
         counts |= {name: len(inside.intersection(code.numbers(pattern))) for name, pattern in _IN_LOOPS.items()}
         counts[ROUND_TRIPS] = sum(map(code.moves_accumulators, _smallest(loops, code.numbers(_MMA))))
+        counts |= _unordered_products(code)
     elif barriers := code.numbers(_COUNTED[stage]["barrier"]):  # a block of one wave has none, and needs none
         before = code.predecessors()
         kept_open = Counter(
@@ -133,6 +151,43 @@ def structure(stage: str, text: str) -> dict[str, int]:
         waits |= _waits_for_copies(code, before)
         counts[LATE_WAITS] = sum(_is_behind_its_barrier(code, wait, waits) for wait in waits)
     return {name: count for name, count in counts.items() if count}
+
+
+def _unordered_products(code: Code) -> dict[str, int]:
+    """How many products and arrivals lack what must stand between them and others.
+
+    One thread commits the products of all warps, which is an arrival at an mbarrier. Where all of them wait and no
+    barrier follows, one that is slow may miss a phase (triton #9871). A partition of one warp needs none. Tensor cores
+    read by the asynchronous proxy. Whether cp.async writes by the generic one the PTX ISA says of its bulk form alone;
+    Triton fences it from 3.7 on.
+    """
+    products = [*code.numbers(_MMA), *code.numbers(_WGMMA)]
+    commits = code.numbers(_COMMIT)
+    if not products and not commits:
+        return {}
+    before = code.predecessors()
+    following = dict(enumerate(code.successors))
+    return {
+        BARE_COMMITS: sum(_reaches(code, before, at, _MBARRIER_WAIT, _BLOCK_BARRIER) for at in commits),
+        UNFENCED: sum(_reaches(code, before, at, _COPY_WAIT, _PROXY_FENCE) for at in products),
+        UNAWAITED: sum(_reaches(code, following, at, _END, _WGMMA_WAIT) for at in code.numbers(_WGMMA)),
+    }
+
+
+def _reaches(
+    code: Code, nexts: Mapping[int, Sequence[int]], start: int, wanted: re.Pattern[str], settles: re.Pattern[str]
+) -> bool:
+    """Whether a path along ``nexts`` leads from ``start`` to a ``wanted`` instruction past none that ``settles``."""
+    waiting, seen = [*nexts.get(start, ())], set[int]()
+    while waiting and len(seen) < STEPS_LIMIT:
+        at = waiting.pop()
+        if at in seen or settles.match(code.operations[at]):
+            continue
+        if wanted.match(code.operations[at]):
+            return True
+        seen.add(at)
+        waiting += nexts.get(at, ())
+    return False
 
 
 def _written_and_read(operands: str) -> tuple[list[str], list[str]]:

@@ -31,6 +31,7 @@ class Kind(str, Enum):
     LIMIT_CROSSED = "LIMIT_CROSSED"  # within the target's limit before, past it now
     WAIT_MOVED = "WAIT_MOVED"  # a wait for copies that no barrier follows any more
     LDS_ACROSS_BARRIER = "LDS_ACROSS_BARRIER"  # an access that is open while a barrier is passed
+    ORDER_LOST = "ORDER_LOST"  # no barrier or fence precedes a product or its arrival any more
     ACCUMULATOR_MOVED = "ACCUMULATOR_MOVED"  # out of tensor memory and back within the loop
     MORE_SPILLS = "MORE_SPILLS"
     LESS_OCCUPANCY = "LESS_OCCUPANCY"  # fewer blocks or waves are resident on a multiprocessor
@@ -62,8 +63,8 @@ class Kind(str, Enum):
 
 _REGRESSIONS = (
     *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.LOST_COVERAGE),
-    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ACCUMULATOR_MOVED),
-    *(Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER),
+    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST),
+    *(Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER),
 )
 _WARNINGS = (
     *(Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LARGER_CODE, Kind.SLOWER_COMPILE),
@@ -90,6 +91,7 @@ MEANING: Mapping[Kind, str] = {
     "threads have not copied yet",
     Kind.LDS_ACROSS_BARRIER: "passes a barrier before its access of shared memory has ended, so other waves may see or "
     "overwrite what they must not",
+    Kind.ORDER_LOST: "multiplies, or reports products as done, without the barrier, fence or wait that it had",
     Kind.ACCUMULATOR_MOVED: "moves its sum out of tensor memory and back within the loop, which costs time",
     Kind.LESS_OCCUPANCY: "leaves room for fewer blocks at a time on each multiprocessor, which may cost time",
     Kind.SLOWER: "takes longer on the device",

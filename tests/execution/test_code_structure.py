@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import pytest
 
+from conformance import targets
 from conformance.execution.code_structure import structure
+from conformance.execution.compilation import CompilePool
 from conformance.execution.machine_code import ptx_name
-from conformance.gate.runs.record_figures import LATE_WAITS, OPEN_LOADS, OPEN_STORES, ROUND_TRIPS
+from conformance.gate.runs.record_figures import (
+    BARE_COMMITS,
+    LATE_WAITS,
+    OPEN_LOADS,
+    OPEN_STORES,
+    PRIORITY,
+    ROUND_TRIPS,
+    UNAWAITED,
+    UNFENCED,
+)
+from conformance.heuristics.configs import Config
+from conformance.judging.conform import launches_to_compile
+from conformance.kernels.catalogue import get
+from conformance.kernels.kernel import Variant
+from conformance.problems import mm
 
 RIGHT_COPIES = """
 .visible .entry k(
@@ -140,6 +158,79 @@ def test_a_round_trip_in_an_outer_loop_is_not_one_of_the_mma_loop():
     text = f"$L__BB0_0:\n{inner}\n{LOAD}{STORE}	@%p9 bra 	$L__BB0_0;\n	ret;"
     assert ROUND_TRIPS not in structure("ptx", text)
     assert structure("ptx", text)["tcgen05.ld in loops"] == 1
+
+
+#: A loop whose warps wait for a phase, and one of them multiplies and commits.
+COMMITTED = """
+$L__BB0_1:
+	mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r5], %r6;
+	@!%p1 bra 	$L__BB0_1;
+	bar.sync 	0;
+	@%p3 tcgen05.mma.cta_group::1.kind::f16 [ %r1 + 0 ], %rd1, %rd2, %r4, %p2;
+	@%p3 tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd5];
+	@%p4 bra 	$L__BB0_1;
+	ret;
+"""
+
+
+def test_a_commit_that_no_barrier_parts_from_a_wait_is_counted():
+    assert BARE_COMMITS not in structure("ptx", COMMITTED)
+    assert structure("ptx", COMMITTED.replace("	bar.sync 	0;\n", ""))[BARE_COMMITS] == 1
+    moved = COMMITTED.replace("	bar.sync 	0;\n", "").replace("	@%p4 bra", "	bar.sync 	0;\n	@%p4 bra")
+    assert structure("ptx", moved)[BARE_COMMITS] == 1  # the barrier of the turn before
+
+
+@pytest.mark.parametrize("product", ["tcgen05.mma.cta_group::1.kind::f16 [%r1]", "wgmma.mma_async.sync.aligned {%r1}"])
+def test_a_product_of_what_was_copied_needs_a_proxy_fence(product):
+    lines = [
+        "cp.async.wait_group 	0;",
+        "bar.sync 	0;",
+        "fence.proxy.async.shared::cta;",
+        f"{product}, %rd1, %rd2;",
+    ]
+    wait = ["wgmma.wait_group.sync.aligned 0;", "ret;"]
+    assert UNFENCED not in structure("ptx", "\n".join([*lines, *wait]))
+    assert structure("ptx", "\n".join([*lines[:2], lines[3], *wait]))[UNFENCED] == 1
+    early = [lines[2], *lines[:2], lines[3]]
+    assert structure("ptx", "\n".join([*early, *wait]))[UNFENCED] == 1
+    bulk = [lines[0].replace("wait_group", "bulk.wait_group"), *lines[1:2], lines[3]]
+    assert UNFENCED not in structure("ptx", "\n".join([*bulk, *wait]))
+
+
+def test_a_wgmma_that_reaches_the_end_without_a_wait_is_counted():
+    product = "wgmma.mma_async.sync.aligned {%r1}, %rd1, %rd2;"
+    assert UNAWAITED not in structure("ptx", f"{product}\nwgmma.wait_group.sync.aligned 0;\nret;")
+    skipped = f"{product}\n@%p1 bra $L_1;\nwgmma.wait_group.sync.aligned 0;\n$L_1:\nret;"
+    assert structure("ptx", skipped)[UNAWAITED] == 1
+
+
+RELEASE = tuple(int(part) for part in version("triton").split(".")[:2])
+
+
+def compiled_counts(kernel, problem, config, target, variant, stage):
+    """The counts of a kernel of the catalogue that the installed Triton compiles."""
+    if target not in {known.id for known in targets.compile_targets()}:
+        pytest.skip(f"the installed Triton cannot compile for {target}")
+    plan = get(kernel).plan(problem, config, targets.find(target), variant, estimated=False)
+    with CompilePool(1, 240) as pool:
+        ((request, _),) = launches_to_compile(plan).values()
+        return structure(stage, pool.submit(request).result().artefact.text(stage))
+
+
+def test_what_3_6_compiles_for_blackwell_commits_before_all_have_waited():
+    """https://github.com/triton-lang/triton/issues/9871: 3.7 has a barrier there, and a fence before products."""
+    persistent = ("mm_persistent_tma", mm(136, 112, 272), Config(128, 128, 64, 3, 8), "sm_100", Variant(sms=2), "ptx")
+    assert (BARE_COMMITS in compiled_counts(*persistent)) == (RELEASE == (3, 6))
+    pointers = ("mm_persistent", mm(72, 48, 112, "bf16"), Config(64, 64, 32, 2, 4), "sm_90", Variant(sms=2), "ptx")
+    assert (UNFENCED in compiled_counts(*pointers)) == (RELEASE == (3, 6))
+
+
+def test_ping_pong_of_3_5_to_3_8_passes_barriers_with_loads_open():
+    """https://github.com/triton-lang/triton/issues/11696."""
+    tile, sizes = Config(128, 128, 64, 2, 8), mm(256, 256, 256, "fp32")
+    counts = compiled_counts("mm", sizes, tile, "gfx942", Variant(static=True), "amdgcn")
+    assert counts[PRIORITY]
+    assert (OPEN_LOADS in counts) == (RELEASE in ((3, 5), (3, 6), (3, 7), (3, 8)))
 
 
 def test_jumps_through_a_table_are_followed():

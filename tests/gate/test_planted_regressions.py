@@ -534,6 +534,17 @@ def test_two_crashes_of_the_compiler_are_two_groups_and_one_in_two_kernels_is_on
         ({"waits behind their barrier": 1}, {"WAIT_MOVED": 8}, "waits behind their barrier on sm_90"),
         ({"LDS stores open at a barrier": 3}, {"LDS_ACROSS_BARRIER": 8}, "LDS stores open at a barrier on sm_90"),
         ({"LDS loads open at a barrier": 3}, {"LDS_ACROSS_BARRIER": 8}, "LDS loads open at a barrier on sm_90"),
+        ({"products without a wait": 1}, {"ORDER_LOST": 8}, "products without a wait on sm_90"),
+        (
+            {"products behind copies without a proxy fence": 2, "barrier": 3},
+            {"ORDER_LOST": 8},
+            "products behind copies without a proxy fence on sm_90",
+        ),
+        (
+            {"commits behind a wait without a barrier": 2},
+            {"ORDER_LOST": 8},
+            "commits behind a wait without a barrier on sm_90",
+        ),
     ],
     ids=str,
 )
@@ -557,6 +568,15 @@ def test_an_accumulator_that_moves_is_a_regression_where_no_time_says_otherwise(
     comparison = compared(changed(before, moved, **KERNEL), before)
     assert kinds(comparison) == {"ACCUMULATOR_MOVED": 8}
     assert not comparison.safe
+
+
+def test_a_fence_that_came_is_no_cause_beside_a_barrier_that_went(compared):
+    before = copy.deepcopy(BASE)
+    for one in before:
+        synchronising(**{"products behind copies without a proxy fence": 2})(one)
+    comparison = compared(changed(before, synchronising(barrier=3), **KERNEL), before)
+    assert kinds(comparison) == {"SYNC_CHANGED": 8}
+    assert comparison.groups[0].cause == "lower count of barrier on sm_90"
 
 
 def test_loads_of_a_new_ping_pong_schedule_are_another_synchronisation_and_no_regression(compared):

@@ -26,7 +26,8 @@ _BETTER = {
 }
 #: Findings that explain other counts of synchronising instructions.
 _EXPLAINING = (
-    *(Kind.FEATURE_LOST, Kind.FEATURE_GAINED, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ACCUMULATOR_MOVED),
+    *(Kind.FEATURE_LOST, Kind.FEATURE_GAINED, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST),
+    Kind.ACCUMULATOR_MOVED,
 )
 #: How many instructions of a changed mix are shown.
 SHOWN_INSTRUCTIONS = 4

@@ -10,7 +10,17 @@ from collections.abc import Iterator, Mapping
 
 from conformance.gate.changes.status_changes import about, finding
 from conformance.gate.findings import Finding, Kind
-from conformance.gate.runs.record_figures import LATE_WAITS, OPEN_LOADS, OPEN_STORES, PRIORITY, ROUND_TRIPS, Code
+from conformance.gate.runs.record_figures import (
+    BARE_COMMITS,
+    LATE_WAITS,
+    OPEN_LOADS,
+    OPEN_STORES,
+    PRIORITY,
+    ROUND_TRIPS,
+    UNAWAITED,
+    UNFENCED,
+    Code,
+)
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind
 
@@ -20,7 +30,12 @@ _FAULTS = {
     LATE_WAITS: Kind.WAIT_MOVED,
     OPEN_STORES: Kind.LDS_ACROSS_BARRIER,
     OPEN_LOADS: Kind.LDS_ACROSS_BARRIER,
+    BARE_COMMITS: Kind.ORDER_LOST,
+    UNFENCED: Kind.ORDER_LOST,
+    UNAWAITED: Kind.ORDER_LOST,
 }
+#: Counts of which fewer are better, so that another one that fell names the cause before them.
+_FEWER = (BARE_COMMITS, UNFENCED, UNAWAITED)
 #: Counts that move with every schedule, so that only a larger change is reported.
 _MANY = ("wait", "cache control")
 #: Instructions of NVIDIA's machine code that synchronise or that move tensor memory.
@@ -67,6 +82,7 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
         return
     shown = [", ".join(f"{name} {side.get(name, 0)}" for name in changed)[:200] for side in (before, counts)]
     fallen = [name for name in changed if counts.get(name, 0) < before.get(name, 0)]
+    fallen.sort(key=lambda name: name in _FEWER)
     cause = f"lower count of {fallen[0]}" if fallen else f"higher count of {changed[0]}"
     yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1] + when_run(after))
 

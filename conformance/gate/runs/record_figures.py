@@ -17,12 +17,17 @@ SMALLEST = 1e-9
 SAMPLES_LIMIT = 1000
 
 #: What a record counts of a kernel's structure besides its synchronising instructions: loops in which an accumulator
-#: leaves tensor memory and comes back, waits for copies that a barrier no longer follows, and accesses of LDS that are
-#: open at a barrier. Triton's ping-pong schedule keeps loads open; it also sets priorities.
+#: leaves tensor memory and comes back, waits for copies that a barrier no longer follows, accesses of LDS that are open
+#: at a barrier, and on NVIDIA's tensor cores: commits that other warps' waits may still be for, products of what
+#: cp.async wrote, and products that nothing waits for. Triton's ping-pong schedule keeps loads open; it also sets
+#: priorities.
 ROUND_TRIPS = "accumulator round trips"
 LATE_WAITS = "waits behind their barrier"
 OPEN_LOADS = "LDS loads open at a barrier"
 OPEN_STORES = "LDS stores open at a barrier"
+BARE_COMMITS = "commits behind a wait without a barrier"
+UNFENCED = "products behind copies without a proxy fence"
+UNAWAITED = "products without a wait"
 PRIORITY = "priority"
 
 _Count = Annotated[int, Meta(ge=0, le=LARGEST)]
