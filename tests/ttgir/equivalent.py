@@ -1,9 +1,9 @@
 """Why an edit that nothing shows changes nothing: rules over what its line did when the text ran unedited.
 
 Each rule watches every run, in every problem and order, by an operation that stands before the line and computes
-nothing. So a reason is a fact about those runs, and none is believed because of what a line looks like. One is
-arithmetic: where arrivals come in order and waits go round a ring of n barriers, those of the next slot are for the last
-arrival of a round once in each round, and what that one follows is over.
+nothing. So a reason is a fact about those runs, and none is believed because of what a line looks like. Two rest on the
+executor's own rules. Where arrivals come in order and waits go round a ring of barriers, one wait of each round is for
+the round's last arrival, whichever slot the others take. And a program must have waited for everything at its end.
 """
 
 from __future__ import annotations
@@ -182,6 +182,8 @@ class _State:
             return "a ring: one wait of each round is for its last arrival, which follows the others"
         if self.edit.operation in _GROUPS and self.quiet:
             return "nothing is under way that it would leave"
+        if self.edit.operation in _GROUPS:
+            return "a later wait ends the same operations, before anybody uses what they touch"
         if self.edit.operation == "ttng.init_barrier" and _is_unused(self.names[0], self.text):
             return "nobody arrives at the barrier or waits for it"
         if kind.startswith("predicate "):

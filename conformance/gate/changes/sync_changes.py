@@ -88,8 +88,8 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
 
 
 def when_run(record: ComparedRecord) -> str:
-    """What running the TTGIR of a passing case showed, to stand behind a count; "" if it was not run. A case whose TTGIR
-    is wrong fails, and has findings of its own."""
+    """What running the TTGIR of a passing case showed, to stand behind a count; "" if it was not run. A case whose
+    TTGIR is wrong fails, and has findings of its own."""
     return "; its TTGIR runs right in every order" if _EXECUTED in record.checks else ""
 
 
