@@ -289,7 +289,8 @@ class Inquiry:
         """What ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
         one = self._shown(side, answer, number, ORDERS in names)
         if answer.get("respelled") and answer["status"] == "pass":
-            self._say_once(f"{what}: the types of tensor descriptors are spelled in its way")
+            swap = re.sub(r"^\w+ (of .*?)( after \w+)? in ", r"texts \1 in ", what)
+            self._say_once(f"{swap}: the types of tensor descriptors are spelled in its way")
         if COMPILES not in one.figures:
             return one
         failed = [own[number] for own in (self._good.own, self._bad.own) if own[number]["status"] != "pass"]

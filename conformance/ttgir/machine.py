@@ -54,10 +54,20 @@ class Pending:
 
 @dataclass
 class Promise:
-    """The accumulator of a wgmma that nobody has waited for: nobody but another wgmma may read it."""
+    """The accumulator of a wgmma that nobody has waited for: nobody but another wgmma may read it. ``made`` is its
+    values once the wgmma has touched its memory."""
 
     pending: Pending
-    value: Any = None
+    made: Any = None
+    rename: Callable[[], Any] | None = None
+
+    @property
+    def value(self) -> Any:
+        return self.made if self.rename is None else self.rename()
+
+    def renamed(self, how: Callable[[Any], Any]) -> Promise:
+        """The same registers as a tensor of other dimensions, which ``how`` makes of the values."""
+        return Promise(self.pending, rename=lambda: how(self.value))
 
 
 @dataclass

@@ -150,7 +150,9 @@ class View:
                 verb = "writes" if writes else "reads"
                 doing = "writing" if before.writes else "reading"
                 raise Fault(f"{what} {verb} {buffer.name}, which {before.what} may still be {doing}")
-            if not (over and writes and before.touched.shape == self.bits.shape and _same(before.touched, self.bits)):
+            # whoever does not know of one that is over does not know of this one either
+            same = before.touched.shape == self.bits.shape and _same(before.touched, self.bits)
+            if not (over and same and (writes or not before.writes)):
                 kept.append(before)
         kept.append(Access(owner, time, writes, self.bits, what))
         buffer.accesses = kept

@@ -25,6 +25,8 @@ DEPTHS = (("K", "block_k"), ("keys", "block_n"), ("channels", "block_k"), ("leng
 BOTH_DEPTHS = (("keys", "block_n"), ("queries", "block_m"))
 #: What a problem is cut along into tiles, and the block of a config that one tile takes.
 EDGES = (("M", "block_m"), ("N", "block_n"), ("queries", "block_m"))
+#: Elements of a tensor, gaps included, past which no problem goes but where the plan's own does.
+FAR = 1 << 24
 #: Constants of kernels that say only whether an operand is empty: code for one that is not serves an empty one too.
 EMPTINESS = {"HAS_PRODUCT"}
 
@@ -41,10 +43,14 @@ def problems_of(plan: Plan) -> list[Plan]:
     for choices in _wanted(plan):
         for problem, variant in choices:
             other = _planned(plan, problem, variant)
-            if other is not None and _serves(served, other):
+            if other is not None and _span(other) <= max(_span(plan), FAR) and _serves(served, other):
                 plans.setdefault(_key(other), other)
                 break
     return list(plans.values())
+
+
+def _span(plan: Plan) -> int:
+    return max(int(tensor.span) for tensor in (*plan.problem.operands, *plan.problem.outputs))
 
 
 def _key(plan: Plan) -> tuple[str, str]:

@@ -113,7 +113,7 @@ def _wgmma(operation: Operation) -> Step:
         def effect() -> None:
             start = before.value if isinstance(before, Promise) else before
             made = product(values(left), values(right), kind)
-            promise.value = rounded(made + start if keeps else made, kind.element)
+            promise.made = rounded(made + start if keeps else made, kind.element)
 
         views = [(operand, False) for operand in (left, right) if isinstance(operand, View)]
         pending = agent.begin("mma", what, effect, views)

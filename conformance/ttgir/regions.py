@@ -17,7 +17,7 @@ from conformance.ttgir.arithmetic import (
     operands,
     result_type,
 )
-from conformance.ttgir.machine import Agent, Running
+from conformance.ttgir.machine import Agent, Promise, Running
 from conformance.ttgir.memory import Fault
 from conformance.ttgir.steps import (
     Names,
@@ -107,11 +107,18 @@ def _prepare(operation: Operation) -> Step:
         raise UnknownOperation(f"{operation.name} {operation.words[:120]}") from error
 
 
+#: Operations that only say another name of each register, so that they need no value.
+_RENAMES = ("tt.trans",)
+
+
 def _computed(operation: Operation) -> Step:
     wanted, compute = MAKERS[operation.name](operation)
-    results = operation.results
+    results, renames = operation.results, operation.name in _RENAMES
 
     def step(agent: Agent, names: Names) -> None:
+        if renames and isinstance(names[wanted[0]], Promise) and not names[wanted[0]].pending.over:
+            names[results[0]] = names[wanted[0]].renamed(compute)
+            return
         value = compute(*[taken(names[name]) for name in wanted])
         if len(results) == 1:
             names[results[0]] = value

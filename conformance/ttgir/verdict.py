@@ -22,6 +22,8 @@ from conformance.ttgir.problem_sizes import problems_of
 from conformance.ttgir.proof import objection
 from conformance.ttgir.text import Module, TextError, parse
 
+#: Elements of all tensors of a problem, gaps included, up to which it runs in every order.
+LARGE = 1 << 17
 #: What a record says of layouts that are known and fit. They are compared with each other, and not run.
 CHECKED = "checked"
 
@@ -115,19 +117,25 @@ def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:
 
 
 def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:
-    """The problems and orders to run: ``plan`` itself at once, and problems of few tiles that the same code serves, the
-    largest of them in every order, the others at once and as late as allowed. Without such a problem ``plan`` itself
-    runs in every order."""
+    """The problems and orders to run: ``plan`` itself at once, and problems of few tiles that the same code serves at
+    once and as late as allowed. The largest of all that is not too large runs in every order; if each is, ``plan`` runs
+    as late as allowed and with each agent last."""
     _, *others = problems_of(plan)
-    at_once, *late = orders_of(main)
+    at_once, *orders = orders_of(main)
+    last = [order for order in orders if order.starved is not None and not order.late]
+    thorough = max((one for one in others or [plan] if _elements(one) <= LARGE), key=_elements, default=None)
     yield plan, at_once
-    if not others:
-        yield from ((plan, order) for order in late)
-        return
-    largest = max(others, key=lambda other: sum(operand.span for operand in other.problem.operands))
     for other in others:
         yield other, at_once
-        yield from ((other, order) for order in (late if other is largest else late[:1]))
+        yield from ((other, order) for order in (orders if other is thorough else orders[:1]))
+    if plan is thorough:
+        yield from ((plan, order) for order in orders)
+    elif thorough is None:
+        yield from ((plan, order) for order in [*orders[:1], *last])
+
+
+def _elements(plan: Plan) -> int:
+    return sum(int(tensor.span) for tensor in (*plan.problem.operands, *plan.problem.outputs))
 
 
 def _exact_fills(kernel: Launchable, plan: Plan, names: Sequence[str] | None) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from conformance.ttgir.formats import decoded, encoded, type_of
 from conformance.ttgir.machine import Agent, Barrier, Program
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
+from conformance.ttgir.steps import taken
 from conformance.ttgir.text import TextError, parse
 
 PADDED = Layout(pad=8)
@@ -210,3 +211,12 @@ def test_what_was_read_stays_as_it_was():
     before = tile.read()
     tile.write(np.zeros(4))
     assert np.array_equal(before, np.ones(4))
+
+
+def test_an_accumulator_under_way_may_be_renamed_and_not_read():
+    pending = Pending(1, "mma", "dot (k.py:1)", {}, lambda: None)
+    renamed = Promise(pending, made=np.array([[1, 2], [3, 4]])).renamed(np.transpose)
+    with pytest.raises(Fault, match="before anybody waited"):
+        taken(renamed)
+    pending.over = True
+    assert np.array_equal(taken(renamed), [[1, 3], [2, 4]])

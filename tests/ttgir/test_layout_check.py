@@ -305,10 +305,12 @@ def test_an_operation(line, fault):
 def test_what_is_unknown_is_named():
     future = "%z = ttg.turn_around %x : tensor<32x16xf32, #row> -> tensor<32x16xf32, #row>"
     layout = "%z = ttg.convert_layout %x : tensor<32x16xf32, #row> -> tensor<32x16xf32, #ttg.spiral<{turns = 3}>>"
-    for line, named in ((future, "operation ttg.turn_around"), (layout, "registers in spiral")):
+    form = "%z = tt.expand_dims %x, %y {axis = 0 : i32} : tensor<32x16xf32, #row> -> tensor<1x32x16xf32, #pair>"
+    starts = "operation ttg.turn_around", "registers in spiral", "operation tt.expand_dims in the form %x, %y"
+    for line, start in zip((future, layout, form), starts, strict=True):
         faults, unknown = judged(f"{HEAD}    {line}\n    tt.return\n  }}\n}}\n")
         assert faults == []
-        assert unknown[0].startswith(named)
+        assert unknown[0].startswith(start)
 
 
 # Scaled products
