@@ -1,7 +1,9 @@
 """Why an edit that nothing shows changes nothing: rules over what its line did when the text ran unedited.
 
 Each rule watches every run, in every problem and order, by an operation that stands before the line and computes
-nothing. So a reason is a fact about those runs, and none is believed because of what a line looks like.
+nothing. So a reason is a fact about those runs, and none is believed because of what a line looks like. Two rest on the
+executor's own rules. Where arrivals come in order and waits go round a ring of barriers, one wait of each round is for
+the round's last arrival, whichever slot the others take. And a program must have waited for everything at its end.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ from tests.ttgir.judged_texts import Prepared, wrong
 _NAME = re.compile(r"%[\w$.#-]+")
 #: Operations that arrive at the barrier that is their first operand.
 _ARRIVALS = ("ttng.arrive_barrier", "ttng.tc_gen5_commit")
+#: What each wait for groups ends: the groups that its agent has issued.
+_GROUPS: dict[str, Callable[[Agent], list[list[Any]]]] = {
+    "ttg.async_wait": lambda agent: agent.copies[:-1],
+    "ttng.warp_group_dot_wait": lambda agent: [[one] for one in agent.products],
+    "ttng.async_tma_store_wait": lambda agent: [[one] for one in agent.stores],
+}
 #: What sees each execution of the edited line before it happens.
 Watch = Callable[[Agent, Mapping[str, Any]], None]
 
@@ -96,6 +104,8 @@ class _State:
         self.groups, self.writes = _Groups(), _Writes()
         self.arrivals: list[tuple[Any, int]] = []  # barriers, and the phase in which each was arrived at
         self.arrival_serves = False
+        lines = line, edit.text.splitlines()[edit.line] if edit.operation in _GROUPS else ""
+        self.leaves = [int(match[1]) for one in lines if (match := re.search(r"\b(?:num|pendings) = (\d+)", one))]
 
     def saw(self, agent: Agent, names: Mapping[str, Any]) -> None:
         self.times += 1
@@ -134,6 +144,17 @@ class _State:
             self.writes.awaited = names[_NAME.findall(self.line.split(" = ", 1)[1])[1]]
             mask = re.search(rf"mask ({_NAME.pattern})", self.line)
             self.unmasked = self.unmasked and mask is not None and not np.any(names[mask[1]])
+        elif operation in _GROUPS:
+            left, leaves = self.leaves
+            issued = _GROUPS[operation](agent)
+            self.quiet = self.quiet and all(one.over for group in issued[-leaves : len(issued) - left] for one in group)
+        elif operation == "ttg.memdesc_index":
+            source, index = (
+                names[name]
+                for name in re.findall(rf"= ttg.memdesc_index ({_NAME.pattern})\[({_NAME.pattern})\]", self.line)[0]
+            )
+            if not source.missing:
+                self.writes.awaited = source.part(lambda array: array[int(index)])
         elif operation in _ARRIVALS:
             barrier = barrier_at(agent, names[self.names[0]], "the watch")
             self.arrivals.append((barrier, barrier.phase))
@@ -157,8 +178,14 @@ class _State:
             return "both names are the same memory"
         if kind == "other operand" and self.edit.operation == "ttg.local_load" and self.same_values:
             return "both hold the same values"
-        if kind == "barrier slot off by one" and self.edit.what.endswith(" of 2"):
-            return "a ring of two: each second wait is for the next arrival, which follows the one it was for"
+        if kind == "barrier slot off by one":
+            return "a ring: one wait of each round is for its last arrival, which follows the others"
+        if self.edit.operation in _GROUPS and self.quiet:
+            return "nothing is under way that it would leave"
+        if self.edit.operation in _GROUPS:
+            return "a later wait ends the same operations, before anybody uses what they touch"
+        if self.edit.operation == "ttng.init_barrier" and _is_unused(self.names[0], self.text):
+            return "nobody arrives at the barrier or waits for it"
         if kind.startswith("predicate "):
             name = self.edit.what.removeprefix("of ")
             if self.values.get(name) == {kind == "predicate true"}:
@@ -252,6 +279,21 @@ class _Groups:
             for _, group in self.closed
             if group
         )
+
+
+def _is_unused(barrier: str, text: str) -> bool:
+    """Whether the array of barriers that ``barrier`` is one of is only made, indexed and given back."""
+    lines = text.splitlines()
+
+    def with_name(name: str) -> list[str]:
+        return [line for line in lines if re.search(re.escape(name) + r"(?![\w$.#-])", line)]
+
+    made = next((line for line in with_name(barrier) if f"{barrier} = ttg.memdesc_index" in line), None)
+    array = _NAME.findall(made.split("memdesc_index")[1])[0] if made else barrier
+    slots = [line.split(" = ")[0].strip() for line in with_name(array) if "memdesc_index" in line]
+    uses = [line for name in (array, *slots) for line in with_name(name)]
+    idle = ("ttg.local_alloc", "ttg.memdesc_index", "ttng.init_barrier", "ttng.inval_barrier", "ttg.local_dealloc")
+    return all(any(word in line for word in idle) for line in uses)
 
 
 def _serves(program: Program, known: list[View], state: _State) -> None:

@@ -14,7 +14,7 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, mm
 from conformance.ttgir.orders import SCHEDULES
 from tests.ttgir.edits import CLASSES, edits_of
-from tests.ttgir.equivalent import reason
+from tests.ttgir.equivalent import _is_unused, reason
 from tests.ttgir.judged_texts import first_wrong, orders_of_all, prepared
 from tests.ttgir.planted_edits import Outcome, chosen_edits, compiled, outcome, table
 
@@ -109,6 +109,21 @@ def test_a_rule_names_a_fresh_barrier(sources):
     orders = orders_of_all({function: text})
     assert first_wrong(prepared(plan)[:2], {function: first.text}, orders) is None
     assert "fresh barrier" in reason(first, function, {function: text}, prepared(plan)[:2], orders)
+
+
+UNUSED = """
+    %0 = ttg.local_alloc : () -> !ttg.memdesc<2x1xi64, #shared, #smem, mutable>
+    %1 = ttg.memdesc_index %0[%c0_i32] : !ttg.memdesc<2x1xi64, #shared> -> !ttg.memdesc<1xi64, #shared>
+    ttng.init_barrier %1, 1 : !ttg.memdesc<1xi64, #shared, #smem, mutable>
+    %10 = ttg.memdesc_index %0[%c1_i32] : !ttg.memdesc<2x1xi64, #shared> -> !ttg.memdesc<1xi64, #shared>
+    ttng.init_barrier %10, 1 : !ttg.memdesc<1xi64, #shared, #smem, mutable>
+"""
+
+
+def test_an_array_of_barriers_is_unused_if_nobody_arrives_at_any():
+    assert _is_unused("%1", UNUSED)
+    assert not _is_unused("%1", UNUSED + "    ttng.arrive_barrier %10, 1 : !ttg.memdesc<1xi64, #shared>")
+    assert not _is_unused("%1", UNUSED + "    ttg.warp_specialize(%0, %5)")
 
 
 def test_the_table_counts_what_was_seen():
