@@ -240,7 +240,8 @@ def _round_tf32(operation: Operation) -> tuple[list[str], Compute]:
         nearest = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).astype(np.uint32)
         return np.where(finite, nearest, bits).astype(np.uint32).view(np.float32).reshape(np.shape(values))
 
-    return NAMES.findall(operation.words.rpartition("}")[2].split(" : ")[0]), convert
+    words = operation.words[: len(operation.words) - len(operation.types)]
+    return NAMES.findall(words.rpartition("}")[2]), convert
 
 
 #: How each operation without memory is made.
