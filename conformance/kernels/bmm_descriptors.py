@@ -25,13 +25,6 @@ class BatchedDescriptors(EveryTarget):
 
     zero_sign = "ieee"
 
-    def _config(self, plan: Plan) -> Reason | None:
-        variant = plan.variant
-        if variant.static or variant.flatten or variant.epilogue_subtile != 1:
-            detail = f"{self.name} takes its sizes at run time and stores whole tiles, '{variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
-        return super()._config(plan)
-
     def _layout(self, plan: Plan) -> Reason | None:
         for name in "ab" if plan.variant.descriptors == "host" else "":
             if plan.problem.operand(name).strides[0] == 0:

@@ -173,9 +173,6 @@ class GroupedDescriptors(GroupedMm):
     def _variant(self, plan: Plan) -> Reason | None:
         variant, ragged = plan.variant, plan.problem.ragged
         reason = super()._variant(plan)
-        if reason is None and (variant.static or variant.epilogue_subtile != 1):
-            detail = f"{self.name} takes its sizes at run time and stores whole tiles, '{variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
         if (
             reason is None
             and variant.tma_store

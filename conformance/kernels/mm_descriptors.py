@@ -51,10 +51,17 @@ class DescriptorGemm(PersistentTmaGemm):
 
 
 class EveryTarget(DescriptorGemm):
-    """A product by descriptors, whatever moves the tiles."""
+    """A product by descriptors, whatever moves the tiles: sizes at run time, nested loops and whole tiles."""
 
     without_tma = False
     zero_sign = "ieee"
+
+    def _config(self, plan: Plan) -> Reason | None:
+        variant = plan.variant
+        if variant.static or variant.flatten or variant.epilogue_subtile != 1:
+            detail = f"{self.name} takes its sizes at run time and stores whole tiles, '{variant.id}' was asked for"
+            return Reason(ReasonCode.CONFIG, "variant", detail)
+        return super()._config(plan)
 
 
 KERNELS = (DescriptorGemm("mm_descriptors", "mm", configs=CONFIGS),)

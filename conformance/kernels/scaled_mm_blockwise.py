@@ -83,13 +83,6 @@ class BlockScaledDescriptors(BlockScaled, EveryTarget):
 
     zero_sign = "ieee"
 
-    def _config(self, plan: Plan) -> Reason | None:
-        variant = plan.variant
-        if variant.static or variant.flatten or variant.epilogue_subtile != 1:
-            detail = f"{self.name} takes its sizes at run time and stores whole tiles, '{variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
-        return super()._config(plan)
-
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem, host = plan.problem, plan.variant.descriptors == "host"

@@ -166,6 +166,11 @@ class View:
         """Whether it shares an element with ``other``."""
         return _overlap(self.bits, other.bits)
 
+    @property
+    def written(self) -> bool:
+        """Whether anybody wrote an element of it, or may be about to."""
+        return any(before.writes and _overlap(before.touched, self.bits) for before in self.buffer.accesses)
+
     def read(self) -> Any:
         """The values as they are now. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
         return decoded(self.bits.reshape(self.shape).copy(), self.element)  # the buffer may be written later

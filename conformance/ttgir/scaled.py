@@ -168,7 +168,8 @@ def _tmem_copy(operation: Operation) -> Step:
                 values = blocks.transpose(0, 3, 2, 1, 4).reshape(rows, columns)
             into.write(values)
 
-        in_queue(agent, what, effect, [(view, False), (into, True)])
+        # a loop of no turns copies what nobody wrote, and waits for nothing: nobody uses the copy
+        in_queue(agent, what, effect, [(view, False), (into, True)] if view.written else [])
 
     if rest:
         raise UnknownOperation(f"{operation.name} with a barrier")

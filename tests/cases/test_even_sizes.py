@@ -18,7 +18,7 @@ from conformance.problems import itemsize
 from conformance.suites import test_dynamic_shapes
 from conformance.targets import compile_targets, find
 
-HOPPER = find("sm_90")
+HOPPER, BLACKWELL = find("sm_90"), find("sm_100")
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,22 @@ def test_constant_sizes_without_a_rest_leave_out_the_mask_of_k(suite, aligned):
     for problem, static, expected in ((even, True, True), (even, False, False), (ragged, True, False)):
         plan = kernel.plan(problem, config, HOPPER, Variant(static=static))
         assert meta_launch(plan, HOPPER).arguments["EVEN_K"] is expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("int4_mm", "microscaled_mm", "microscaled_mm_grouped"),
+        *("gated_linear_attention", "linear_attention_transposed"),
+    ],
+)
+def test_known_depths_without_a_rest_leave_out_the_mask_of_k(suite, name):
+    kernel = get(name)
+    assert suite.knows_depth(kernel)
+    dtype, config = kernel.dtype_names()[0], max(kernel.configs, key=lambda config: config.tile[-1])
+    for shape, static, expected in ((EVEN, True, True), (EVEN, False, False), ("ragged", True, False)):
+        plan = kernel.plan(kernel.example(dtype, config, shape), config, BLACKWELL, Variant(static=static))
+        assert meta_launch(plan, BLACKWELL).arguments["EVEN_K"] is expected
 
 
 def test_the_full_tier_has_every_row_and_the_quick_tier_one_config(suite):

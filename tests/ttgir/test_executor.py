@@ -19,7 +19,7 @@ from conformance.problems import Layout, int_mm, mm
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
-from conformance.ttgir.machine import Agent, Barrier, Program
+from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
 from conformance.ttgir.steps import taken
@@ -220,3 +220,12 @@ def test_an_accumulator_under_way_may_be_renamed_and_not_read():
         taken(renamed)
     pending.over = True
     assert np.array_equal(taken(renamed), [[1, 3], [2, 4]])
+
+
+def test_what_nobody_wrote_is_known():
+    first, _ = machine()
+    tile = allocated("tile", (4, 8), "f32")
+    left, right = tile.part(lambda array: array[:, :4]), tile.part(lambda array: array[:, 4:])
+    first.touch(tile, "load", writes=False)
+    first.touch(left, "store", writes=True)
+    assert (left.written, right.written, tile.written) == (True, False, True)
