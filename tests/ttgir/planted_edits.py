@@ -140,7 +140,7 @@ def table(rows: Sequence[Outcome]) -> str:
         "the executor must see. `python -m tests.ttgir.planted_edits` makes this table.",
         "",
         f"{len(rows)} edits of {len({(row.kernel, row.target) for row in rows})} compiled kernels: {len(killed)} seen, "
-        f"{len(equal)} change nothing by a rule that was checked in every run, {len(others)} not seen. "
+        f"{len(equal)} change nothing, each by a rule, {len(others)} not seen. "
         f"**{share:.1%}** of those that change something are seen. No unedited text alarms.",
         "",
         *_by("class", rows, lambda row: row.kind, CLASSES),
