@@ -30,6 +30,8 @@ class TypedOperation:
     operands: list[Type | None]
     shown: list[Type]
     results: list[Type]
+    #: Whether an arrow leads from the types of operands to those of results.
+    arrow: bool = False
     #: How many warps run it; 0 if the text does not say it.
     warps: int = 0
     #: What one of its regions passes on, or its caller gives: pairs of the type given and the type taken.
@@ -41,11 +43,17 @@ class TypedOperation:
 
     def mismatches(self) -> list[tuple[Type, Type]]:
         """Pairs of the type that a value was made with and the type that it is used with, where they differ."""
-        made, used = (
-            sorted(kinds, key=_spelled) for kinds in (self.held(), [k for k in self.shown if k.kind in _HELD])
-        )
-        pairs = list(zip(made, used, strict=True)) if len(made) == len(used) else []
+        made, used = self.held(), [kind for kind in self.shown if kind.kind in _HELD]
+        if len(made) == len(used):
+            pairs = list(zip(sorted(made, key=_spelled), sorted(used, key=_spelled), strict=True))
+        else:  # not every operand's type is shown
+            pairs = [(_nearest(kind, made), kind) for kind in used] if self.arrow and made else []
         return [(first, second) for first, second in (*pairs, *self.passed) if not same_type(first, second)]
+
+
+def _nearest(kind: Type, others: list[Type]) -> Type:
+    """Of ``others`` the type that is ``kind``, else one of its kind."""
+    return min(others, key=lambda other: (not same_type(kind, other), other.kind != kind.kind))
 
 
 def _spelled(kind: Type) -> tuple[str, ...]:
@@ -114,18 +122,23 @@ def _inside(text: str) -> str:
 def _typed(operation: Operation, types: Types) -> TypedOperation:
     left, right = _sides(operation)
     results = [_result(operation, kind) for kind in (right if right is not None else left)]
-    if ".async_" in operation.name or operation.name.endswith("_to_local"):
-        results = []  # tokens: an arrow leads to what is written
+    if right and (".async_" in operation.name or operation.name.endswith("_to_local")):
+        left, results = [*left, *right], []  # an arrow leads to what is written, and the result is a token
+    elif ".async_" in operation.name:
+        results = []
+    elif right and "dot" in operation.name:
+        left = [*left, *right]  # the result's type stands for the sum's that it is added to
     elif operation.name == "tt.split":
         results *= 2
     elif right is None and operation.name in ("tt.addptr", "tt.load"):
         results = results[:1]
     elif right is None and operation.name != "ttng.warp_group_dot_wait":
         results = results[-1:]
-    # loads from buffers show the type of their result alone
-    hidden = (operation.regions and operation.name != "tt.reduce") or operation.name == "amdg.buffer_load"
+    # operations on buffers show the types of their results alone, or in brackets
+    hidden = (operation.regions and operation.name != "tt.reduce") or operation.name.startswith("amdg.buffer_")
     shown = [] if hidden else left
-    return TypedOperation(operation, [types.get(name) for name in operands(operation)], shown, results)
+    made = [types.get(name) for name in operands(operation)]
+    return TypedOperation(operation, made, shown, results, arrow=right is not None)
 
 
 def _result(operation: Operation, kind: Type) -> Type:

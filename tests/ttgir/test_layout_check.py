@@ -250,6 +250,27 @@ def test_a_result_of_wgmma_that_no_warp_group_has(compiled, old, new, fault):
     assert any(fault in text for text in faults)
 
 
+@pytest.mark.parametrize("operation", ["tt.dot ", "ttg.async_copy_global_to_local", "ttg.local_load", "tt.load"])
+def test_a_value_used_in_another_layout_than_it_was_made_in(compiled, operation):
+    text = compiled("mma.sync")
+    line = next((line for line in text.splitlines() if f" {operation}" in line), None)
+    if line is None:
+        pytest.skip(f"the installed Triton has no {operation.strip()} here")
+    types = line.rindex(" : ")
+    name = re.search(r"(#[a-z]+\d*)(?=[,>])(?!.*#mma)", line[types:].replace("#smem", "SMEM"))
+    name = "#mma" if operation == "tt.dot " else name[1]
+    other = {"#mma": MMA_OF_ONE_ROW}.get(name, OTHER_SHARED if "shared" in name else OTHER_BLOCKED)
+    changed = line[:types] + line[types:].replace(name, "#other")
+    assert changed != line
+    faults, _ = judged(text.replace(line, changed, 1).replace("module ", f"#other = {other}\nmodule ", 1))
+    assert any(" as " in fault or "differ in what a" in fault for fault in faults)
+
+
+MMA_OF_ONE_ROW = "#ttg.nvidia_mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [1, 4], instrShape = [16, 8]}>"
+OTHER_SHARED = "#ttg.swizzled_shared<{vec = 2, perPhase = 4, maxPhase = 2, order = [1, 0]}>"
+OTHER_BLOCKED = "#ttg.blocked<{sizePerThread = [2, 1], threadsPerWarp = [8, 4], warpsPerCTA = [1, 4], order = [0, 1]}>"
+
+
 # Operations one by one
 
 HEAD = """#row = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>
