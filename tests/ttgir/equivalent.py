@@ -22,7 +22,7 @@ from conformance.ttgir.machine import Agent, Program, Schedule
 from conformance.ttgir.memory import View
 from conformance.ttgir.text import Operation
 from tests.ttgir.edits import Edit
-from tests.ttgir.judged_texts import Prepared, wrong
+from tests.ttgir.judged_texts import Prepared, Seen, first_wrong, wrong
 
 _NAME = re.compile(r"%[\w$.#-]+")
 #: Operations that arrive at the barrier that is their first operand.
@@ -88,7 +88,16 @@ def reason(
     state = _State(edit, line, texts[function])
     runs = [(one, order) for one in problems for order in orders]
     _run_watched(edit, function, texts, runs, state)
-    return state.verdict()
+    return state.verdict() or _by_the_executor(edit, first_wrong(problems, {**texts, function: edit.text}, orders))
+
+
+def _by_the_executor(edit: Edit, seen: Seen | None) -> str:
+    """The reason that rests on what the executor says of the edited text, where it has nothing against it."""
+    if seen is None and edit.operation in _GROUPS:
+        return "a later wait ends the same operations, before anybody uses what they touch"
+    if seen is None and edit.kind == "barrier slot off by one":
+        return "a ring: one wait of each round is for its last arrival, which follows the others"
+    return ""
 
 
 class _State:
@@ -178,12 +187,8 @@ class _State:
             return "both names are the same memory"
         if kind == "other operand" and self.edit.operation == "ttg.local_load" and self.same_values:
             return "both hold the same values"
-        if kind == "barrier slot off by one":
-            return "a ring: one wait of each round is for its last arrival, which follows the others"
         if self.edit.operation in _GROUPS and self.quiet:
             return "nothing is under way that it would leave"
-        if self.edit.operation in _GROUPS:
-            return "a later wait ends the same operations, before anybody uses what they touch"
         if self.edit.operation == "ttng.init_barrier" and _is_unused(self.names[0], self.text):
             return "nobody arrives at the barrier or waits for it"
         if kind.startswith("predicate "):
