@@ -122,8 +122,8 @@ def _inside(text: str) -> str:
 def _typed(operation: Operation, types: Types) -> TypedOperation:
     left, right = _sides(operation)
     results = [_result(operation, kind) for kind in (right if right is not None else left)]
-    if right and (".async_" in operation.name or operation.name.endswith("_to_local")):
-        left, results = [*left, *right], []  # an arrow leads to what is written, and the result is a token
+    if right and (".async_" in operation.name or operation.name.endswith(("_to_local", "_store"))):
+        left, results = [*left, *right], []  # an arrow leads to what is written; a result is a token
     elif ".async_" in operation.name:
         results = []
     elif right and "dot" in operation.name:
