@@ -66,6 +66,11 @@ def _ceiling(a: Any, b: Any) -> Any:
     return -(-a.astype(np.int64) // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
+def _high_half(a: Any, b: Any) -> Any:
+    """The upper half of an unsigned product of two integers of 32 bits."""
+    return (_unsigned(a).astype(np.uint64) * _unsigned(b).astype(np.uint64) >> np.uint64(32)).astype(np.int32)
+
+
 _BINARY: dict[str, Compute] = {
     "addi": np.add, "subi": np.subtract, "muli": np.multiply, "divsi": _quotient, "ceildivsi": _ceiling,
     "remsi": lambda a, b: np.asarray(a) - _quotient(a, b) * np.asarray(b),
@@ -79,11 +84,12 @@ _BINARY: dict[str, Compute] = {
     "shrui": lambda a, b: (_unsigned(a) >> _unsigned(b)).astype(np.asarray(a).dtype),
     "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide,
     "maxnumf": np.fmax, "minnumf": np.fmin, "maximumf": np.maximum, "minimumf": np.minimum,
-    "remf": np.fmod,
+    "remf": np.fmod, "precise_divf": np.divide, "mulhiui": _high_half,
 }  # fmt: skip
 _UNARY: dict[str, Compute] = {
     "arith.negf": np.negative, "math.exp2": np.exp2, "math.exp": np.exp, "math.log": np.log, "math.log2": np.log2,
-    "math.sqrt": np.sqrt, "math.rsqrt": lambda x: 1 / np.sqrt(x), "math.absf": np.abs, "math.absi": np.abs,
+    "math.sqrt": np.sqrt, "tt.precise_sqrt": np.sqrt, "math.rsqrt": lambda x: 1 / np.sqrt(x),
+    "math.absf": np.abs, "math.absi": np.abs,
     "math.sin": np.sin, "math.cos": np.cos, "math.floor": np.floor, "math.ceil": np.ceil, "math.tanh": np.tanh,
     "math.erf": lambda x: torch.erf(torch.from_numpy(np.asarray(x))).numpy(),
 }  # fmt: skip
@@ -96,8 +102,6 @@ _COMPARE: dict[str, Compute] = {
     "one": lambda a, b: (a < b) | (a > b), "une": np.not_equal, "ueq": lambda a, b: ~((a < b) | (a > b)),
     "uno": lambda a, b: np.isnan(a) | np.isnan(b), "ord": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
 }  # fmt: skip
-#: Attributes of arithmetic that change no value here.
-_IDLE = {"overflowFlags", "fastmath", "nsw", "nuw"}
 
 
 def _binary(operation: Operation) -> tuple[list[str], Compute]:
@@ -247,6 +251,7 @@ def _round_tf32(operation: Operation) -> tuple[list[str], Compute]:
 #: How each operation without memory is made.
 MAKERS: dict[str, Maker] = {
     **{f"arith.{name}": _binary for name in _BINARY},
+    **dict.fromkeys(("tt.precise_divf", "tt.mulhiui"), _binary),
     **dict.fromkeys(_UNARY, _unary),
     **{f"arith.{name}": _cast for name in ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi")},
     **{f"arith.{name}": _cast for name in ("index_cast", "bitcast")},

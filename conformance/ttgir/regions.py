@@ -329,6 +329,9 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     **dict.fromkeys(("scf.yield", "scf.condition", "tt.reduce.return", "ttg.warp_yield"), _yields),
     **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.barrier", "gpu.barrier"), nothing),
     **dict.fromkeys(("rocdl.s.setprio", "rocdl.sched.barrier", "llvm.intr.assume"), nothing),
+    # which of two groups of warps waits for the other: both have the same values
+    "rocdl.workitem.id.x": _undefined,
+    **dict.fromkeys(("amdg.cond_barrier", "amdgpu.cond_barrier", "rocdl.s.barrier"), nothing),
     "tt.get_program_id": _place,
     "tt.get_num_programs": _place,
     "ub.poison": _undefined,

@@ -16,14 +16,14 @@ from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, int_mm, mm
-from conformance.ttgir.arithmetic import UnknownOperation
+from conformance.ttgir.arithmetic import MAKERS, UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
 from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
 from conformance.ttgir.steps import taken
-from conformance.ttgir.text import TextError, parse
+from conformance.ttgir.text import Operation, TextError, parse
 
 PADDED = Layout(pad=8)
 TILE = Config(64, 64, 32, 3, 4)
@@ -229,3 +229,11 @@ def test_what_nobody_wrote_is_known():
     first.touch(tile, "load", writes=False)
     first.touch(left, "store", writes=True)
     assert (left.written, right.written, tile.written) == (True, False, True)
+
+
+def test_the_upper_half_of_a_product():
+    text = "%a, %b : tensor<3xi32, #b>"
+    wanted, compute = MAKERS["tt.mulhiui"](Operation("tt.mulhiui", ["%c"], text, ""))
+    assert wanted == ["%a", "%b"]
+    values = np.array([-1, 1 << 30, 3], np.int32)
+    assert np.array_equal(compute(values, np.array([-1, 8, 5], np.int32)), [-2, 2, 0])
