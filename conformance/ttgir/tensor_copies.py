@@ -56,6 +56,16 @@ def _update(operation: Operation) -> Step:
 
 def _load(operation: Operation) -> Step:
     descriptor, target = re.match(r"(%\S+) into (%\S+)", operation.words).groups()  # type: ignore[union-attr]
+    return _loaded(operation, descriptor, target, lambda tensor, view, _: tensor.box_at([*tensor.origin], view.shape))
+
+
+def _gather(operation: Operation) -> Step:
+    match = re.match(r"(%\S+?)\[(%\S+)\] to (%\S+)", operation.words)
+    descriptor, rows, target = match.groups()  # type: ignore[union-attr]
+    return _loaded(operation, descriptor, target, _rows_of(rows))
+
+
+def _loaded(operation: Operation, descriptor: str, target: str, addresses: Callable[..., Any]) -> Step:
     refuse_other_attributes(operation, set())
     what, results = called(operation), operation.results
 
@@ -63,7 +73,7 @@ def _load(operation: Operation) -> Step:
         tensor, view = names[descriptor], names[target]
         names.update(dict.fromkeys(results))
         if tensor.enabled:
-            where, inside = tensor.box_at(list(tensor.origin), view.shape)
+            where, inside = addresses(tensor, view, names)
             values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.shape)
             pending = agent.begin("copy", what, lambda: view.write(values), [(view, True)])
             agent.stores.append(pending)
@@ -81,12 +91,17 @@ def _store(operation: Operation) -> Step:
 def _scatter(operation: Operation) -> Step:
     match = re.match(r"(%\S+?)\[(%\S+)\] from (%\S+)", operation.words)
     descriptor, rows, source = match.groups()  # type: ignore[union-attr]
+    return _stored(operation, descriptor, source, _rows_of(rows))
+
+
+def _rows_of(rows: str) -> Callable[..., Any]:
+    """Addresses of the rows whose numbers ``rows`` names, from the column on at which the descriptor begins."""
 
     def addresses(tensor: Descriptor, view: View, names: Names) -> tuple[Any, Any]:
         first, column = tensor.origin
         return tensor.rows_at(np.asarray(names[rows]) + first, column, view.shape[1])
 
-    return _stored(operation, descriptor, source, addresses)
+    return addresses
 
 
 def _stored(operation: Operation, descriptor: str, source: str, addresses: Callable[..., Any]) -> Step:
@@ -118,6 +133,7 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "tt.make_tensor_descriptor": _make,
     "amdg.update_tensor_descriptor": _update,
     "amdg.async_tdm_copy_global_to_local": _load,
+    "amdg.async_tdm_gather": _gather,
     "amdg.async_tdm_copy_local_to_global": _store,
     "amdg.async_tdm_scatter": _scatter,
     "amdg.async_tdm_wait": _wait,
