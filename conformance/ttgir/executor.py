@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.observation import Ran
+from conformance.execution.specialisation import bound_arguments, parameters
 from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import UnknownOperation
@@ -58,7 +60,7 @@ class TtgirExecutor:
         module, steps = _program(self.texts[launch.function.fn.__name__])
         if module.attributes.get("ttg.num-ctas", "1 : i32").split(" ")[0] != "1":
             raise UnknownOperation("clusters of several blocks")
-        names = dict(_bound(module, launch.arguments))
+        names = dict(_bound(module, launch))
         memory = GlobalMemory(_tensors(launch.arguments))
         grid = (*launch.grid, 1, 1)[:3]
         places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
@@ -86,14 +88,37 @@ def _tensors(arguments: Mapping[str, Any]) -> Iterator[Tensor]:
             yield value.base
 
 
-def _bound(module: Module, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _arguments_of(module: Module, launch: Launch) -> list[str]:
+    """For each parameter of the compiled function the argument of ``launch`` that it is; "" for the further parameters
+    of a descriptor. Triton up to 3.4 names none: they stand in the order of the kernel's, without what is a constant.
+    Raises UnknownOperation if their numbers do not fit."""
+    names = [name.removeprefix("%") for name, _ in module.function.parameters]
+    if not all(re.fullmatch(r"arg\d+", name) for name in names) or set(names) & set(launch.arguments):
+        return [name if name in launch.arguments else "" for name in names]
+    given = bound_arguments(launch.function, launch.arguments)
+    in_order: list[str] = []
+    for parameter in parameters(launch.function):
+        value = getattr(given[parameter.name], "value", given[parameter.name])
+        one = type(value) is int and value == 1 and not parameter.do_not_specialize
+        if parameter.is_constexpr or value is None or one:
+            continue
+        in_order.append(parameter.name)
+        if hasattr(value, "block_shape"):
+            in_order += [""] * (2 * len(value.shape))
+    if len(in_order) != len(names):
+        raise UnknownOperation(f"{len(names)} parameters without names, for {len(in_order)} arguments")
+    return in_order
+
+
+def _bound(module: Module, launch: Launch) -> Iterator[tuple[str, Any]]:
     """The function's parameters with their values. A descriptor has several: itself, or the pointer that stands for it
     on a target without TMA, and after it those that are no arguments of the launch."""
+    arguments = bound_arguments(launch.function, launch.arguments)
     given: Any = None
     more: Iterator[Any] = iter(())
-    for name, spelled in module.function.parameters:
+    for (name, spelled), argument in zip(module.function.parameters, _arguments_of(module, launch), strict=True):
         kind = type_of(spelled)
-        if name.removeprefix("%") not in arguments:
+        if not argument:
             if given is None:
                 raise UnknownOperation(f"a parameter {name}, which is no argument of the launch")
             yield (
@@ -101,7 +126,7 @@ def _bound(module: Module, arguments: Mapping[str, Any]) -> Iterator[tuple[str, 
                 _flag(given, name) if kind.element == "i1" else rounded(np.asarray(next(more)), kind.element)[()],
             )
             continue
-        value = arguments[name.removeprefix("%")]
+        value = arguments[argument]
         value, given = getattr(value, "value", value), None
         if hasattr(value, "block_shape"):
             sizes = [*map(int, value.shape), *map(int, value.strides)]
