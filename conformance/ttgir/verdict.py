@@ -76,6 +76,7 @@ def executed(
         return Executed(unknown=f"the executor proves nothing here: {why}")
     first: Trial | None = None
     ran: list[str] = []
+    where = ""
     try:
         modules = [parse(text) for text in texts]
         layouts, verdicts = _of_layouts(modules)
@@ -83,10 +84,11 @@ def executed(
         exact = _exact_fills(kernel, plan, names)
         for one, order in _runs(plan, modules[0]):
             fills = exact if first is None else _exact_fills(kernel, one, None)[:1]
-            judged = trial(kernel, one, TtgirExecutor(functions, order), seed=seed, names=fills)
             ran.append(order.name)
+            where = "" if one is plan else _also_served(one)
+            judged = trial(kernel, one, TtgirExecutor(functions, order), seed=seed, names=fills)
             first = first or judged
-            failed = _failed(judged, order)
+            failed = _failed(judged, f"{where}order '{order.name}'")
             verdicts += failed
             if failed:
                 break
@@ -96,7 +98,7 @@ def executed(
         wrong = tuple(verdict for verdict in verdicts if not verdict.passed)
         return Executed(wrong, str(error), layouts=layouts, seconds=time.perf_counter() - started)
     except Fault as fault:
-        verdicts.append(_verdict(False, str(fault)))
+        verdicts.append(_verdict(False, f"{where}{fault}"))
     if all(verdict.passed for verdict in verdicts):
         text = f"right in {len(ran)} runs, in {len(set(ran))} orders"
         verdicts.append(_verdict(True, text, runs=len(ran)))
@@ -134,6 +136,11 @@ def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:
         yield from ((plan, order) for order in [*orders[:1], *last])
 
 
+def _also_served(plan: Plan) -> str:
+    """How a verdict begins that is about a problem other than the case's own."""
+    return f"{' '.join(filter(None, (plan.problem.id, plan.variant.id)))}, which the same code serves, "
+
+
 def _elements(plan: Plan) -> int:
     return sum(int(tensor.span) for tensor in (*plan.problem.operands, *plan.problem.outputs))
 
@@ -145,13 +152,13 @@ def _exact_fills(kernel: Launchable, plan: Plan, names: Sequence[str] | None) ->
     return tuple(name for name in applicable if name in exact) or applicable[:1]
 
 
-def _failed(judged: Trial, order: Schedule) -> list[Verdict]:
-    """What failed in ``order``, under the checks' names below the stage's."""
+def _failed(judged: Trial, where: str) -> list[Verdict]:
+    """What failed ``where`` it ran, under the checks' names below the stage's."""
     return [
         replace(
             verdict,
             check=str(Check(CheckKind.EXECUTED, f"ttgir/{verdict.check}")),
-            text=f"order '{order.name}': {verdict.text}",
+            text=f"{where}: {verdict.text}",
         )
         for verdict in judged.verdicts
         if not verdict.passed

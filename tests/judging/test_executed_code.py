@@ -22,6 +22,7 @@ from conformance.problems import Layout, mm
 from conformance.records import Reason, ReasonCode
 from conformance.ttgir import verdict
 from conformance.ttgir.layout_check import Verified
+from conformance.ttgir.memory import Fault
 
 SETTINGS = Settings("quick", ("sm_90",), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
 KERNEL = get("mm")
@@ -161,3 +162,18 @@ def test_a_case_of_several_plans_shows_what_the_least_shown_does(judges, least):
     for judged in judges:
         recorder.judged_by(judged)
     assert recorder.record().executor == least
+
+
+def test_a_fault_of_another_size_names_its_problem(judge, text, monkeypatch):
+    other = KERNEL.plan(mm(56, 56, 0, layout_b=Layout(pad=8)), PLAN.config, PLAN.target, Variant())
+    monkeypatch.setattr(verdict, "problems_of", lambda plan: [plan, other])
+    real = verdict.trial
+
+    def faulty(kernel, plan, *arguments, **options):
+        if plan is other:
+            raise Fault("the tile is read before anybody wrote it")
+        return real(kernel, plan, *arguments, **options)
+
+    monkeypatch.setattr(verdict, "trial", faulty)
+    (said,) = (one.text for one in judge(text).verdicts if not one.passed)
+    assert said == f"{other.problem.id}, which the same code serves, the tile is read before anybody wrote it"
