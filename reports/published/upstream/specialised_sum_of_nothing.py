@@ -46,7 +46,9 @@ def main():
     print("triton", triton.__version__)
     ttgir = compiled()
     slots = re.search(r"(%\w+) = ttng\.tmem_alloc .*memdesc<(\d+)x128x128xf32", ttgir)
-    cleared = re.findall(rf"(%\w+) = ttg\.memdesc_index {slots[1]}\[(%\w+)\]", ttgir.partition("ttg.warp_specialize")[0])
+    cleared = re.findall(
+        rf"(%\w+) = ttg\.memdesc_index {slots[1]}\[(%\w+)\]", ttgir.partition("ttg.warp_specialize")[0]
+    )
     stores = [index for name, index in cleared if re.search(rf"tmem_store %\w+, {name},", ttgir)]
     print(f"specialised: {'ttg.warp_specialize' in ttgir}; slots: {slots[2]}; cleared before the loops: {stores}")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 10:
