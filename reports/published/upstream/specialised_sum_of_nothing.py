@@ -1,7 +1,7 @@
 """A persistent product with warp_specialize on the loop over tiles and K = 0: the second tile is not zero on Blackwell.
 
-Triton 3.7.1, 3.8.0 and 3.9.0. Needs torch and triton. Without a GPU it compiles for sm_100, and prints which slots of the
-accumulator are cleared; on a GPU of compute capability 10.x it runs.
+Triton 3.7.1, 3.8.0 and 3.9.0. Needs torch and triton. Without a GPU it compiles for sm_100, and prints which slots of
+the accumulator are cleared; on a GPU of compute capability 10.x it runs.
 """
 
 import re
