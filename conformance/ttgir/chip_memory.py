@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from conformance.ttgir.arithmetic import (
     UnknownOperation,
     attributes,
@@ -19,6 +21,7 @@ from conformance.ttgir.steps import (
     Names,
     Step,
     called,
+    refuse_other_attributes,
     taken,
 )
 from conformance.ttgir.text import Operation
@@ -55,6 +58,28 @@ def _local_load(operation: Operation) -> Step:
     def step(agent: Agent, names: Names) -> None:
         agent.touch(names[source], what, writes=False)
         names[result] = names[source].read()
+
+    return step
+
+
+#: What a load from tensor memory can make of each row beside its values.
+_ROWS = {"max": np.fmax.reduce, "min": np.fmin.reduce}
+
+
+def _tmem_load(operation: Operation) -> Step:
+    """A load that may also give the largest or smallest element of each row."""
+    load, (_, *more) = _local_load(operation), operation.results
+    kind = re.search(r"redOp = #ttng\.redOp<(\w+)>", operation.words)
+    if kind is None:
+        return load
+    refuse_other_attributes(operation, {"redOp"})
+    if kind[1] not in _ROWS or len(more) != 1:
+        raise UnknownOperation(f"{operation.name} with redOp {kind[1]} and {len(operation.results)} results")
+    value, reduce = operation.results[0], _ROWS[kind[1]]
+
+    def step(agent: Agent, names: Names) -> None:
+        load(agent, names)
+        names[more[0]] = reduce(names[value], axis=-1)
 
     return step
 
@@ -168,7 +193,7 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttg.local_dealloc": _dealloc,
     "ttg.local_load": _local_load,
     "ttg.local_store": _local_store,
-    "ttng.tmem_load": _local_load,
+    "ttng.tmem_load": _tmem_load,
     "ttng.tmem_store": _local_store,
     "ttng.fence_async_shared": _fence,
     "ttg.memdesc_index": _view(_index),

@@ -97,6 +97,11 @@ def executed(
     except (UnknownOperation, NotImplementedError) as error:
         wrong = tuple(verdict for verdict in verdicts if not verdict.passed)
         return Executed(wrong, str(error), layouts=layouts, seconds=time.perf_counter() - started)
+    except KeyError as error:  # an operation has a result that nothing here makes
+        if not str(error.args[0]).startswith("%"):
+            raise
+        unknown = f"the operation that makes {error.args[0]}"
+        return Executed((), unknown, layouts=layouts, seconds=time.perf_counter() - started)
     except Fault as fault:
         verdicts.append(_verdict(False, f"{where}{fault}"))
     if all(verdict.passed for verdict in verdicts):

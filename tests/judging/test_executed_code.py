@@ -164,6 +164,13 @@ def test_a_case_of_several_plans_shows_what_the_least_shown_does(judges, least):
     assert recorder.record().executor == least
 
 
+def test_a_value_that_nothing_makes_is_unknown(judge, text):
+    first = next(line.split(" = ")[0].strip() for line in text.splitlines() if " = tt.make_range" in line)
+    result = judge(text.replace(f"{first} = tt.make_range", f"{first}_gone = tt.make_range", 1))
+    assert result.unknown == f"the operation that makes {first}"
+    assert not result.passed
+
+
 def test_a_fault_of_another_size_names_its_problem(judge, text, monkeypatch):
     other = KERNEL.plan(mm(56, 56, 0, layout_b=Layout(pad=8)), PLAN.config, PLAN.target, Variant())
     monkeypatch.setattr(verdict, "problems_of", lambda plan: [plan, other])

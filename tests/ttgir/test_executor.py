@@ -22,6 +22,7 @@ from conformance.ttgir.formats import decoded, encoded, type_of
 from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
+from conformance.ttgir.regions import STEPS
 from conformance.ttgir.steps import taken
 from conformance.ttgir.text import Operation, TextError, parse
 
@@ -237,3 +238,18 @@ def test_the_upper_half_of_a_product():
     assert wanted == ["%a", "%b"]
     values = np.array([-1, 1 << 30, 3], np.int32)
     assert np.array_equal(compute(values, np.array([-1, 8, 5], np.int32)), [-2, 2, 0])
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("max", [3, 6]), ("min", [1, 4])])
+def test_a_load_that_gives_the_largest_or_smallest_of_each_row(kind, wanted):
+    types = "!ttg.memdesc<2x3xf32, #t, #ttng.tensor_memory, mutable> -> tensor<2x3xf32, #l>, tensor<2xf32, #s>"
+    words = f"%tile {{redOp = #ttng.redOp<{kind}>}} : {types}"
+    load = STEPS["ttng.tmem_load"](Operation("ttng.tmem_load", ["%values", "%rows"], words, "k.py:1"))
+    names = {"%tile": allocated("tile", (2, 3), "f32")}
+    names["%tile"].write(np.array([[1, 2, 3], [4, 5, 6]]))
+    load(machine()[0], names)
+    assert np.array_equal(names["%rows"], wanted)
+    with pytest.raises(UnknownOperation, match="NaN"):
+        STEPS["ttng.tmem_load"](
+            Operation("ttng.tmem_load", ["%v", "%r"], words.replace("}", ", NaN = true}"), "k.py:1")
+        )
