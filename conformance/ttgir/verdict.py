@@ -94,20 +94,25 @@ def executed(
                 break
     except TextError as error:
         return Executed(unknown=str(error), seconds=time.perf_counter() - started)
-    except (UnknownOperation, NotImplementedError) as error:
+    except (UnknownOperation, NotImplementedError, KeyError) as error:
         wrong = tuple(verdict for verdict in verdicts if not verdict.passed)
-        return Executed(wrong, str(error), layouts=layouts, seconds=time.perf_counter() - started)
-    except KeyError as error:  # an operation has a result that nothing here makes
-        if not str(error.args[0]).startswith("%"):
-            raise
-        unknown = f"the operation that makes {error.args[0]}"
-        return Executed((), unknown, layouts=layouts, seconds=time.perf_counter() - started)
+        return Executed(wrong, _unknown(error), layouts=layouts, seconds=time.perf_counter() - started)
     except Fault as fault:
         verdicts.append(_verdict(False, f"{where}{fault}"))
     if all(verdict.passed for verdict in verdicts):
         text = f"right in {len(ran)} runs, in {len(set(ran))} orders"
         verdicts.append(_verdict(True, text, runs=len(ran)))
     return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), time.perf_counter() - started, layouts, first)
+
+
+def _unknown(error: Exception) -> str:
+    """What the executor does not know. A missing name of TTGIR is a result that it does not make of an operation; any
+    other missing key is a fault of the harness, and is raised again."""
+    if not isinstance(error, KeyError):
+        return str(error)
+    if not str(error.args[0]).startswith("%"):
+        raise error
+    return f"the operation that makes {error.args[0]}"
 
 
 def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:

@@ -171,6 +171,16 @@ def test_a_value_that_nothing_makes_is_unknown(judge, text):
     assert not result.passed
 
 
+@pytest.mark.parametrize("gone", ["tt.make_range", "ttg.async_wait"])
+def test_a_fault_of_layouts_stays_where_the_code_cannot_run(judge, text, monkeypatch, gone):
+    monkeypatch.setattr(verdict, "verified", lambda module: Verified(["dot (k.py:1): B repeats some k"], []))
+    name = next(line.split(" = ")[0].strip() for line in text.splitlines() if f" = {gone}" in line)
+    other = f"{name}_gone = {gone}" if gone.startswith("tt.") else f"{name} = {gone}_of_the_future"
+    result = judge(text.replace(f"{name} = {gone}", other, 1))
+    assert result.unknown
+    assert [one.text for one in result.verdicts if not one.passed] == ["dot (k.py:1): B repeats some k"]
+
+
 def test_a_fault_of_another_size_names_its_problem(judge, text, monkeypatch):
     other = KERNEL.plan(mm(56, 56, 0, layout_b=Layout(pad=8)), PLAN.config, PLAN.target, Variant())
     monkeypatch.setattr(verdict, "problems_of", lambda plan: [plan, other])
