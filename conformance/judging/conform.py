@@ -178,8 +178,12 @@ def _execute(
 ) -> tuple[Trial | Reason, list[Verdict]]:
     """Runs the TTGIR of ``compiled``: the trial that stands for the case, and what failed or was shown. Where nothing
     else can run the plan, its trial is that of the TTGIR."""
+    texts = compiled.texts("ttgir")
+    if texts is None:
+        recorder.set(observed={"ttgir": {"unknown": "a kernel without its TTGIR"}})
+        return trial, []
     with recorder.timed("execute"):
-        result = harness.executed(kernel, plan, compiled.texts("ttgir"), fills, anew=isinstance(trial, Reason))
+        result = harness.executed(kernel, plan, texts, fills, anew=isinstance(trial, Reason))
     recorder.set(observed={"ttgir": result.observed})
     if result.unknown:
         return trial, list(result.verdicts)
@@ -250,9 +254,12 @@ class CompiledPlan:
     main: Artefact
     others: Mapping[str, Artefact]
 
-    def texts(self, stage: str) -> list[str]:
-        """The text of each at ``stage``."""
-        return [artefact.text(stage) for artefact in (self.main, *self.others.values())]
+    def texts(self, stage: str) -> list[str] | None:
+        """The text of each at ``stage``, the main one first; None if one has none, as a kernel that was compiled
+        elsewhere may."""
+        artefacts = (self.main, *self.others.values())
+        lacking = any(stage not in artefact.stages for artefact in artefacts)
+        return None if lacking else [artefact.text(stage) for artefact in artefacts]
 
 
 def compile_plan(recorder: CaseRecorder, compilations: Mapping[str, Any]) -> CompiledPlan | None:

@@ -134,6 +134,15 @@ def test_what_the_layouts_are_said_to_be(judge, text, monkeypatch, said, passes,
     assert ("executed/layouts" in checks) is (recorded == "checked")
 
 
+def test_a_kernel_that_came_without_its_ttgir_is_not_run(judge):
+    recorder = CaseRecorder("case")
+    compiled = conform.CompiledPlan(SimpleNamespace(stages={"ptx": "kernel.ptx"}), {})
+    given = conform._execute(judge.harness, recorder, KERNEL, PLAN, compiled, None, NOBODY)
+    assert given == (NOBODY, [])
+    assert recorder.record().observed["ttgir"] == {"unknown": "a kernel without its TTGIR"}
+    assert judge.runs == 0
+
+
 @pytest.mark.parametrize(
     ("given", "executes"),
     [
