@@ -108,10 +108,15 @@ def _tma_operands(operation: Operation) -> tuple[str, list[str], list[str]]:
     return match[1], NAMES.findall(match[2]), NAMES.findall(match[3])
 
 
+def target_layout(operation: Operation) -> str:
+    """The name of the layout of the buffer that a copy fills."""
+    return split_outside(type_of(operation.types.rpartition("->")[2].strip()).layout)[0]
+
+
 def _tma_load(operation: Operation) -> Step:
     descriptor, coordinates, (target, barrier, predicate, *_) = _tma_operands(operation)
     refuse_other_attributes(operation, {"isVolatile", "cache", "evict"})
-    what = called(operation)
+    what, layout = called(operation), target_layout(operation)
 
     def step(agent: Agent, names: Names) -> None:
         if not bool(names[predicate]):
@@ -119,17 +124,19 @@ def _tma_load(operation: Operation) -> Step:
         tensor, view = names[descriptor], names[target]
         where, inside = tensor.box_at([int(names[name]) for name in coordinates], view.shape)
         values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.shape)
-        _loads(agent, what, view, values, names[barrier])
+        _loads(agent, what, view, values, names[barrier], layout)
 
     return step
 
 
-def _loads(agent: Agent, what: str, view: View, values: Any, barrier_view: View) -> None:
+def _loads(agent: Agent, what: str, view: View, values: Any, barrier_view: View, layout: str) -> None:
+    """Begins to load ``values`` into ``view``. The barrier of each block of a cluster gets the bytes of that block."""
     barrier = barrier_at(agent, barrier_view, what)
+    size = view.bits.size * view.bits.itemsize // agent.program.shares.get(layout, 1)
 
     def effect() -> None:
         view.write(values)
-        barrier.deliver(view.bits.size * view.bits.itemsize, pending.clock)
+        barrier.deliver(size, pending.clock)
 
     pending = agent.begin("copy", what, effect, [(view, True)])
     agent.program.launch(pending)
@@ -137,7 +144,7 @@ def _loads(agent: Agent, what: str, view: View, values: Any, barrier_view: View)
 
 def _tma_gather(operation: Operation) -> Step:
     descriptor, coordinates, (target, barrier, predicate, *_) = _tma_operands(operation)
-    what = called(operation)
+    what, layout = called(operation), target_layout(operation)
 
     def step(agent: Agent, names: Names) -> None:
         if not bool(names[predicate]):
@@ -146,7 +153,7 @@ def _tma_gather(operation: Operation) -> Step:
         rows, column = names[coordinates[0]], int(names[coordinates[1]])
         where, inside = tensor.rows_at(rows, column, view.shape[1])
         values = agent.program.memory.load(where, inside, None, tensor.element)
-        _loads(agent, what, view, values, names[barrier])
+        _loads(agent, what, view, values, names[barrier], layout)
 
     return step
 

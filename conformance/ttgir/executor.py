@@ -19,6 +19,7 @@ from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.formats import rounded, size_of, type_of
+from conformance.ttgir.layouts import cluster_bases, layout_of
 from conformance.ttgir.machine import PROGRAM, Agent, Program, Schedule
 from conformance.ttgir.memory import Fault, GlobalMemory
 from conformance.ttgir.orders import SCHEDULES
@@ -58,26 +59,32 @@ class TtgirExecutor:
         if launch.empty:
             return Ran(self.name, launch.grid, 0, 0.0)
         module, steps = _program(self.texts[launch.function.fn.__name__])
-        if module.attributes.get("ttg.num-ctas", "1 : i32").split(" ")[0] != "1":
-            raise UnknownOperation("clusters of several blocks")
+        if module.attributes.get("ttng.two-ctas") == "true":
+            raise UnknownOperation("products of two blocks together")
         names = dict(_bound(module, launch))
-        memory = GlobalMemory(_tensors(launch.arguments))
+        memory, shares = GlobalMemory(_tensors(launch.arguments)), _cluster_shares(module)
         grid = (*launch.grid, 1, 1)[:3]
         places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
         with np.errstate(all="ignore"):
             for z, y, x in places:
-                self._one(steps, names, memory, (x, y, z), grid)
+                self._one(steps, names, Program((x, y, z), grid, memory, self.schedule, shares))
         return Ran(self.name, tuple(launch.grid), len(places), time.perf_counter() - started)
 
-    def _one(
-        self, steps: list[Step], names: Names, memory: GlobalMemory, place: tuple[int, int, int], grid: Any
-    ) -> None:
-        program = Program(place, grid, memory, self.schedule)
+    def _one(self, steps: list[Step], names: Names, program: Program) -> None:
         agent = Agent(program, PROGRAM, {})
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
         except Fault as fault:
-            raise Fault(f"program {place}, order '{self.schedule.name}': {fault}") from None
+            raise Fault(f"program {program.place}, order '{self.schedule.name}': {fault}") from None
+
+
+def _cluster_shares(module: Module) -> dict[str, int]:
+    """For each layout by its name, into how many parts the blocks of a cluster divide a tile; none without clusters.
+    Its blocks have barriers and parts of tiles of their own, and do the same, so a program is run as one block."""
+    if module.attributes.get("ttg.num-ctas", "1").split(" ")[0] == "1":
+        return {}
+    layouts = {name: layout_of(text, module.layouts) for name, text in module.layouts.items()}
+    return {name: 2 ** sum(map(any, cluster_bases(layout))) for name, layout in layouts.items()}
 
 
 def _tensors(arguments: Mapping[str, Any]) -> Iterator[Tensor]:

@@ -96,13 +96,18 @@ def _value(text: str) -> Any:
     return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
-def cluster_bases(layout: Layout, rank: int) -> list[Sequence[int]]:
+def cluster_bases(layout: Layout) -> list[Sequence[int]]:
     """The bases of a cluster's blocks, in numbers of blocks along each axis."""
     if layout.get("CGALayout") is not None:
         return list(layout["CGALayout"])
+    if layout.kind == "tensor_memory_encoding":
+        blocks = MapBuilder(2, ("block",))
+        blocks.add("block", 0, layout.get("CTASplitM", 1))
+        blocks.add("block", 1, layout.get("CTASplitN", 1))
+        return list(blocks.bases["block"])
     if layout.get("CTAsPerCGA") is None:
         return []
-    blocks = MapBuilder(rank, ("block",))
+    blocks = MapBuilder(len(layout["CTAsPerCGA"]), ("block",))
     for axis in layout["CTAOrder"]:
         blocks.add("block", axis, layout["CTASplitNum"][axis])
         blocks.repeat("block", layout["CTAsPerCGA"][axis] // layout["CTASplitNum"][axis])

@@ -138,14 +138,23 @@ class MapBuilder:
         own = own_shape(shape, blocks)
         for axis in order:
             self.fill("register", axis, own[axis])
-        bases = {holder: clipped(made, own) for holder, made in self.bases.items()}
-        spread = [tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks]
-        return map_of(shape, {**bases, "block": spread})
+        return with_blocks(self.bases, blocks, own, shape)
 
 
 def own_shape(shape: Sequence[int], blocks: Sequence[Sequence[int]]) -> list[int]:
     """The part of ``shape`` that one block of a cluster has; ``blocks`` are their bases, in numbers of blocks."""
     return [max(1, size // max([1, *(2 * basis[axis] for basis in blocks)])) for axis, size in enumerate(shape)]
+
+
+def with_blocks(
+    bases: Mapping[str, Iterable[Sequence[int]]],
+    blocks: Sequence[Sequence[int]],
+    own: Sequence[int],
+    shape: Sequence[int],
+) -> LinearMap:
+    """The map of all blocks of a cluster. ``bases`` are those of the part of one block, whose shape is ``own``."""
+    spread = [tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks]
+    return map_of(shape, {**{holder: clipped(made, own) for holder, made in bases.items()}, "block": spread})
 
 
 def clipped(bases: Iterable[Sequence[int]], shape: Sequence[int]) -> tuple[Basis, ...]:

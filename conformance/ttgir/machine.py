@@ -7,7 +7,7 @@ an agent issues it, touches its memory at any time after, and is over for whoeve
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,15 +177,22 @@ class Agent:
 
 
 class Program:
-    """One program: runs its agents until all are over. Raises Fault for a deadlock and for whatever they do wrong."""
+    """One program: runs its agents until all are over. Raises Fault for a deadlock and for whatever they do wrong.
+    ``shares``: for each layout by its name, into how many parts the blocks of a cluster divide a tile."""
 
     #: Steps of agents after which a program is said to hang.
     PATIENCE = 1_000_000
 
     def __init__(
-        self, place: tuple[int, int, int], grid: tuple[int, int, int], memory: GlobalMemory, schedule: Schedule
+        self,
+        place: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        memory: GlobalMemory,
+        schedule: Schedule,
+        shares: Mapping[str, int] | None = None,
     ):
         self.place, self.grid, self.memory, self.schedule = place, grid, memory, schedule
+        self.shares = shares or {}
         self._numbers = 0
         self.barriers: dict[int, Barrier] = {}
         self.scratch: dict[int, Any] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from conformance.ttgir.layouts import Layout, UnknownLayout, cluster_bases
-from conformance.ttgir.linear_maps import LinearMap, MapBuilder, coordinates, map_of, own_shape
+from conformance.ttgir.linear_maps import LinearMap, MapBuilder, coordinates, map_of, own_shape, with_blocks
 
 # Shared memory
 
@@ -29,7 +29,7 @@ def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     the row's phase, r / perPhase % maxPhase. Rotated tiles add the phase's own number, r / perPhase / maxPhase."""
     order, vec = layout["order"], layout.get("vec", 1)
     per_phase, phases = layout.get("perPhase", 1), layout.get("maxPhase", 1)
-    blocks = cluster_bases(layout, len(shape))
+    blocks = cluster_bases(layout)
     made = MapBuilder(len(shape), ("offset",))
     own = own_shape(shape, blocks)
     for axis in order:
@@ -45,7 +45,7 @@ def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
             changed[column] ^= phase * vec % own[column]
             swizzled.append(tuple(changed))
         made.bases["offset"] = swizzled
-    return _with_blocks(made.bases["offset"], blocks, own, shape)
+    return with_blocks(made.bases, blocks, own, shape)
 
 
 def _nvmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
@@ -53,10 +53,10 @@ def _nvmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     address are exchanged by those from 7 on (PTX ISA, tensor map's swizzle modes). ``transposed`` has rows for columns.
     Tiles of more than two dimensions have the outer ones in their rows."""
     width, bits = layout["swizzlingByteWidth"], layout["elementBitWidth"]
-    rank, blocks = len(shape), cluster_bases(layout, len(shape))
+    rank, blocks = len(shape), cluster_bases(layout)
     own = own_shape(shape, blocks)
     if rank == 1:
-        return _with_blocks([(bit,) for bit in _powers(1, own[0])], blocks, own, shape)
+        return with_blocks({"offset": [(bit,) for bit in _powers(1, own[0])]}, blocks, own, shape)
     if layout["transposed"] and not width:
         raise UnknownLayout(f"transposed without a swizzle, which releases read in two ways: {layout.text}")
     axes = [*range(rank - 2), rank - 1, rank - 2] if layout["transposed"] else list(range(rank))
@@ -84,19 +84,12 @@ def _nvmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
         *(base(row, phase(row)) for row in _powers(1, math.prod(outer))),
         *(base(0, byte) for byte in _powers(tile_bytes, row_bytes)),
     ]
-    return _with_blocks(bases, blocks, own, shape)
+    return with_blocks({"offset": bases}, blocks, own, shape)
 
 
 def _powers(first: int, end: int) -> list[int]:
     """``first``, and each double of the one before that is below ``end``."""
     return [first << bit for bit in range((end // first).bit_length() - 1)]
-
-
-def _with_blocks(
-    bases: Sequence[Sequence[int]], blocks: Sequence[Sequence[int]], own: Sequence[int], shape: Sequence[int]
-) -> LinearMap:
-    spread = [tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks]
-    return map_of(shape, {"offset": bases, "block": spread})
 
 
 def _written_out(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
@@ -125,8 +118,10 @@ def tensor_memory_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
         return _scales(layout, shape)
     if layout.kind != "tensor_memory_encoding":
         raise UnknownLayout(f"tensor memory in {layout.kind}: {layout.text}")
-    rows, columns = layout["blockM"], layout["blockN"]
-    _refuse_clusters(layout, shape)
+    if len(shape) != 2:
+        raise UnknownLayout(f"tensor memory of {shape} in {layout.text}")
+    rows, columns, blocks = layout["blockM"], layout["blockN"], cluster_bases(layout)
+    own = own_shape(shape, blocks)
     made = MapBuilder(2, ("row", "column"))
     made.repeat("column", layout.get("colStride", 1))
     if rows == 64:
@@ -134,29 +129,25 @@ def tensor_memory_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
         made.add("row", 0, 16)
         made.repeat("row", 2)
         made.add("row", 0, 4)
-        made.add("column", 1, min(columns, shape[1]))
+        made.add("column", 1, min(columns, own[1]))
         for axis in (0, 1):
-            if shape[axis] > made.sizes[axis]:
+            if own[axis] > made.sizes[axis]:
                 made.bases["row"][4] = (made.sizes[0], 0) if axis == 0 else (0, made.sizes[1])
                 made.sizes[axis] *= 2
                 break
     else:
         made.add("row", 0, rows)
-        made.add("column", 1, min(columns, shape[1]))
-    made.fill("column", 0, shape[0])
-    made.fill("column", 1, shape[1])
-    return map_of(shape, made.bases)
-
-
-def _refuse_clusters(layout: Layout, shape: tuple[int, ...]) -> None:
-    if len(shape) != 2 or layout.get("CGALayout") or layout.get("CTASplitM", 1) > 1 or layout.get("CTASplitN", 1) > 1:
-        raise UnknownLayout(f"tensor memory of {shape} in {layout.text}")
+        made.add("column", 1, min(columns, own[1]))
+    made.fill("column", 0, own[0])
+    made.fill("column", 1, own[1])
+    return with_blocks(made.bases, blocks, own, shape)
 
 
 def _scales(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     """Scales of tcgen05: 32 rows in the lanes of each warp, and the four warps have the same; four scales of a row side
     by side, then its rows 32 further on (PTX ISA, scale factor's layout in tensor memory)."""
-    _refuse_clusters(layout, shape)
+    if len(shape) != 2 or cluster_bases(layout):
+        raise UnknownLayout(f"scales of {shape} in {layout.text}")
     made = MapBuilder(2, ("row", "column"))
     made.add("row", 0, 32)
     made.repeat("row", 4)

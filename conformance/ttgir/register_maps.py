@@ -31,7 +31,7 @@ def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     for holder, word in words.items():
         for axis in order:
             made.add(holder, axis, layout[word][axis])
-    return made.finished(shape, order, cluster_bases(layout, len(shape)))
+    return made.finished(shape, order, cluster_bases(layout))
 
 
 def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
@@ -85,7 +85,7 @@ def _nvidia_mma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     rows, columns = _nvidia_instruction(layout)
     _nvidia_tile(made, rows, columns, 2, rank - 2, rank - 1)
     _warps(made, layout["warpsPerCTA"], _nvidia_warp_order(layout, rank))
-    return made.finished(shape, _rows_first(rank), cluster_bases(layout, rank))
+    return made.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
 def _operand_axes(layout: Layout, rank: int) -> tuple[int, int]:
@@ -97,7 +97,7 @@ def _operand_axes(layout: Layout, rank: int) -> tuple[int, int]:
 
 def _operand_cluster(parent: Layout, rank: int, depth: int) -> list[Sequence[int]]:
     """The parent's blocks; those along the axis that is summed over hold the same."""
-    return [[value * (axis != depth) for axis, value in enumerate(basis)] for basis in cluster_bases(parent, rank)]
+    return [[value * (axis != depth) for axis, value in enumerate(basis)] for basis in cluster_bases(parent)]
 
 
 def _operand(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
@@ -149,8 +149,8 @@ def _mfma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     made.add("lane", column, columns)
     made.add("lane", row, 64 // columns)
     made.fill("register", row, rows)
-    _tiles_and_warps(layout, made, own_shape(shape, cluster_bases(layout, rank)))
-    return made.finished(shape, _rows_first(rank), cluster_bases(layout, rank))
+    _tiles_and_warps(layout, made, own_shape(shape, cluster_bases(layout)))
+    return made.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
 def _tiles_and_warps(layout: Layout, made: MapBuilder, shape: Sequence[int], depth: int | None = None) -> None:
@@ -210,7 +210,7 @@ def _wmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     else:
         raise UnknownLayout(f"amd_wmma of version {version}: {layout.text}")
     _wmma_warps(layout, made, rank)
-    return made.finished(shape, _rows_first(rank), cluster_bases(layout, rank))
+    return made.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
 def _wmma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:

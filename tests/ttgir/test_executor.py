@@ -38,6 +38,11 @@ SOURCES = {
     "partitions": ("mm_blackwell_ws", mm(600, 56, 176), "sm_100", Variant(flatten=True, sms=1)),
     "integers": ("int_mm", int_mm(*SIZES), "sm_90", Variant()),
     "amd": ("mm", mm(*SIZES, layout_a=PADDED, layout_b=PADDED), "gfx942", Variant()),
+    "cluster": ("mm_persistent_tma", mm(*SIZES), "sm_90", Variant(sms=2)),
+}
+CONFIGS = {
+    "partitions": Config(128, 64, 64, 3, 4),
+    "cluster": Config(128, 32, 32, 3, 4, vendor=(("num_ctas", 2),)),
 }
 
 
@@ -52,8 +57,7 @@ def compiled():
                 kernel, problem, target, variant = SOURCES[name]
                 if target not in {known.id for known in targets.compile_targets()}:
                     pytest.skip(f"the installed Triton cannot compile for {target}")
-                config = TILE if get(kernel).table is None or name != "partitions" else Config(128, 64, 64, 3, 4)
-                plan = get(kernel).plan(problem, config, targets.find(target), variant)
+                plan = get(kernel).plan(problem, CONFIGS.get(name, TILE), targets.find(target), variant)
                 ((request, step),) = launches_to_compile(plan).values()
                 result = pool.submit(request).result()
                 assert result.artefact is not None, result.error
@@ -97,6 +101,7 @@ def edited(text, pattern, replacement, number):
         ("wgmma", r"pendings = 0", "pendings = 2", 0, "may still be reading"),
         ("tma", r"^ *ttng\.wait_barrier.*$", "", 0, "may still be writing"),
         ("tma", r"(ttng\.barrier_expect \S+) (\d+)", r"\1 1024", 0, "deadlock"),
+        ("cluster", r"(ttng\.barrier_expect \S+) (\d+)", r"\1 12288", 0, "deadlock"),
         ("tma", r"^ *ttng\.async_tma_store_wait.*$", "", 0, "may still be reading"),
         ("tcgen05", r"^ *ttng\.wait_barrier.*$", "", 0, ""),
         ("partitions", r"^ *ttng\.tc_gen5_commit.*$", "", 0, "deadlock"),
@@ -110,6 +115,15 @@ def test_an_edit_is_named(compiled, name, pattern, replacement, number, seen):
     said = verdict(one, text, orders_of(parse(text)))
     assert said
     assert seen in said
+
+
+def test_products_of_two_blocks_together_are_not_known(compiled):
+    one = compiled("cluster")
+    text = re.sub(
+        r'"ttg.num-ctas" = 2 : i32', r'\g<0>, "ttng.two-ctas" = true', one[2].replace('"ttng.two-ctas" = false, ', "")
+    )
+    with pytest.raises(UnknownOperation, match="two blocks together"):
+        verdict(one, re.sub(r', "ttng.two-ctas" = false', "", text))
 
 
 def test_two_products_chained_through_one_accumulator(compiled):
