@@ -66,13 +66,28 @@ def _ceiling(a: Any, b: Any) -> Any:
     return -(-a.astype(np.int64) // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
+def _floor(a: Any, b: Any) -> Any:
+    a, b = np.asarray(a), np.asarray(b)
+    return (a.astype(np.int64) // np.where(b == 0, 1, b)).astype(a.dtype)
+
+
 def _high_half(a: Any, b: Any) -> Any:
-    """The upper half of an unsigned product of two integers of 32 bits."""
-    return (_unsigned(a).astype(np.uint64) * _unsigned(b).astype(np.uint64) >> np.uint64(32)).astype(np.int32)
+    """The upper half of an unsigned product."""
+    return _halves(_unsigned(a), _unsigned(b))[1].astype(np.asarray(a).dtype)
+
+
+def _halves(a: Any, b: Any) -> tuple[Any, Any]:
+    """The lower and the upper half of a product of two integers, which are as signed as their arrays are."""
+    kind = np.asarray(a).dtype
+    wide = np.dtype(f"{kind.kind}8") if kind.itemsize < 8 else np.dtype(object)
+    low = np.multiply(a, b)
+    high = np.asarray(a).astype(wide) * np.asarray(b).astype(wide) >> wide.type(8 * kind.itemsize)
+    return low, high.astype(kind)
 
 
 _BINARY: dict[str, Compute] = {
     "addi": np.add, "subi": np.subtract, "muli": np.multiply, "divsi": _quotient, "ceildivsi": _ceiling,
+    "floordivsi": _floor,
     "remsi": lambda a, b: np.asarray(a) - _quotient(a, b) * np.asarray(b),
     "divui": lambda a, b: (_unsigned(a) // np.where(_unsigned(b) == 0, 1, _unsigned(b))).astype(np.asarray(a).dtype),
     "remui": lambda a, b: (_unsigned(a) % np.where(_unsigned(b) == 0, 1, _unsigned(b))).astype(np.asarray(a).dtype),
@@ -84,7 +99,7 @@ _BINARY: dict[str, Compute] = {
     "shrui": lambda a, b: (_unsigned(a) >> _unsigned(b)).astype(np.asarray(a).dtype),
     "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide,
     "maxnumf": np.fmax, "minnumf": np.fmin, "maximumf": np.maximum, "minimumf": np.minimum,
-    "remf": np.fmod, "precise_divf": np.divide, "mulhiui": _high_half,
+    "remf": np.fmod, "precise_divf": np.divide, "approx_divf": np.divide, "mulhiui": _high_half,
 }  # fmt: skip
 _UNARY: dict[str, Compute] = {
     "arith.negf": np.negative, "math.exp2": np.exp2, "math.exp": np.exp, "math.log": np.log, "math.log2": np.log2,
@@ -140,8 +155,12 @@ def _cast(operation: Operation) -> tuple[list[str], Compute]:
     source = type_of(operation.types.split(" to ")[0].split("->")[0].strip())
     target = type_of(operation.types.split(" to ")[-1].split("->")[-1].strip())
     name = operation.name
-    if name == "tt.fp_to_fp" and attributes(operation).get("rounding", "rtne") not in ("rtne",):
-        raise UnknownOperation(f"{name} rounding = {attributes(operation)['rounding']}")
+    if (match := re.search(r"rounding = (\w+)", operation.words)) and match[1] != "rtne":
+        if name != "tt.fp_to_fp" or match[1] != "rtz":
+            raise UnknownOperation(f"{name} {match[0]}")
+        return operands(operation), lambda a: towards_zero(a, target.element)
+    if name == "arith.fptoui":
+        return operands(operation), lambda a: rounded(np.asarray(a).astype(np.uint64), target.element)
     if name in ("arith.extui", "arith.uitofp"):
         return operands(operation), lambda a: rounded(_unsigned(a) if source.element != "i1" else a, target.element)
     if name == "arith.extsi" and source.element == "i1":
@@ -153,6 +172,53 @@ def _cast(operation: Operation) -> tuple[list[str], Compute]:
             return operands(operation), lambda a: a
         return operands(operation), lambda a: decoded(encoded(a, source.element), target.element)
     return operands(operation), lambda a: rounded(a, target.element)
+
+
+def towards_zero(values: Any, element: str) -> Any:
+    """``values``, floats, rounded to the nearest value of ``element`` that is no further from zero."""
+    values = np.asarray(values)
+    near = rounded(values, element)
+    bits = encoded(near, element)
+    below = decoded(bits - bits.dtype.type(1), element)  # one step towards zero, whatever the sign
+    return np.where(np.abs(near.astype(np.float64)) > np.abs(values.astype(np.float64)), below, near)
+
+
+def _extended(operation: Operation) -> tuple[list[str], Compute]:
+    """A product with both its halves."""
+    signed = "mulsi" in operation.name
+
+    def compute(a: Any, b: Any) -> tuple[Any, Any]:
+        kind = np.asarray(a).dtype
+        low, high = _halves(a, b) if signed else _halves(_unsigned(a), _unsigned(b))
+        return low.astype(kind), high.astype(kind)
+
+    return operands(operation), compute
+
+
+def _clamp(operation: Operation) -> tuple[list[str], Compute]:
+    kind = result_type(operation)
+    larger, smaller = (np.maximum, np.minimum) if "propagateNan = all" in operation.words else (np.fmax, np.fmin)
+    return operands(operation), lambda x, low, high: rounded(smaller(larger(x, low), high), kind.element)
+
+
+def _gather(operation: Operation) -> tuple[list[str], Compute]:
+    axis = int(attributes(operation)["axis"])
+    return operands(operation), lambda a, indices: np.take_along_axis(a, np.asarray(indices).astype(np.int64), axis)
+
+
+def _histogram(operation: Operation) -> tuple[list[str], Compute]:
+    kind = result_type(operation)
+
+    def compute(values: Any, mask: Any = True) -> Any:
+        kept = np.asarray(values)[np.broadcast_to(mask, np.shape(values))]
+        outside = (kept < 0) | (kept >= kind.shape[0])  # undefined: not counted here
+        return np.bincount(kept[~outside], minlength=kind.shape[0]).astype(kind.array)
+
+    return operands(operation), compute
+
+
+def _cat(operation: Operation) -> tuple[list[str], Compute]:
+    return operands(operation), lambda a, b: np.concatenate([a, b])
 
 
 def _splat(operation: Operation) -> tuple[list[str], Compute]:
@@ -250,14 +316,17 @@ def _round_tf32(operation: Operation) -> tuple[list[str], Compute]:
 #: How each operation without memory is made.
 MAKERS: dict[str, Maker] = {
     **{f"arith.{name}": _binary for name in _BINARY},
-    **dict.fromkeys(("tt.precise_divf", "tt.mulhiui"), _binary),
+    **dict.fromkeys(("tt.precise_divf", "tt.approx_divf", "tt.mulhiui"), _binary),
     **dict.fromkeys(_UNARY, _unary),
     **{f"arith.{name}": _cast for name in ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi")},
-    **{f"arith.{name}": _cast for name in ("index_cast", "bitcast")},
+    **{f"arith.{name}": _cast for name in ("fptoui", "index_cast", "index_castui", "bitcast")},
+    **dict.fromkeys(("arith.mului_extended", "arith.mulsi_extended"), _extended),
     "arith.cmpi": _compare, "arith.cmpf": _compare, "arith.constant": _constant,
     "tt.fp_to_fp": _cast, "tt.bitcast": _cast, "tt.splat": _splat, "tt.broadcast": _broadcast,
     "tt.expand_dims": _expand, "tt.make_range": _range, "tt.addptr": _addptr, "tt.reshape": _reshape,
     "tt.trans": _trans, "tt.join": _join, "tt.split": _split, "tt.unsplat": _unsplat, "math.fma": _fma,
     "tt.dot": _dot, "tt.elementwise_inline_asm": _round_tf32,
+    "tt.clampf": _clamp, "tt.gather": _gather, "tt.histogram": _histogram, "tt.cat": _cat,
+    "tt.int_to_ptr": _same, "tt.ptr_to_int": _same,
     "ttg.convert_layout": _same, "amdg.in_thread_transpose": _same, "amdgpu.in_thread_transpose": _same,
 }  # fmt: skip

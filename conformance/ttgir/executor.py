@@ -63,7 +63,7 @@ class TtgirExecutor:
             raise UnknownOperation("products of two blocks together")
         names = dict(_bound(module, launch))
         memory, shares = GlobalMemory(_tensors(launch.arguments)), _cluster_shares(module)
-        grid = (*launch.grid, 1, 1)[:3]
+        grid: tuple[int, int, int] = (*launch.grid, 1, 1)[:3]  # type: ignore[assignment]
         places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
         with np.errstate(all="ignore"):
             for z, y, x in places:

@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir import arithmetic, barriers, chip_memory, copies, global_access, products, scaled, tensor_copies
+from conformance.ttgir import (
+    arithmetic,
+    barriers,
+    chip_memory,
+    copies,
+    global_access,
+    library_functions,
+    products,
+    scaled,
+    tensor_copies,
+)
 from conformance.ttgir.arithmetic import (
     NAMES,
     UnknownOperation,
@@ -29,7 +39,7 @@ from conformance.ttgir.steps import (
 from conformance.ttgir.text import BLOCK, Operation, Region, split_outside
 
 #: How each operation without memory is made.
-MAKERS = {**arithmetic.MAKERS, **scaled.MAKERS}
+MAKERS = {**arithmetic.MAKERS, **library_functions.MAKERS, **scaled.MAKERS}
 
 
 def prepared(region: Region) -> list[Step]:
@@ -216,32 +226,85 @@ def _while(operation: Operation) -> Step:
     return run
 
 
-def _reduce(operation: Operation) -> Step:
-    axis, wanted = int(attributes(operation)["axis"]), operands(operation)
-    steps, arguments = prepared(operation.regions[0]), operation.regions[0].arguments
-    results = operation.results
+#: Combines lists of arrays, where names have the values that are known outside of its region.
+Combine = Callable[[Agent, Names, list[Any]], list[Any]]
 
-    def combined(agent: Agent, first: list[Any], second: list[Any]) -> list[Any]:
-        names = dict(zip(arguments, [*first, *second], strict=True))
-        running = run_steps(steps, agent, names)
+
+def _combination(operation: Operation) -> Combine:
+    """What the region of ``operation`` makes of the values of its arguments."""
+    steps, arguments = prepared(operation.regions[0]), operation.regions[0].arguments
+
+    def combined(agent: Agent, names: Names, values: list[Any]) -> list[Any]:
+        running = run_steps(steps, agent, names | dict(zip(arguments, values, strict=True)))
         try:
             next(running)
         except StopIteration as stop:
             return list(stop.value)
-        raise UnknownOperation("a reduction that waits")
+        raise UnknownOperation(f"{operation.name} whose region waits")
+
+    return combined
+
+
+def _reduce(operation: Operation) -> Step:
+    axis, wanted, combined = int(attributes(operation)["axis"]), operands(operation), _combination(operation)
+    results = operation.results
 
     def step(agent: Agent, names: Names) -> None:
         values = [np.moveaxis(np.asarray(taken(names[name])), axis, 0) for name in wanted]
         while (length := len(values[0])) > 1:
             half = length // 2
-            both = combined(agent, [value[:half] for value in values], [value[half : 2 * half] for value in values])
+            halves = [value[part] for part in (slice(half), slice(half, 2 * half)) for value in values]
             values = [
                 np.concatenate([new, value[2 * half :]]) if length % 2 else np.asarray(new)
-                for new, value in zip(both, values, strict=True)
+                for new, value in zip(combined(agent, names, halves), values, strict=True)
             ]
         names.update(zip(results, [value[0] for value in values], strict=True))
 
     return step
+
+
+def _scan(operation: Operation) -> Step:
+    axis, wanted, combined = int(attributes(operation)["axis"]), operands(operation), _combination(operation)
+    results, turned = operation.results, slice(None, None, -1 if attributes(operation)["reverse"] == "true" else 1)
+
+    def step(agent: Agent, names: Names) -> None:
+        values = [np.moveaxis(np.asarray(taken(names[name])), axis, 0)[turned] for name in wanted]
+        rows = [[value[0] for value in values]]
+        for index in range(1, len(values[0])):
+            rows.append(combined(agent, names, [*rows[-1], *(value[index] for value in values)]))
+        for name, of_each in zip(results, zip(*rows, strict=True), strict=True):
+            names[name] = np.moveaxis(np.stack(of_each)[turned], 0, axis)
+
+    return step
+
+
+def _map(operation: Operation) -> Step:
+    """A function of numbers, called for each element, or for ``pack`` of them at a time."""
+    pack, wanted, combined = int(attributes(operation)["pack"]), operands(operation), _combination(operation)
+    results = operation.results
+
+    def step(agent: Agent, names: Names) -> None:
+        values = [np.asarray(taken(names[name])) for name in wanted]
+        packs = zip(*(value.reshape(-1, pack) for value in values), strict=True)
+        made = [combined(agent, names, [each for pack_of in together for each in pack_of]) for together in packs]
+        for index, name in enumerate(results):
+            own = [row[index * pack : (index + 1) * pack] for row in made]
+            names[name] = np.array(own).reshape(values[0].shape)
+
+    return step
+
+
+def _call(operation: Operation) -> Step:
+    """A call of a function that is not inlined."""
+    region, results = operation.regions[0], operation.results
+    steps, wanted = prepared(region), NAMES.findall(operation.words.rpartition(") :")[0].rpartition("(")[2])
+
+    def run(agent: Agent, names: Names) -> Running:
+        inside = dict(zip(region.arguments, (names[name] for name in wanted), strict=True))
+        returned = yield from run_steps(steps, agent, inside)
+        names.update(zip(results, returned, strict=True))
+
+    return run
 
 
 def _specialise(operation: Operation) -> Step:
@@ -324,10 +387,14 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "scf.for": _for,
     "scf.if": _if,
     "scf.while": _while,
+    "tt.call": _call,
+    "tt.map_elementwise": _map,
     "tt.reduce": _reduce,
+    "tt.scan": _scan,
     "ttg.warp_specialize": _specialise,
-    **dict.fromkeys(("scf.yield", "scf.condition", "tt.reduce.return", "ttg.warp_yield"), _yields),
-    **dict.fromkeys(("tt.return", "ttg.warp_return", "ttg.barrier", "gpu.barrier"), nothing),
+    **dict.fromkeys(("scf.yield", "scf.condition", "ttg.warp_yield", "tt.return"), _yields),
+    **dict.fromkeys(("tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return"), _yields),
+    **dict.fromkeys(("tt.print", "ttg.warp_return", "ttg.barrier", "gpu.barrier"), nothing),
     **dict.fromkeys(("rocdl.s.setprio", "rocdl.sched.barrier", "llvm.intr.assume"), nothing),
     # which of two groups of warps waits for the other: both have the same values
     "rocdl.workitem.id.x": _undefined,

@@ -66,7 +66,8 @@ class Function:
 
 @dataclass
 class Module:
-    """One module: attributes as text, layouts by name, and its one public function."""
+    """One module: attributes as text, layouts by name, and its one public function. What that one calls is in the
+    regions of its calls."""
 
     attributes: dict[str, str]
     layouts: dict[str, str]
@@ -175,18 +176,43 @@ def parse(text: str) -> Module:
     public = [operation for operation in functions if " public " in f" {operation.words} "]
     if len(public) != 1:
         raise TextError(f"{len(public)} public functions, one is expected")
-    return Module(attributes, layouts, _function(public[0]))
+    called = [_function(operation) for operation in functions]
+    _give_bodies(top, {function.name: function for function in called})
+    return Module(attributes, layouts, called[functions.index(public[0])])
+
+
+_SYMBOL = re.compile(r'@("[^"]*"|[\w.$-]+)\(')
 
 
 def _function(operation: Operation) -> Function:
-    start = operation.words.index("(")
-    name = operation.words[:start].split("@")[-1]
+    name, start = _symbol(operation)
     inside = operation.words[start + 1 : _closing(operation.words, start)]
     parameters = []
     for part in split_outside(inside):
         parameter, _, kind = part.partition(":")
         parameters.append((parameter.strip(), kind.split("{")[0].strip()))
     return Function(name, parameters, operation.regions[0])
+
+
+def _symbol(operation: Operation) -> tuple[str, int]:
+    """The function that ``operation`` defines or calls, and the index of the bracket behind its name."""
+    match = _SYMBOL.search(operation.words)
+    if match is None:
+        raise TextError(f"{operation.name} without a name: {operation.words[:80]}")
+    return match[1].strip('"'), match.end() - 1
+
+
+def _give_bodies(region: Region, functions: dict[str, Function]) -> None:
+    """Gives each call in ``region`` the body of its function as a region. No function of Triton's calls itself."""
+    for operation in region.operations:
+        for inside in operation.regions:
+            _give_bodies(inside, functions)
+        if operation.name == "tt.call":
+            name = _symbol(operation)[0]
+            if name not in functions:
+                raise TextError(f"tt.call of {name}, which is not defined")
+            arguments = [parameter for parameter, _ in functions[name].parameters]
+            operation.regions = [Region(arguments, functions[name].body.operations)]
 
 
 def _names(text: str | None) -> list[str]:
