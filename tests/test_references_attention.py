@@ -44,6 +44,15 @@ def test_masks_show_the_keys_that_they_say(mask):
     assert shown[0, 0].tolist() == wanted
 
 
+def test_a_sum_of_one_term_is_no_negative_zero():
+    """Where there is one term, libraries differ in whether they add it to +0."""
+    forward, backward = (dataclasses.replace(BASE, op=op) for op in ("attention", "attention_backward"))
+    results = (meaning.forward(forward, inputs_for(forward)), meaning.backward(backward, inputs_for(backward)))
+    for result, field in zip(results, ("out", "grad_q"), strict=True):
+        negative = dataclasses.replace(result, **{field: -torch.zeros(3)})
+        assert not torch.signbit(negative.outputs[field]).any()
+
+
 def test_documents_see_themselves_only():
     problem = dataclasses.replace(BASE, mask=Mask("document"))
     inputs = inputs_for(problem)

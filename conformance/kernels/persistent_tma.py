@@ -214,7 +214,7 @@ def begins_within_unit(problem: Any, operand: Operand, axes: str) -> Reason | No
         return None
     width = operand.shape[axis] * itemsize(operand.dtype)
     for end, size in zip(itertools.accumulate(problem.sizes), problem.sizes, strict=True):
-        begin = (end - size) * width // problem.extent(problem.ragged)
+        begin = (end - size) * width // max(problem.extent(problem.ragged), 1)
         if size and begin % TMA_BYTES:
             detail = (
                 f"a group of {operand.name} begins at {problem.ragged} = {end - size}, {begin} bytes into a row: a "

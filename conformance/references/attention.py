@@ -55,8 +55,8 @@ class ForwardValues:
 
     @property
     def outputs(self) -> dict[str, Tensor]:
-        """The problem's outputs by name."""
-        return {"out": self.out, "lse": self.lse}
+        """The problem's outputs by name. A sum starts from +0, so none is -0, be it of one term."""
+        return {"out": self.out + 0.0, "lse": self.lse}
 
     @property
     def live(self) -> Tensor:
@@ -91,8 +91,8 @@ class BackwardValues:
 
     @property
     def outputs(self) -> dict[str, Tensor]:
-        """The problem's outputs by name."""
-        return {"grad_q": self.grad_q, "grad_k": self.grad_k, "grad_v": self.grad_v}
+        """The problem's outputs by name; none is -0."""
+        return {"grad_q": self.grad_q + 0.0, "grad_k": self.grad_k + 0.0, "grad_v": self.grad_v + 0.0}
 
 
 def positions(problem: Attention, device: Device = None) -> Tensor:

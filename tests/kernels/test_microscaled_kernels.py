@@ -152,6 +152,12 @@ def test_grouped_products_by_descriptor():
         assert objection(kernel, draft, reason) is None
 
 
+def test_groups_without_a_row_are_planned():
+    kernel = catalogue.get("microscaled_mm_grouped_persistent_tma")
+    problem = MicroscaledGroupedGemm("mxfp8", "mxfp8", (0,), 128, 64, layout_a=Layout("col", pad=31))
+    assert kernel.refusal(kernel.draft(problem, LARGE, BLACKWELL, Variant("host"))) is None
+
+
 def test_the_grouped_kernel():
     kernel, target = catalogue.get("microscaled_mm_grouped"), BLACKWELL
     problem = MicroscaledGroupedGemm("mxfp8", "mxfp4", (130, 0, 5), 128, 96)
