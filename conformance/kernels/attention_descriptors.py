@@ -13,6 +13,7 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import AnyConfig, SpecialisedFlexConfig
 from conformance.kernels.attention import Forward
+from conformance.kernels.attention_fp8 import Fp8Forward
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan, Variant
 from conformance.kernels.launch import Launch
@@ -121,12 +122,19 @@ class DescribedForward(Forward):
         required, forbidden = features.required - {codegen.POINTER_LOAD} | loads, features.forbidden - loads
         if plan.variant.tma_store:
             required, forbidden = required | {codegen.TMA_STORE}, forbidden - {codegen.TMA_STORE}
-        if not (problem.block or problem.score.kind == "alibi" or problem.mask.kind == "document"):
+        by_pointers = (
+            problem.block or problem.scaled or problem.score.kind == "alibi" or problem.mask.kind == "document"
+        )
+        if not by_pointers:
             forbidden |= {codegen.POINTER_LOAD}
         # Triton takes an argument of 1 for a constant, and one key leaves no loop.
         if _specialised(plan) and problem.keys > 1:
             required |= {codegen.WARP_SPECIALIZED}
         return Features(required, forbidden)
+
+
+class DescribedFp8Forward(DescribedForward, Fp8Forward):
+    """The same of fp8 operands; see :class:`Fp8Forward`."""
 
 
 def _specialised(plan: Plan) -> bool:
@@ -152,4 +160,7 @@ def _undescribable(operand: Operand) -> Iterator[Reason]:
             yield Reason(ReasonCode.ALIGNMENT_PITCH, operand.name, detail)
 
 
-KERNELS = (DescribedForward("attention_descriptors", None, CONFIGS),)
+KERNELS = (
+    DescribedForward("attention_descriptors", None, CONFIGS),
+    DescribedFp8Forward("attention_fp8_descriptors", None, CONFIGS),
+)

@@ -27,6 +27,9 @@ from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.steps import Descriptor, Names, Step
 from conformance.ttgir.text import Module, parse
 
+#: Programs of a launch up to which it is run. Each takes some milliseconds, for each fill and order.
+MOST_PROGRAMS = 4096
+
 
 @functools.lru_cache(maxsize=64)
 def _program(text: str) -> tuple[Module, list[Step]]:
@@ -58,16 +61,20 @@ class TtgirExecutor:
         started = time.perf_counter()
         if launch.empty:
             return Ran(self.name, launch.grid, 0, 0.0)
+        grid: tuple[int, int, int] = (*launch.grid, 1, 1)[:3]  # type: ignore[assignment]
+        places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
+        if len(places) > MOST_PROGRAMS:
+            raise UnknownOperation(f"{len(places)} programs: more than {MOST_PROGRAMS} are not run")
         module, steps = _program(self.texts[launch.function.fn.__name__])
         if module.attributes.get("ttng.two-ctas") == "true":
             raise UnknownOperation("products of two blocks together")
         names = dict(_bound(module, launch))
-        memory, shares = GlobalMemory(_tensors(launch.arguments)), _cluster_shares(module)
-        grid: tuple[int, int, int] = (*launch.grid, 1, 1)[:3]  # type: ignore[assignment]
-        places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
+        memory = GlobalMemory(_tensors(launch.arguments))
+        shares, proxies = _cluster_shares(module), "hip:" not in module.attributes.get("ttg.target", "")
         with np.errstate(all="ignore"):
             for z, y, x in places:
-                self._one(steps, names, Program((x, y, z), grid, memory, self.schedule, shares))
+                program = Program((x, y, z), grid, memory, self.schedule, shares=shares, proxies=proxies)
+                self._one(steps, names, program)
         return Ran(self.name, tuple(launch.grid), len(places), time.perf_counter() - started)
 
     def _one(self, steps: list[Step], names: Names, program: Program) -> None:

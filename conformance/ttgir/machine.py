@@ -140,7 +140,8 @@ class Agent:
 
     def fill(self, view: View, what: str) -> None:
         """This agent itself writes ``view``, by the generic proxy: TMA and tensor cores see it behind a fence."""
-        self.program.unfenced[view.place] = (view, self.number, self.time, what)
+        if self.program.proxies:
+            self.program.unfenced[view.place] = (view, self.number, self.time, what)
         self.touch(view, what, writes=True)
 
     def fence(self) -> None:
@@ -178,7 +179,8 @@ class Agent:
 
 class Program:
     """One program: runs its agents until all are over. Raises Fault for a deadlock and for whatever they do wrong.
-    ``shares``: for each layout by its name, into how many parts the blocks of a cluster divide a tile."""
+    ``shares``: for each layout by its name, into how many parts the blocks of a cluster divide a tile. ``proxies``:
+    whether copies and products see what an agent wrote only behind a fence, as NVIDIA's do."""
 
     #: Steps of agents after which a program is said to hang.
     PATIENCE = 1_000_000
@@ -189,10 +191,12 @@ class Program:
         grid: tuple[int, int, int],
         memory: GlobalMemory,
         schedule: Schedule,
+        *,
         shares: Mapping[str, int] | None = None,
+        proxies: bool = True,
     ):
         self.place, self.grid, self.memory, self.schedule = place, grid, memory, schedule
-        self.shares = shares or {}
+        self.shares, self.proxies = shares or {}, proxies
         self._numbers = 0
         self.barriers: dict[int, Barrier] = {}
         self.scratch: dict[int, Any] = {}

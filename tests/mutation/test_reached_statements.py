@@ -60,6 +60,7 @@ KERNELS = (
         "attention_decode",
         "attention_descriptors",
         "attention_fp8",
+        "attention_fp8_descriptors",
         "attention_packed",
     ),
     "attention_paged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.heuristics.configs import FlexConfig
+from conformance.heuristics.configs import FlexConfig, SpecialisedFlexConfig
 from conformance.problems import Attention, Mask
 from tests.planted.cases import Case, fault, grouped
 
@@ -13,6 +13,13 @@ def _case(dtype: str = "e4m3", **fields: object) -> Case:
     sizes = {"queries": 40, "keys": 71, "head_dim": 32, "value_dim": 24, **fields}
     problem = Attention("attention", 1, 2, dtype=dtype, scaled=True, **sizes)  # type: ignore[arg-type]
     return Case("attention_fp8", problem, FlexConfig(32, 32, 1, 4), target="sm_90")
+
+
+def _described(**fields: object) -> Case:
+    padded = {"value_dim": 32, "pad": 16, "padded": "qkvo", **fields}
+    problem = Attention("attention", 1, 2, 40, 71, 32, dtype="e4m3", scaled=True, **padded)  # type: ignore[arg-type]
+    config = SpecialisedFlexConfig(64, 32, 2, 4, merged=True)
+    return Case("attention_fp8_descriptors", problem, config, target="sm_100")
 
 
 _FULL, _CAUSAL = _case(), _case(mask=Mask("causal"))
@@ -49,5 +56,14 @@ ATTENTION_FP8 = grouped(
         TILES,
         "total * shrink + tl.sum(p, 1)",
         "total * shrink + tl.sum(p.to(k.dtype).to(tl.float32), 1)",
+    ),
+    fault("fp8_described_no_key_scale", _described(), FORWARD, _SCALES, "scale = scale * tl.load(q_scale_ptr)"),
+    fault("fp8_described_key_pitch", _described(), FORWARD, "[stride_kn, 1]", "[HEAD_DIM, 1]"),
+    fault(
+        "fp8_described_merged_mask",
+        _described(mask=Mask("causal")),
+        TILES,
+        "columns <= positions",
+        "columns < positions",
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from importlib.metadata import version
 
@@ -13,11 +14,11 @@ from conformance.execution.compilation import CompilePool
 from conformance.execution.trial import trial
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
-from conformance.kernels.catalogue import get
+from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, int_mm, mm
 from conformance.ttgir.arithmetic import MAKERS, UnknownOperation
-from conformance.ttgir.executor import TtgirExecutor
+from conformance.ttgir.executor import MOST_PROGRAMS, TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
 from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
@@ -117,6 +118,13 @@ def test_an_edit_is_named(compiled, name, pattern, replacement, number, seen):
     assert seen in said
 
 
+def test_a_grid_that_is_too_large_is_not_run(compiled):
+    plan, function, text = compiled("cp.async")
+    launch = dataclasses.replace(meta_launch(plan, plan.target), grid=(MOST_PROGRAMS + 1,))
+    with pytest.raises(UnknownOperation, match=f"{MOST_PROGRAMS + 1} programs"):
+        TtgirExecutor({function: text}).run(launch)
+
+
 def test_products_of_two_blocks_together_are_not_known(compiled):
     one = compiled("cluster")
     text = re.sub(
@@ -211,6 +219,18 @@ def test_parts_that_do_not_overlap_need_none():
     tile = allocated("tile", (4, 8), "f32")
     first.touch(tile.part(lambda array: array[:, :4]), "left", writes=True)
     second.touch(tile.part(lambda array: array[:, 4:]), "right", writes=True)
+
+
+@pytest.mark.parametrize("proxies", [True, False])
+def test_a_copy_needs_a_fence_behind_a_write_where_it_reads_by_another_proxy(proxies):
+    program = Program((0, 0, 0), (1, 1, 1), GlobalMemory(()), SCHEDULES[0], proxies=proxies)
+    agent, tile = Agent(program, "first", {}), allocated("tile", (4,), "f32")
+    agent.fill(tile, "store")
+    if proxies:
+        with pytest.raises(Fault, match="no fence follows store"):
+            agent.begin("store", "copy", lambda: None, [(tile, False)])
+        agent.fence()
+    agent.begin("store", "copy", lambda: None, [(tile, False)])
 
 
 def test_one_arrival_too_many_is_a_fault():
