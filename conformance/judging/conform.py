@@ -146,7 +146,11 @@ def _judge_plan(
     executor = None if isinstance(trial, Reason) else trial.executor
     verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
     verdicts += _grid_verdicts(kernel, plan)
-    if compiled is not None and harness.settings.executes and all(verdict.passed for verdict in verdicts):
+    diagnosis = trial.diagnosis if isinstance(trial, Trial) else ""
+    right = all(verdict.passed for verdict in verdicts)
+    if compiled is not None and not right and harness.settings.explains:
+        diagnosis = f"{diagnosis}\n{_explained(harness, recorder, kernel, plan, compiled, fills)}".lstrip()
+    if compiled is not None and right and harness.settings.executes:
         trial, of_code = _execute(harness, recorder, kernel, plan, compiled, fills, trial)
         verdicts += of_code
         if any(verdict.passed for verdict in of_code) and executor is not ExecutorName.DEVICE:
@@ -161,7 +165,7 @@ def _judge_plan(
         if kernel.persistent:
             recorder.set(observed={"persistent": True})
     recorder.add(*verdicts)
-    _raise_if_failed(verdicts, trial.diagnosis if isinstance(trial, Trial) else "")
+    _raise_if_failed(verdicts, diagnosis)
     if isinstance(trial, Reason):
         recorder.not_run(trial)
     return CaseRun(plan, trial, compiled.main if compiled is not None else None, recorder)
@@ -193,6 +197,36 @@ def _execute(
         record_trial(recorder, trial)
         verdicts += [verdict for verdict in trial.verdicts if verdict.passed]
     return trial, verdicts
+
+
+#: Elements of all tensors, gaps included, up to which the TTGIR of a kernel that failed is run.
+EXPLAINED = 1 << 22
+
+
+def _explained(
+    harness: Harness,
+    recorder: CaseRecorder,
+    kernel: Kernel,
+    plan: Plan,
+    compiled: CompiledPlan,
+    fills: tuple[str, ...] | None,
+) -> str:
+    """What running the TTGIR says of a kernel that is wrong on a device: a sentence for the diagnosis."""
+    size = sum(int(tensor.span) for tensor in (*plan.problem.operands, *plan.problem.outputs))
+    if size > EXPLAINED:
+        return f"its TTGIR was not run: {size} elements are too many"
+    texts = compiled.texts("ttgir")
+    if texts is None:
+        return "its TTGIR was not run: there is none"
+    with recorder.timed("execute"):
+        result = harness.executed(kernel, plan, texts, fills, anew=False)
+    recorder.set(observed={"ttgir": result.observed})
+    wrong = next((verdict for verdict in result.verdicts if not verdict.passed), None)
+    if wrong is not None:
+        return f"its TTGIR is wrong, too: {wrong.text}"
+    if result.unknown:
+        return f"its TTGIR was not run: {result.unknown}"
+    return f"its TTGIR is right in {len(set(result.orders))} orders: the fault arises below it, or on the device"
 
 
 def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None:

@@ -63,5 +63,10 @@ class Settings:
         return not self.compile_only and (self.ttgir == "always" or (self.ttgir == "auto" and not self.has_gpu))
 
     @property
+    def explains(self) -> bool:
+        """Whether the TTGIR of a kernel that was wrong on a device is run, to tell where the fault arises."""
+        return self.has_gpu and not self.compile_only and self.ttgir != "never"
+
+    @property
     def has_gpu(self) -> bool:
         return bool(self.gpus.entries)

@@ -158,6 +158,41 @@ def test_where_it_is_done(given, executes):
 
 
 @pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (("", ""), "its TTGIR is right in "),
+        (("pendings = 0", "pendings = 2"), "its TTGIR is wrong, too: program (0, 0, 0)"),
+        (("ttg.async_wait", "ttg.wait_of_the_future"), "its TTGIR was not run: ttg.wait_of_the_future"),
+        ((None, None), "its TTGIR was not run: there is none"),
+    ],
+)
+def test_a_failure_on_a_device_says_where_it_arises(judge, text, edit, said):
+    recorder, (old, new) = CaseRecorder("case"), edit
+    compiled = SimpleNamespace(texts=lambda _: None if old is None else [text.replace(old, new, 1) if old else text])
+    assert said in conform._explained(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",))
+
+
+def test_a_large_problem_is_not_run_to_explain_a_failure(judge, monkeypatch):
+    monkeypatch.setattr(conform, "EXPLAINED", 1)
+    compiled = SimpleNamespace(texts=lambda _: pytest.fail("asked for"))
+    said = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
+    assert said.endswith("elements are too many")
+
+
+@pytest.mark.parametrize(
+    ("given", "explains"),
+    [
+        ({}, False),
+        ({"gpus": Gpus(entries=("0",))}, True),
+        ({"gpus": Gpus(entries=("0",)), "ttgir": "never"}, False),
+        ({"gpus": Gpus(entries=("0",)), "compile_only": True}, False),
+    ],
+)
+def test_where_a_failure_is_explained(given, explains):
+    assert dataclasses.replace(SETTINGS, **given).explains is explains
+
+
+@pytest.mark.parametrize(
     ("judges", "least"),
     [
         (["ttgir"], "ttgir"),
