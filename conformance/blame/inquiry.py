@@ -36,8 +36,10 @@ STAGES = {
 WITH_PASSES = ("ttir", "ttgir", "llir")
 #: Seconds after which no further place between passes is tried: a large unrolled kernel compiles for half a minute.
 SEARCH_SECONDS = 60.0
-#: Seconds after which no stage is looked into any more: an answer about stages should take two minutes.
-LATEST_SEARCH = 120.0
+#: Seconds of compiling from which on not every swap of stages is tried, but those that bisect the first difference.
+SLOW = 12.0
+#: Seconds from the beginning after which nothing between passes is tried any more: an answer should take two minutes.
+LATEST_SEARCH = 100.0
 #: What the exception is called that says that a text cannot be taken.
 _CANNOT_ENTER = "CannotEnter: "
 #: What a process of a stack runs.
@@ -79,12 +81,13 @@ class StackProcess:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(json.dumps({"do": do, **request}) + "\n")
                 self._process.stdin.flush()
+            began = time.monotonic()
             line = self._process.stdout.readline()
         if not line:
             self._log.seek(0)
             raise BlameError(f"the process of stack {self.name!r} ended: {self._log.read()[-1500:].strip()}")
         answer: dict[str, Any] = json.loads(line)
-        return answer | {"folder": request.get("folder")}
+        return answer | {"folder": request.get("folder"), "seconds": time.monotonic() - began}
 
     def close(self) -> None:
         """Ends the process and what it has started."""
@@ -236,10 +239,8 @@ class Inquiry:
         if not names:
             return ()
         self._say(f"{self._good.functions[number]}: {', '.join(names)}; the stages are swapped")
-        inside = range(1, len(self._stages))
-        pairs = ((self._good, self._bad), (self._bad, self._good))
-        inner = _both(lambda pair: [self._boundary(number, pair[0], pair[1], at, names) for at in inside], pairs)
-        into_bad, into_good = [bad, *inner[0], good], [good, *inner[1], bad]
+        directions = ((self._good, self._bad, bad, good), (self._bad, self._good, good, bad))
+        into_bad, into_good = _both(lambda each: self._row(number, names, *each), directions)
         attributions = []
         for place, name in enumerate(names):
             values, back = (tuple(one.value(name) for one in shows) for shows in (into_bad, into_good))
@@ -249,6 +250,28 @@ class Inquiry:
                 one = self._with_passes(number, one)
             attributions.append(one)
         return tuple(attributions)
+
+    def _row(
+        self, number: int, names: Sequence[str], maker: _Side, rest: _Side, first: Shown, last: Shown
+    ) -> list[Shown]:
+        """What the launch shows where ``rest`` goes on behind each stage of ``maker``: ``first`` behind none, ``last``
+        behind all."""
+        shows = {0: first, len(self._stages): last}
+        slow = max(side.own[number]["seconds"] for side in (maker, rest)) > SLOW
+
+        def measured(at: int) -> float | None:
+            shows[at + 1] = self._boundary(number, maker, rest, at + 1, names)
+            return shows[at + 1].value(names[0])
+
+        ends = first.value(names[0]), last.value(names[0])
+        if slow and None not in ends:
+            turn(measured, len(self._stages) - 1, *ends)  # type: ignore[arg-type]
+            self._say_once(f"swaps that tell nothing of {names[0]}: not tried, for one takes more than {SLOW:g} s")
+        else:
+            for at in range(len(self._stages) - 1):
+                measured(at)
+        untried = unknown("not tried")
+        return [shows.get(place, untried) for place in range(len(self._stages) + 1)]
 
     def _shown(self, side: _Side, answer: Mapping[str, Any], number: int, orders: bool) -> Shown:
         """What a compilation by ``side`` shows, with what running its TTGIR shows if ``orders``."""
@@ -374,11 +397,11 @@ class Inquiry:
         if entry is None:
             return PassBlame(why_not="the front end has no passes")
 
-        began = time.monotonic()
+        end = min(time.monotonic() + SEARCH_SECONDS, self._began + LATEST_SEARCH)
 
         def measured(at: int) -> float | None:
-            if time.monotonic() - began > SEARCH_SECONDS:
-                self._say_once(f"not every place between passes was tried: {SEARCH_SECONDS:g} s were over")
+            if time.monotonic() > end:
+                self._say_once("not every place between passes was tried: that would have taken too long")
                 return None
             own, others = cuts[at]
             inner = {**entry, "module": str(folder / f"{own}.mlir"), "passes": others}

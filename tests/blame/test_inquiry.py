@@ -40,6 +40,7 @@ class Stack:
         folder.mkdir(parents=True)
         files = dict(entry["files"]) if entry else {}
         answer = {"status": "pass", "error": "", "stages": {}, "metadata": {}, "passes": [], "folder": str(folder)}
+        answer["seconds"] = 1.0
         module = entry and entry["module"]
         taken = "between passes" if module else entry and entry["stage"]
         if taken in self._refuses:
@@ -83,6 +84,17 @@ def test_each_stage_is_named(tmp_path, stage):
     assert data(answer)["launches"][0]["attributions"][0]["guilty"] == [stage]
     assert only(answer).blame.agreed is True
     assert answer.named
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_of_a_kernel_that_compiles_slowly_few_swaps_are_tried(tmp_path, monkeypatch, stage):
+    monkeypatch.setattr(inquiry, "SLOW", 0.5)
+    answer = answered(tmp_path, (f"bad:{stage}",))
+    one = only(answer)
+    assert data(answer)["launches"][0]["attributions"][0]["guilty"] == [stage]
+    assert one.blame.agreed is True
+    assert sum(value is None for value in one.into_bad) >= 2
+    assert "not tried" in text(answer)
 
 
 def test_the_pass_is_named(tmp_path):
