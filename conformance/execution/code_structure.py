@@ -68,6 +68,8 @@ _COMMIT = re.compile(r"tcgen05\.commit")
 _MBARRIER_WAIT = re.compile(r"mbarrier\.(try|test)_wait")
 _COPY_WAIT = re.compile(r"cp\.async\.wait")
 _PROXY_FENCE = re.compile(r"fence\.proxy\.async")
+_PROXY_READ = re.compile(r"tcgen05\.mma\b|wgmma\.mma_async|cp\.(reduce\.)?async\.bulk\S*\.global\.shared")
+_SHARED_STORE = re.compile(r"st\.shared|stmatrix")
 _END = re.compile(r"(ret|exit)(?![a-z_])")
 #: Operands of PTX: an address, and a register that is no predicate.
 _ADDRESS = re.compile(r"\[[^\]]*\]")
@@ -174,12 +176,26 @@ def _unordered_products(code: Code) -> dict[str, int]:
     }
 
 
+def unfenced_reads(ptx: str) -> int:
+    """How many tensor-core products and TMA stores some path leads to from a thread's store to shared memory, past no
+    proxy fence."""
+    code = parsed("ptx", ptx)
+    before, limit = code.predecessors(), len(code.operations)
+    return sum(_reaches(code, before, at, _SHARED_STORE, _PROXY_FENCE, limit) for at in code.numbers(_PROXY_READ))
+
+
 def _reaches(
-    code: Code, nexts: Mapping[int, Sequence[int]], start: int, wanted: re.Pattern[str], settles: re.Pattern[str]
+    code: Code,
+    nexts: Mapping[int, Sequence[int]],
+    start: int,
+    wanted: re.Pattern[str],
+    settles: re.Pattern[str],
+    limit: int = STEPS_LIMIT,
 ) -> bool:
-    """Whether a path along ``nexts`` leads from ``start`` to a ``wanted`` instruction past none that ``settles``."""
+    """Whether a path along ``nexts`` leads from ``start`` to a ``wanted`` instruction past none that ``settles``; it
+    looks at ``limit`` instructions at most."""
     waiting, seen = [*nexts.get(start, ())], set[int]()
-    while waiting and len(seen) < STEPS_LIMIT:
+    while waiting and len(seen) < limit:
         at = waiting.pop()
         if at in seen or settles.match(code.operations[at]):
             continue

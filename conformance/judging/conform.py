@@ -187,7 +187,8 @@ def _execute(
         recorder.set(observed={"ttgir": {"unknown": "a kernel without its TTGIR"}})
         return trial, []
     with recorder.timed("execute"):
-        result = harness.executed(kernel, plan, texts, fills, anew=isinstance(trial, Reason))
+        ptx = compiled.texts("ptx") or ()
+        result = harness.executed(kernel, plan, texts, fills, ptx=ptx, anew=isinstance(trial, Reason))
     recorder.set(observed={"ttgir": result.observed})
     if result.unknown:
         return trial, list(result.verdicts)
@@ -219,7 +220,7 @@ def _explained(
     if texts is None:
         return "its TTGIR was not run: there is none"
     with recorder.timed("execute"):
-        result = harness.executed(kernel, plan, texts, fills, anew=False)
+        result = harness.executed(kernel, plan, texts, fills, ptx=compiled.texts("ptx") or (), anew=False)
     recorder.set(observed={"ttgir": result.observed})
     wrong = next((verdict for verdict in result.verdicts if not verdict.passed), None)
     if wrong is not None:

@@ -38,14 +38,15 @@ def _program(text: str) -> tuple[Module, list[Step]]:
 
 
 class TtgirExecutor:
-    """Runs launches whose TTGIR is in ``texts``, by the name of the kernel's function, under one ``schedule``."""
+    """Runs launches whose TTGIR is in ``texts``, by the name of the kernel's function, under one ``schedule``.
+    ``fences``: whether a missing fence of proxies is a fault, where the target has proxies."""
 
     name = ExecutorName.INTERPRETER
     on_device = False
     device = torch.device("cpu")
 
-    def __init__(self, texts: Mapping[str, str], schedule: Schedule = SCHEDULES[0]) -> None:
-        self.texts, self.schedule = texts, schedule
+    def __init__(self, texts: Mapping[str, str], schedule: Schedule = SCHEDULES[0], *, fences: bool = True) -> None:
+        self.texts, self.schedule, self.fences = texts, schedule, fences
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch`` and the steps before and after it. Raises Fault for what a correct program never does, and
@@ -70,7 +71,8 @@ class TtgirExecutor:
             raise UnknownOperation("products of two blocks together")
         names = dict(_bound(module, launch))
         memory = GlobalMemory(_tensors(launch.arguments))
-        shares, proxies = _cluster_shares(module), "hip:" not in module.attributes.get("ttg.target", "")
+        shares = _cluster_shares(module)
+        proxies = self.fences and "hip:" not in module.attributes.get("ttg.target", "")
         with np.errstate(all="ignore"):
             for z, y, x in places:
                 program = Program((x, y, z), grid, memory, self.schedule, shares=shares, proxies=proxies)
@@ -82,7 +84,7 @@ class TtgirExecutor:
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
         except Fault as fault:
-            raise Fault(f"program {program.place}, order '{self.schedule.name}': {fault}") from None
+            raise type(fault)(f"program {program.place}, order '{self.schedule.name}': {fault}") from None
 
 
 def _cluster_shares(module: Module) -> dict[str, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.ttgir.memory import Clock, Fault, GlobalMemory, View, joined
+from conformance.ttgir.memory import Clock, Fault, GlobalMemory, MissingFence, View, joined
 
 #: The name of the agent that is the program itself.
 PROGRAM = "the program"
@@ -225,7 +225,7 @@ class Program:
         for place, (written, _, _, by) in list(self.unfenced.items()):
             if written.buffer is view.buffer and written.overlaps(view):
                 if not writes:
-                    raise Fault(f"{what} reads {view.buffer.name}, and no fence follows {by}, which wrote it")
+                    raise MissingFence(f"{what} reads {view.buffer.name}, and no fence follows {by}, which wrote it")
                 del self.unfenced[place]
 
     def is_late(self, kind: str) -> bool:

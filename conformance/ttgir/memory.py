@@ -20,6 +20,10 @@ class Fault(Exception):
     """What a correct program never does; the message names the operations and their source lines."""
 
 
+class MissingFence(Fault):
+    """A copy or a product may not see what an agent wrote: no fence of proxies stands between."""
+
+
 class NoPart(ValueError):
     """A part of a buffer that does not exist; the message says who takes it."""
 

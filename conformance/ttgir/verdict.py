@@ -16,7 +16,7 @@ from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.layout_check import verified
 from conformance.ttgir.machine import Schedule
-from conformance.ttgir.memory import Fault
+from conformance.ttgir.memory import Fault, MissingFence
 from conformance.ttgir.orders import orders_of
 from conformance.ttgir.problem_sizes import problems_of
 from conformance.ttgir.proof import objection
@@ -35,6 +35,7 @@ class Executed:
     ``unknown`` names what the executor does not know; then nothing ran. ``orders`` and ``fills`` are what ran,
     ``seconds`` how long it took; 0 for a verdict that was kept from an earlier run. ``layouts`` says how it stands with
     layouts: CHECKED, or which are not known. ``trial`` is that of the first order, None where nothing ran to its end.
+    ``unfenced``: what is wrong is that a fence of proxies is missing.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -44,6 +45,7 @@ class Executed:
     seconds: float = 0.0
     layouts: str = ""
     trial: Trial | None = None
+    unfenced: bool = False
 
     @property
     def passed(self) -> bool:
@@ -65,8 +67,10 @@ def executed(
     *,
     seed: int = 0,
     names: Sequence[str] | None = None,
+    fences: bool = True,
 ) -> Executed:
-    """Runs the launches of ``plan``, whose TTGIR is in ``texts``, the main one first.
+    """Runs the launches of ``plan``, whose TTGIR is in ``texts``, the main one first. ``fences``: whether a fence of
+    proxies that is missing is a fault; a compiler may add some behind TTGIR.
 
     At once, every exact fill of ``plan`` is judged, of ``names`` if given. In the other orders one fill is, of problems
     of few tiles that the same code serves: what waits for what depends on how often loops turn, and not on numbers.
@@ -75,6 +79,7 @@ def executed(
     if why := objection():
         return Executed(unknown=f"the executor proves nothing here: {why}")
     first: Trial | None = None
+    unfenced = False
     ran: list[str] = []
     where = ""
     try:
@@ -86,7 +91,7 @@ def executed(
             fills = exact if first is None else _exact_fills(kernel, one, None)[:1]
             ran.append(order.name)
             where = "" if one is plan else _also_served(one)
-            judged = trial(kernel, one, TtgirExecutor(functions, order), seed=seed, names=fills)
+            judged = trial(kernel, one, TtgirExecutor(functions, order, fences=fences), seed=seed, names=fills)
             first = first or judged
             failed = _failed(judged, f"{where}order '{order.name}'")
             verdicts += failed
@@ -98,11 +103,13 @@ def executed(
         wrong = tuple(verdict for verdict in verdicts if not verdict.passed)
         return Executed(wrong, _unknown(error), layouts=layouts, seconds=time.perf_counter() - started)
     except Fault as fault:
+        unfenced = isinstance(fault, MissingFence)
         verdicts.append(_verdict(False, f"{where}{fault}"))
     if all(verdict.passed for verdict in verdicts):
         text = f"right in {len(ran)} runs, in {len(set(ran))} orders"
         verdicts.append(_verdict(True, text, runs=len(ran)))
-    return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), time.perf_counter() - started, layouts, first)
+    seconds = time.perf_counter() - started
+    return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), seconds, layouts, first, unfenced)
 
 
 def _unknown(error: Exception) -> str:

@@ -92,10 +92,32 @@ def test_a_fault_of_the_compiler_fails_and_is_not_kept(judge, text):
     assert judge.runs == 2
 
 
+#: What a loop's product reads was stored by threads; with a fence between, and without.
+STORED = """
+.visible .entry f() {
+  st.shared.b32 [%r1], %r2;
+  FENCE
+  wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1}, %rd1, %rd2, 1, 1, 1, 0, 1;
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("instruction", "passes"), [("fence.proxy.async.shared::cta;", True), ("bar.sync 0;", False)])
+def test_a_fence_that_is_missing_in_ttgir_may_stand_in_the_ptx(judge, text, monkeypatch, instruction, passes):
+    def executed(*_, fences=True, **__):
+        return verdict.Executed((verdict._verdict(not fences, "no fence follows"),), unfenced=fences)
+
+    monkeypatch.setattr(harness, "executed", executed)
+    ptx = STORED.replace("FENCE", instruction)
+    result = judge.harness.executed(KERNEL, PLAN, [text], ("transparent",), ptx=[ptx], anew=True)
+    assert result.passed is passes
+
+
 def case(judge, text, trial=NOBODY):
     """The record of a case whose compiled kernel is ``text``, and what :func:`conform._execute` gave."""
     recorder = CaseRecorder("case")
-    compiled = SimpleNamespace(texts=lambda _: [text])
+    compiled = SimpleNamespace(texts=lambda stage: [text] if stage == "ttgir" else None)
     given = conform._execute(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",), trial)
     return recorder.record(), *given
 
@@ -168,7 +190,8 @@ def test_where_it_is_done(given, executes):
 )
 def test_a_failure_on_a_device_says_where_it_arises(judge, text, edit, said):
     recorder, (old, new) = CaseRecorder("case"), edit
-    compiled = SimpleNamespace(texts=lambda _: None if old is None else [text.replace(old, new, 1) if old else text])
+    changed = text.replace(old, new, 1) if old else text
+    compiled = SimpleNamespace(texts=lambda stage: None if old is None or stage != "ttgir" else [changed])
     assert said in conform._explained(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",))
 
 
