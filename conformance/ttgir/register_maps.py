@@ -35,7 +35,15 @@ def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    return map_of(shape, {holder: layout[holder] for holder in ("register", "lane", "warp", "block")})
+    """What is written out. Where the tensor is larger, registers go on along its axes, in the order in which those that
+    are written out do."""
+    made = MapBuilder(len(shape))
+    made.bases = {holder: [tuple(basis) for basis in layout[holder]] for holder in made.bases}
+    of_registers = [axis for basis in made.bases["register"] for axis, value in enumerate(basis) if value]
+    for axis in dict.fromkeys([*of_registers, *_rows_first(len(shape))]):
+        made.sizes[axis] = max([1, *(2 * basis[axis] for bases in made.bases.values() for basis in bases)])
+        made.fill("register", axis, shape[axis])
+    return map_of(shape, made.bases)
 
 
 def _slice(layout: Layout, shape: tuple[int, ...]) -> LinearMap:

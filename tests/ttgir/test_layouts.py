@@ -102,6 +102,10 @@ def test_tensor_memory_of_64_rows_uses_half_of_the_lanes():
 # Against Triton
 
 DISTRIBUTED = [
+    "#ttg.linear<{register = [[0, 1], [0, 2], [0, 4], [0, 8]], lane = [[1, 0], [2, 0], [4, 0], [8, 0], [0, 16]], "
+    "warp = [[16, 0], [32, 0]], block = []}>",
+    "#ttg.linear<{register = [[1, 0], [0, 8]], lane = [[0, 1], [0, 2], [0, 4], [2, 0], [4, 0]], "
+    "warp = [[0, 0], [8, 0]], block = []}>",
     "#ttg.blocked<{sizePerThread = [1, 8], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>",
     "#ttg.blocked<{sizePerThread = [4, 2], threadsPerWarp = [2, 16], warpsPerCTA = [2, 2], order = [0, 1]}>",
     "#ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], warpsPerCTA = [2, 2], order = [1, 0], "

@@ -43,6 +43,10 @@ class Oracle:
             case "blocked":
                 spread = [words[word] for word in ("sizePerThread", "threadsPerWarp", "warpsPerCTA", "order")]
                 return gluon.BlockedLayout(*spread, words.get("CGALayout", []))
+            case "linear":
+                bases = [words[holder] for holder in ("register", "lane", "warp", "block")]
+                sizes = [max(2 * basis[axis] for held in bases for basis in held) for axis in range(rank)]
+                return gluon.DistributedLinearLayout(*bases, sizes)
             case "slice":
                 return gluon.SliceLayout(words["dim"], self.of(words["parent"], rank + 1))
             case "dot_op":
