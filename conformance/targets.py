@@ -11,6 +11,7 @@ torch and triton are imported when they are first asked, so importing this modul
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import importlib.metadata
@@ -503,8 +504,11 @@ def _descriptor_lowering(target: Target) -> tuple[bool, str]:
 
 
 def _warp_specialization(target: Target) -> tuple[bool, str]:
-    language = importlib.import_module("triton.language")
-    if "warp_specialize" not in inspect.signature(language.range.__init__).parameters:
+    """From the source, because the interpreter of Triton up to 3.5 puts something else in the place of ``tl.range``."""
+    source = ast.parse(inspect.getsource(importlib.import_module("triton.language.core")))
+    loops = [node for node in source.body if isinstance(node, ast.ClassDef) and node.name == "range"]
+    arguments = [each.arg for loop in loops for each in ast.walk(loop) if isinstance(each, ast.arg)]
+    if "warp_specialize" not in arguments:
         return False, "the installed Triton's tl.range has no warp_specialize"
     return _arch(target) >= 90, "tl.range(warp_specialize=True) takes effect on NVIDIA from sm_90 on"
 

@@ -172,6 +172,15 @@ def test_a_triton_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("afresh")
+def test_loops_that_the_interpreter_replaced_still_give_warps_different_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    import triton.language as tl
+
+    for module in (tl, tl.core):
+        monkeypatch.setattr(module, "range", lambda *_, **__: range(0))
+    assert SM90.capability("warp-specialization").available
+
+
+@pytest.mark.usefixtures("afresh")
 def test_a_triton_without_constants_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     import triton.language as tl
     from triton.runtime import jit

@@ -47,6 +47,8 @@ def find_gpus(wanted: int | None = None) -> Gpus:
         raise ValueError(f"--gpus {wanted}: this machine has {len(gpus.entries)}")
     else:
         entries = tuple(map(str, range(len(gpus.entries) if wanted is None else wanted)))
+    if not entries:  # hidden: what is not used is not the device of this run
+        return Gpus(gpus.variable)
     return Gpus(gpus.variable, entries[:wanted], gpus.names, gpus.driver)
 
 

@@ -52,7 +52,9 @@ def test_worker_count(gpus, cores, workers):
 def test_find_gpus(four_gpus, monkeypatch, preset, wanted, entries):
     if preset is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", preset)
-    assert find_gpus(wanted).entries == entries
+    made = find_gpus(wanted)
+    assert made.entries == entries
+    assert made.names == (("H200",) * 4 if entries else ())
 
 
 def test_a_list_alone_is_no_gpu(monkeypatch):
