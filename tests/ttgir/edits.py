@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 #: Each class of edits, with what it stands for.
@@ -31,12 +31,16 @@ CLASSES = {
     "predicate false": "what had a condition is never done",
     "sum kept": "a product adds to what it should overwrite, or the reverse",
     "barrier removed": "the barrier of a product is not signalled",
+    "layout changed": "one type of an operation has another layout of the same kind and rank",
 }
 
 _NAME = r"%[\w$.#-]+"
 _OPERATION = re.compile(rf'^(\s*)(?:({_NAME}(?::\d+)?(?:, {_NAME})*) = )?"?((?:ttng|ttg|amdg|tt)\.[\w.]+)"?(.*)$')
 #: An attribute that stands between operands.
 _PLACES_OF_TASKS = re.compile(r" \{async_task_id = array<[^>]*>\}(?=,)")
+#: The name of a layout, its kind and its words, where it is defined, and where it is used.
+_LAYOUT = re.compile(r"^(#\w+) = #(?:ttg|ttng)\.(\w+)<(.*)>\s*$")
+_USED = re.compile(r"#\w+(?![\w.<])")
 _VIEW = re.compile(
     rf"^\s*({_NAME}) = (?:ttg\.memdesc_\w+|ttg\.local_alloc|ttng\.tmem_\w+) .*?"
     r"(!ttg\.memdesc<[^>]*(?:<[^>]*>[^>]*)*>)\s*(?:loc\(.*)?$"
@@ -91,9 +95,24 @@ def _each(results: str) -> list[str]:
     return [f"{name}#{index}" for index in range(int(count))] if count else [name]
 
 
+def _rank(words: str) -> int:
+    order = re.search(r"order = \[([\d, ]+)\]", words)
+    return len(order[1].split(",")) if order else 2
+
+
+def _with_other_layouts(line: str, layouts: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, str]]:
+    """For each place where ``line`` names one of ``layouts``: the others of its kind and rank, as what was done and the
+    line after it."""
+    for match in _USED.finditer(line.split(" loc(")[0]):
+        for other, kind in layouts.items():
+            if other != match[0] and kind == layouts.get(match[0]):
+                yield f"{other} for {match[0]}", line[: match.start()] + other + line[match.end() :]
+
+
 def edits_of(text: str) -> Iterator[Edit]:
     """Every edit of every class of ``text``, in the order of its lines. None of them leaves the text as it was."""
     lines = text.splitlines()
+    layouts = {match[1]: (match[2], _rank(match[3])) for line in lines if (match := _LAYOUT.match(line))}
     scopes: list[dict[str, str]] = [{}]
     for number, full in enumerate(lines):
         if full.lstrip().startswith("}") and len(scopes) > 1:
@@ -107,6 +126,14 @@ def edits_of(text: str) -> Iterator[Edit]:
                 if replacement != [full]:
                     about = tuple(dict.fromkeys(re.findall(_NAME, full.split(" loc(")[0] + " " + what)))
                     yield Edit(kind, number, line.name, what, edited, about)
+            for what, changed in _with_other_layouts(full, layouts):
+                yield Edit(
+                    "layout changed",
+                    number,
+                    line.name,
+                    what,
+                    "\n".join([*lines[:number], changed, *lines[number + 1 :]]),
+                )
         if view := _VIEW.match(full):
             scopes[-1][view[1]] = re.sub(r", mutable", "", view[2])
         if re.search(r"\{\s*(?:loc\(.*)?$", full) and not full.startswith(("module", "#")):

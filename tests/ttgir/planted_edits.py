@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -26,15 +27,22 @@ from conformance.execution.compilation import CompilePool
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get, own_kernels
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
+from conformance.ttgir.formats import type_of
+from conformance.ttgir.layout_check import verified
+from conformance.ttgir.layouts import layout_of
 from conformance.ttgir.machine import Schedule
 from conformance.ttgir.orders import SCHEDULES
+from conformance.ttgir.register_maps import register_map
+from conformance.ttgir.text import parse, split_outside
 from tests.ttgir.edits import CLASSES, Edit, edits_of
 from tests.ttgir.equivalent import reason
 from tests.ttgir.judged_texts import Prepared, Seen, first_wrong, orders_of_all, other_fills, prepared
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950", "gfx1250")
+#: A type of a tile in registers or on the chip.
+_TYPE = re.compile(r"(?:tensor|!ttg\.memdesc)<[^<>]*(?:<[^<>]*(?:<[^<>]*>[^<>]*)*>[^<>]*)*>")
 #: What it took to see an edit, easiest first.
-WAYS = ("eager", "late", "starved", "random", "sizes", "fills")
+WAYS = ("layouts", "eager", "late", "starved", "random", "sizes", "fills")
 
 
 @dataclass(frozen=True)
@@ -104,8 +112,11 @@ def outcome(
 ) -> Outcome:
     """What becomes of one edit."""
     edited = {**texts, function: edit.text}
-    seen = first_wrong(problems, edited, orders)
-    why = "" if seen else reason(edit, function, texts, problems, orders)
+    if edit.kind == "layout changed":
+        seen, why = judged_layouts(texts[function], edit)
+    else:
+        seen = first_wrong(problems, edited, orders)
+        why = "" if seen else reason(edit, function, texts, problems, orders)
     if not seen and not why and (other := first_wrong(other_fills(plan), edited, SCHEDULES[:1])):
         seen = Seen(-1, other.order, other.text)
     kernel = get(plan.kernel)
@@ -113,6 +124,27 @@ def outcome(
         kernel.name, kernel.family, plan.target.id, edit.kind, edit.line, edit.operation, edit.what,
         seen.how if seen else "", seen.text if seen else "", why,
     )  # fmt: skip
+
+
+def judged_layouts(text: str, edit: Edit) -> tuple[Seen | None, str]:
+    """What is wrong with the layouts of the edited ``text``, and why nothing is: both layouts are one map there."""
+    known = verified(parse(text)).faults
+    if new := [fault for fault in verified(parse(edit.text)).faults if fault not in known]:
+        return Seen(0, "layouts", new[0]), ""
+    aliases = parse(text).layouts
+    maps = [
+        [_map(kind, aliases) for kind in _TYPE.findall(whole.splitlines()[edit.line].split(" loc(")[0])]
+        for whole in (text, edit.text)
+    ]
+    return None, "both layouts put each element of the tile in one place" if maps[0] == maps[1] else ""
+
+
+def _map(text: str, aliases: Mapping[str, str]) -> object:
+    kind = type_of(text)
+    layout = layout_of(split_outside(kind.layout)[0], aliases) if kind.layout else None
+    if layout is None or kind.kind != "tensor":
+        return text
+    return register_map(layout, kind.shape).without_zero_registers
 
 
 def outcomes(plan: Plan, texts: Mapping[str, str], most: int, seed: str) -> Iterator[Outcome]:

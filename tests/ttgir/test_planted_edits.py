@@ -135,5 +135,5 @@ def test_the_table_counts_what_was_seen():
     text = table(rows)
     assert "3 edits of 2 compiled kernels: 1 seen, 1 change nothing" in text
     assert "**50.0%**" in text
-    assert "| wait dropped | 1 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in text
+    assert "| wait dropped | 1 | 0 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in text
     assert "| mm | sm_80 | copy removed | 3, `ttg.local_store` | is gone |" in text
