@@ -328,5 +328,5 @@ MAKERS: dict[str, Maker] = {
     "tt.dot": _dot, "tt.elementwise_inline_asm": _round_tf32,
     "tt.clampf": _clamp, "tt.gather": _gather, "tt.histogram": _histogram, "tt.cat": _cat,
     "tt.int_to_ptr": _same, "tt.ptr_to_int": _same,
-    "ttg.convert_layout": _same, "amdg.in_thread_transpose": _same, "amdgpu.in_thread_transpose": _same,
+    "ttg.convert_layout": _same, "amdg.in_thread_transpose": _same,
 }  # fmt: skip

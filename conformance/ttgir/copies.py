@@ -278,7 +278,6 @@ def _reinterpret(operation: Operation) -> Step:
 STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttg.async_copy_global_to_local": _copy,
     "amdg.buffer_load_to_local": _buffer_copy,
-    "amdgpu.buffer_load_to_local": _buffer_copy,
     "ttg.async_commit_group": _commit,
     "ttg.async_wait": _async_wait,
     "ttng.async_tma_copy_global_to_local": _tma_load,

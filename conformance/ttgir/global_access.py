@@ -175,7 +175,6 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     "tt.store": _store,
     "tt.atomic_rmw": _atomic,
     "amdg.buffer_atomic_rmw": _buffer_atomic,
-    "amdgpu.buffer_atomic_rmw": _buffer_atomic,
     "tt.atomic_cas": _exchange,
     "amdg.buffer_load": _buffer_load,
     "amdg.buffer_store": _buffer_store,

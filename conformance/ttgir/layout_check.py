@@ -482,7 +482,7 @@ _CHECKS: dict[str, Check] = {
     "ttg.convert_layout": _converted, "tt.expand_dims": _expand, "tt.broadcast": _broadcast, "tt.reduce": _reduce,
     "tt.trans": _trans, "tt.reshape": _reshape, "tt.join": _join, "tt.split": _split, "ttg.fp4_to_fp": _fp4,
     "amdg.scaled_upcast_fp4": _fp4,
-    "amdg.in_thread_transpose": _within_thread, "amdgpu.in_thread_transpose": _within_thread,
+    "amdg.in_thread_transpose": _within_thread,
     **dict.fromkeys(
         ("ttg.local_alloc", "ttg.local_load", "ttg.local_store", "ttng.tmem_alloc", "ttng.tmem_load",
          "ttng.tmem_store", "ttg.async_copy_global_to_local", "amdg.buffer_load_to_local"),

@@ -398,7 +398,7 @@ STEPS: dict[str, Callable[[Operation], Step]] = {
     **dict.fromkeys(("rocdl.s.setprio", "rocdl.sched.barrier", "llvm.intr.assume"), nothing),
     # which of two groups of warps waits for the other: both have the same values
     "rocdl.workitem.id.x": _undefined,
-    **dict.fromkeys(("amdg.cond_barrier", "amdgpu.cond_barrier", "rocdl.s.barrier"), nothing),
+    **dict.fromkeys(("amdg.cond_barrier", "rocdl.s.barrier"), nothing),
     "tt.get_program_id": _place,
     "tt.get_num_programs": _place,
     "ub.poison": _undefined,

@@ -181,7 +181,6 @@ MAKERS: dict[str, Maker] = {
     "tt.dot_scaled": _dot_scaled,
     "ttg.fp4_to_fp": _fp4_to_fp,
     "amdg.upcast_mxfp": _upcast_mxfp,
-    "amdgpu.upcast_mxfp": _upcast_mxfp,
     "amdg.scaled_upcast_fp4": _upcast,
     "amdg.scaled_upcast_fp8": _upcast,
 }

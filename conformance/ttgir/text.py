@@ -256,6 +256,7 @@ def _line(line: str, place: str, stack: list[tuple[Operation | None, Region]]) -
     if match is None:
         raise TextError(f"not an operation: {line[:120]}")
     results, name, words = match.groups()
+    name = name.replace("amdgpu.", "amdg.", 1)  # as Triton calls it from 3.6 on
     opens = words.endswith("{")
     words = words.removesuffix("{").strip().removesuffix("(").strip() if opens else words.strip()
     operation = Operation(name, _names(results), words, place)
