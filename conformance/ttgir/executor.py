@@ -83,6 +83,8 @@ class TtgirExecutor:
         agent = Agent(program, PROGRAM, {})
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
+        except (IndexError, TypeError, ValueError) as error:  # of NumPy: values of a form that no table here knows
+            raise UnknownOperation(f"values that do not fit: {error}") from error
         except Fault as fault:
             raise type(fault)(f"program {program.place}, order '{self.schedule.name}': {fault}") from None
 
@@ -112,18 +114,20 @@ def _arguments_of(module: Module, launch: Launch) -> list[str]:
     if not all(re.fullmatch(r"arg\d+", name) for name in names) or set(names) & set(launch.arguments):
         return [name if name in launch.arguments else "" for name in names]
     given = bound_arguments(launch.function, launch.arguments)
-    in_order: list[str] = []
+    kept: list[tuple[str, int]] = []
     for parameter in parameters(launch.function):
-        value = getattr(given[parameter.name], "value", given[parameter.name])
+        value = given[parameter.name]
         one = type(value) is int and value == 1 and not parameter.do_not_specialize
-        if parameter.is_constexpr or value is None or one:
-            continue
-        in_order.append(parameter.name)
-        if hasattr(value, "block_shape"):
-            in_order += [""] * (2 * len(value.shape))
-    if len(in_order) != len(names):
-        raise UnknownOperation(f"{len(names)} parameters without names, for {len(in_order)} arguments")
-    return in_order
+        if not (parameter.is_constexpr or value is None or one or hasattr(value, "value")):
+            kept.append((parameter.name, len(value.shape) if hasattr(value, "block_shape") else 0))
+    for sizes in (
+        2,
+        4,
+    ):  # of each dimension of a descriptor: size and pitch, and both again where a pointer stands for it
+        in_order = [each for name, rank in kept for each in (name, *[""] * (sizes * rank))]
+        if len(in_order) == len(names):
+            return in_order
+    raise UnknownOperation(f"{len(names)} parameters without names, for {len(kept)} arguments")
 
 
 def _bound(module: Module, launch: Launch) -> Iterator[tuple[str, Any]]:

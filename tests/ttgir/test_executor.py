@@ -125,6 +125,28 @@ def test_a_grid_that_is_too_large_is_not_run(compiled):
         TtgirExecutor({function: text}).run(launch)
 
 
+def without_names(text):
+    """``text`` with its parameters called as Triton 3.4 calls them."""
+    names = [name for name, _ in parse(text).function.parameters]
+    for number, name in enumerate(names):
+        text = re.sub(rf"{name}\b(?![.-])", f"%arg{900 + number}", text)
+    return text
+
+
+@pytest.mark.parametrize("name", ["cp.async", "tma"])
+def test_parameters_without_names_stand_in_order(compiled, name):
+    plan, function, text = compiled(name)
+    assert verdict((plan, function, without_names(text)), schedules=SCHEDULES[:1]) == ""
+
+
+def test_values_that_do_not_fit_are_not_known(compiled):
+    one = compiled("cp.async")
+    text = one[2].replace("start = 0 : i32} : tensor<64xi32", "start = 1 : i32} : tensor<64xi32", 1)
+    assert text != one[2]
+    with pytest.raises(UnknownOperation, match="values that do not fit"):
+        verdict(one, text)
+
+
 def test_products_of_two_blocks_together_are_not_known(compiled):
     one = compiled("cluster")
     text = re.sub(
