@@ -80,9 +80,8 @@ def _halves(a: Any, b: Any) -> tuple[Any, Any]:
     """The lower and the upper half of a product of two integers, which are as signed as their arrays are."""
     kind = np.asarray(a).dtype
     wide = np.dtype(f"{kind.kind}8") if kind.itemsize < 8 else np.dtype(object)
-    low = np.multiply(a, b)
     high = np.asarray(a).astype(wide) * np.asarray(b).astype(wide) >> wide.type(8 * kind.itemsize)
-    return low, high.astype(kind)
+    return np.multiply(a, b), np.asarray(high).astype(kind)
 
 
 _BINARY: dict[str, Compute] = {

@@ -19,7 +19,7 @@ from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.formats import rounded, size_of, type_of
-from conformance.ttgir.layouts import cluster_bases, layout_of
+from conformance.ttgir.layouts import UnknownLayout, cluster_bases, layout_of
 from conformance.ttgir.machine import PROGRAM, Agent, Program, Schedule
 from conformance.ttgir.memory import Fault, GlobalMemory
 from conformance.ttgir.orders import SCHEDULES
@@ -94,8 +94,11 @@ def _cluster_shares(module: Module) -> dict[str, int]:
     Its blocks have barriers and parts of tiles of their own, and do the same, so a program is run as one block."""
     if module.attributes.get("ttg.num-ctas", "1").split(" ")[0] == "1":
         return {}
-    layouts = {name: layout_of(text, module.layouts) for name, text in module.layouts.items()}
-    return {name: 2 ** sum(map(any, cluster_bases(layout))) for name, layout in layouts.items()}
+    try:
+        layouts = {name: layout_of(text, module.layouts) for name, text in module.layouts.items()}
+        return {name: 2 ** sum(map(any, cluster_bases(layout))) for name, layout in layouts.items()}
+    except UnknownLayout as error:
+        raise UnknownOperation(f"a cluster with the layout {error}") from None
 
 
 def _tensors(arguments: Mapping[str, Any]) -> Iterator[Tensor]:
@@ -120,10 +123,8 @@ def _arguments_of(module: Module, launch: Launch) -> list[str]:
         one = type(value) is int and value == 1 and not parameter.do_not_specialize
         if not (parameter.is_constexpr or value is None or one or hasattr(value, "value")):
             kept.append((parameter.name, len(value.shape) if hasattr(value, "block_shape") else 0))
-    for sizes in (
-        2,
-        4,
-    ):  # of each dimension of a descriptor: size and pitch, and both again where a pointer stands for it
+    # of each dimension of a descriptor its size and pitch, and both again where a pointer stands for the descriptor
+    for sizes in (2, 4):
         in_order = [each for name, rank in kept for each in (name, *[""] * (sizes * rank))]
         if len(in_order) == len(names):
             return in_order

@@ -140,6 +140,19 @@ def test_a_function_of_each_element():
     assert out.tolist() == [-2 * value if value < 0 else value + 1 for value in INTEGERS.tolist()]
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize(("name", "signed"), [("arith.mului_extended", False), ("arith.mulsi_extended", True)])
+def test_both_halves_of_a_product(kind, name, signed):
+    bits = 8 * np.dtype(kind).itemsize
+    words = f"%a, %b : i{bits}"
+    _, compute = MAKERS[name](Operation(name, ["%low", "%high"], words, ""))
+    a, b = kind(-7), kind(3 << bits - 4)
+    low, high = compute(a, b)
+    whole = int(a) * int(b) if signed else (int(a) % 2**bits) * (int(b) % 2**bits)
+    assert int(low) % 2**bits == whole % 2**bits
+    assert int(high) % 2**bits == (whole >> bits) % 2**bits
+
+
 def test_a_function_of_a_library_that_is_not_known_is_named():
     words = '%0 {libname = "", libpath = "", pure = true, symbol = "__nv_j0f"} : (tensor<4xf32>) -> tensor<4xf32>'
     with pytest.raises(UnknownOperation, match="__nv_j0f"):
