@@ -121,8 +121,9 @@ def _tma_load(operation: Operation) -> Step:
     def step(agent: Agent, names: Names) -> None:
         if not bool(names[predicate]):
             return
-        tensor, view = names[descriptor], names[target]
-        where, inside = tensor.box_at([int(names[name]) for name in coordinates], view.shape)
+        view, starts = names[target], [int(names[name]) for name in coordinates]
+        tensor = names[descriptor].by_tma(what, starts[-1])
+        where, inside = tensor.box_at(starts, view.shape)
         values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.shape)
         _loads(agent, what, view, values, names[barrier], layout)
 
@@ -149,8 +150,8 @@ def _tma_gather(operation: Operation) -> Step:
     def step(agent: Agent, names: Names) -> None:
         if not bool(names[predicate]):
             return
-        tensor, view = names[descriptor], names[target]
-        rows, column = names[coordinates[0]], int(names[coordinates[1]])
+        view, rows, column = names[target], names[coordinates[0]], int(names[coordinates[1]])
+        tensor = names[descriptor].by_tma(what, column)
         where, inside = tensor.rows_at(rows, column, view.shape[1])
         values = agent.program.memory.load(where, inside, None, tensor.element)
         _loads(agent, what, view, values, names[barrier], layout)
@@ -163,9 +164,9 @@ def _tma_store(operation: Operation) -> Step:
     what = called(operation)
 
     def step(agent: Agent, names: Names) -> None:
-        tensor, view = names[descriptor], names[source]
-        where, inside = tensor.box_at([int(names[name]) for name in coordinates], view.shape)
-        stores(agent, what, tensor, view, where, inside)
+        view, starts = names[source], [int(names[name]) for name in coordinates]
+        tensor = names[descriptor].by_tma(what, starts[-1], stored=True)
+        stores(agent, what, tensor, view, *tensor.box_at(starts, view.shape))
 
     return step
 
@@ -197,8 +198,9 @@ def _tma_reduce(operation: Operation) -> Step:
     what, combine = called(operation), COMBINED[kind]
 
     def step(agent: Agent, names: Names) -> None:
-        tensor, view = names[descriptor], names[source]
-        where, inside = tensor.box_at([int(names[name]) for name in coordinates], view.shape)
+        view, starts = names[source], [int(names[name]) for name in coordinates]
+        tensor = names[descriptor].by_tma(what, starts[-1], stored=True)
+        where, inside = tensor.box_at(starts, view.shape)
         stores(agent, what, tensor, view, where, inside, combine)
 
     return step
@@ -209,8 +211,8 @@ def _tma_scatter(operation: Operation) -> Step:
     what = called(operation)
 
     def step(agent: Agent, names: Names) -> None:
-        tensor, view = names[descriptor], names[source]
-        rows, column = names[coordinates[0]], int(names[coordinates[1]])
+        view, rows, column = names[source], names[coordinates[0]], int(names[coordinates[1]])
+        tensor = names[descriptor].by_tma(what, column, stored=True)
         stores(agent, what, tensor, view, *tensor.rows_at(rows, column, view.shape[1]))
 
     return step

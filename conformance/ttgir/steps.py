@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,14 @@ from conformance.ttgir.arithmetic import (
     UnknownOperation,
     attributes,
 )
-from conformance.ttgir.formats import type_of
+from conformance.ttgir.formats import size_of, type_of
 from conformance.ttgir.machine import Agent, Promise
 from conformance.ttgir.memory import Fault
 from conformance.ttgir.text import Operation, split_outside
 
 Names = dict[str, Any]
+#: What TMA copies are in whole multiples of.
+TMA_BYTES = 16
 #: One operation, ready to run: it returns what must be run to its end, if it can wait.
 Step = Callable[[Agent, Names], "Generator[None, None, Any] | None"]
 
@@ -56,6 +58,20 @@ class Descriptor:
     def box_at(self, starts: list[int], shape: tuple[int, ...]) -> tuple[Any, Any]:
         """The same of a box of ``shape``, in which dimensions of one element may be left out in front."""
         return self.addresses(starts, (1,) * (len(starts) - len(shape)) + shape)
+
+    def by_tma(self, what: str, column: int, *, stored: bool = False) -> Descriptor:
+        """This tensor as TMA sees it, for a copy ``what`` that begins in ``column``. A row that is ``stored`` ends at a
+        multiple of 16 bytes. Raises Fault unless its address, its pitches and the column are such multiples, too (CUDA
+        driver API, cuTensorMapEncodeTiled; the column was measured on an H200)."""
+        size = size_of(self.element)
+        pitches = [pitch for pitch, extent in zip(self.pitches[:-1], self.sizes[:-1], strict=True) if extent > 1]
+        for name, count in (("begins at", self.base), *(("has a pitch of", pitch) for pitch in pitches)):
+            if count % TMA_BYTES:
+                raise Fault(f"{what} takes a tensor that {name} {count} bytes, no multiple of {TMA_BYTES}")
+        if column * size % TMA_BYTES:
+            raise Fault(f"{what} begins {column * size} bytes into a row, no multiple of {TMA_BYTES}")
+        units = TMA_BYTES // size
+        return replace(self, sizes=(*self.sizes[:-1], -(-self.sizes[-1] // units) * units)) if stored else self
 
     def rows_at(self, rows: Any, column: int, width: int) -> tuple[Any, Any]:
         """The same of ``width`` elements from ``column`` on in each of ``rows`` of a matrix."""

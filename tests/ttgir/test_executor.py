@@ -24,7 +24,7 @@ from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
 from conformance.ttgir.regions import STEPS
-from conformance.ttgir.steps import taken
+from conformance.ttgir.steps import Descriptor, taken
 from conformance.ttgir.text import Operation, TextError, parse
 
 PADDED = Layout(pad=8)
@@ -116,6 +116,35 @@ def test_an_edit_is_named(compiled, name, pattern, replacement, number, seen):
     said = verdict(one, text, orders_of(parse(text)))
     assert said
     assert seen in said
+
+
+@pytest.mark.parametrize(
+    ("fields", "column", "said"),
+    [
+        ({}, 8, ""),
+        ({"base": 4104}, 0, "begins at 4104 bytes"),
+        ({"pitches": (200, 2)}, 0, "has a pitch of 200 bytes"),
+        ({"pitches": (200, 2), "sizes": (1, 100)}, 0, ""),
+        ({}, 4, "begins 8 bytes into a row"),
+    ],
+)
+def test_what_tma_cannot_address_is_a_fault(fields, column, said):
+    tensor = dataclasses.replace(Descriptor(4096, (8, 100), (208, 2), "f16"), **fields)
+    if said:
+        with pytest.raises(Fault, match=said):
+            tensor.by_tma("copy", column)
+    else:
+        assert tensor.by_tma("copy", column) == tensor
+        assert tensor.by_tma("copy", column, stored=True).sizes[-1] == 104
+
+
+def test_a_store_by_tma_past_the_end_of_rows_is_seen(compiled):
+    """The text was compiled for whole multiples of 16 bytes; a launch with other rows would write what follows them."""
+    plan, function, text = compiled("tma")
+    other = dataclasses.replace(
+        plan, problem=mm(*SIZES[:1], 52, SIZES[2], layout_b=Layout(pad=4), layout_out=Layout(pad=4))
+    )
+    assert "wrong" in verdict((other, function, text), schedules=SCHEDULES[:1])
 
 
 def test_a_grid_that_is_too_large_is_not_run(compiled):
