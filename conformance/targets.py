@@ -503,12 +503,17 @@ def _descriptor_lowering(target: Target) -> tuple[bool, str]:
     return True, "lowered to TMA" if _arch(target) >= 90 else "rewritten to pointer loads and stores"
 
 
-def _warp_specialization(target: Target) -> tuple[bool, str]:
-    """From the source, because the interpreter of Triton up to 3.5 puts something else in the place of ``tl.range``."""
+@functools.cache
+def _range_arguments() -> list[str]:
+    """Arguments of the methods of ``tl.range``. They are read from its source, because the interpreter of Triton up to
+    3.5 puts something else in its place."""
     source = ast.parse(inspect.getsource(importlib.import_module("triton.language.core")))
     loops = [node for node in source.body if isinstance(node, ast.ClassDef) and node.name == "range"]
-    arguments = [each.arg for loop in loops for each in ast.walk(loop) if isinstance(each, ast.arg)]
-    if "warp_specialize" not in arguments:
+    return [each.arg for loop in loops for each in ast.walk(loop) if isinstance(each, ast.arg)]
+
+
+def _warp_specialization(target: Target) -> tuple[bool, str]:
+    if "warp_specialize" not in _range_arguments():
         return False, "the installed Triton's tl.range has no warp_specialize"
     return _arch(target) >= 90, "tl.range(warp_specialize=True) takes effect on NVIDIA from sm_90 on"
 

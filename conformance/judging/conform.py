@@ -219,8 +219,11 @@ def _explained(
     texts = compiled.texts("ttgir")
     if texts is None:
         return "its TTGIR was not run: there is none"
-    with recorder.timed("execute"):
-        result = harness.executed(kernel, plan, texts, fills, ptx=compiled.texts("ptx") or (), anew=False)
+    try:
+        with recorder.timed("execute"):
+            result = harness.executed(kernel, plan, texts, fills, ptx=compiled.texts("ptx") or (), anew=False)
+    except Exception as error:  # what explains a failure may not take its place
+        return f"its TTGIR was not run: {type(error).__name__}: {error}"
     recorder.set(observed={"ttgir": result.observed})
     wrong = next((verdict for verdict in result.verdicts if not verdict.passed), None)
     if wrong is not None:

@@ -195,6 +195,13 @@ def test_a_failure_on_a_device_says_where_it_arises(judge, text, edit, said):
     assert said in conform._explained(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",))
 
 
+def test_an_error_of_what_explains_hides_no_failure(judge, text, monkeypatch):
+    monkeypatch.setattr(judge.harness, "executed", lambda *_, **__: 1 / 0)
+    compiled = SimpleNamespace(texts=lambda stage: [text])
+    said = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
+    assert said == "its TTGIR was not run: ZeroDivisionError: division by zero"
+
+
 def test_a_large_problem_is_not_run_to_explain_a_failure(judge, monkeypatch):
     monkeypatch.setattr(conform, "EXPLAINED", 1)
     compiled = SimpleNamespace(texts=lambda _: pytest.fail("asked for"))
