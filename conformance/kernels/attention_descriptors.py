@@ -13,7 +13,6 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import AnyConfig, SpecialisedFlexConfig
 from conformance.kernels.attention import Forward
-from conformance.kernels.attention_fp8 import Fp8Forward
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan, Variant
 from conformance.kernels.launch import Launch
@@ -133,10 +132,6 @@ class DescribedForward(Forward):
         return Features(required, forbidden)
 
 
-class DescribedFp8Forward(DescribedForward, Fp8Forward):
-    """The same of fp8 operands; see :class:`Fp8Forward`."""
-
-
 def _specialised(plan: Plan) -> bool:
     return bool(getattr(plan.config, "specialised", False))
 
@@ -160,7 +155,4 @@ def _undescribable(operand: Operand) -> Iterator[Reason]:
             yield Reason(ReasonCode.ALIGNMENT_PITCH, operand.name, detail)
 
 
-KERNELS = (
-    DescribedForward("attention_descriptors", None, CONFIGS),
-    DescribedFp8Forward("attention_fp8_descriptors", None, CONFIGS),
-)
+KERNELS = (DescribedForward("attention_descriptors", None, CONFIGS),)

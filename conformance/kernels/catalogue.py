@@ -67,6 +67,7 @@ ORDER = (
     "mm_gather",
     "linear_attention",
     "linear_attention_transposed",
+    "attention_fp8_descriptors",
 )
 
 

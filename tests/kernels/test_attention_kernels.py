@@ -11,6 +11,7 @@ from conformance.kernels import (
     attention,
     attention_descriptors,
     attention_fp8,
+    attention_fp8_descriptors,
     attention_packed,
     attention_paged,
     carveout,
@@ -24,7 +25,14 @@ from tests.kernels import judged_examples
 
 KERNELS = {
     kernel.name: kernel
-    for module in (attention, attention_descriptors, attention_fp8, attention_packed, attention_paged)
+    for module in (
+        attention,
+        attention_descriptors,
+        attention_fp8,
+        attention_fp8_descriptors,
+        attention_packed,
+        attention_paged,
+    )
     for kernel in module.KERNELS
 }
 SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)

@@ -1,0 +1,13 @@
+"""Attention forward of fp8 operands by tensor descriptors, whose loops over keys may give warps different work."""
+
+from __future__ import annotations
+
+from conformance.kernels.attention_descriptors import CONFIGS, DescribedForward
+from conformance.kernels.attention_fp8 import Fp8Forward
+
+
+class DescribedFp8Forward(DescribedForward, Fp8Forward):
+    """Loads, stores and loops of :class:`DescribedForward`, arithmetic of :class:`Fp8Forward`."""
+
+
+KERNELS = (DescribedFp8Forward("attention_fp8_descriptors", None, CONFIGS),)
