@@ -227,10 +227,10 @@ def _while(operation: Operation) -> Step:
 
 
 #: Combines lists of arrays, where names have the values that are known outside of its region.
-Combine = Callable[[Agent, Names, list[Any]], list[Any]]
+Combination = Callable[[Agent, Names, list[Any]], list[Any]]
 
 
-def _combination(operation: Operation) -> Combine:
+def _combination(operation: Operation) -> Combination:
     """What the region of ``operation`` makes of the values of its arguments."""
     steps, arguments = prepared(operation.regions[0]), operation.regions[0].arguments
 

@@ -176,9 +176,9 @@ def parse(text: str) -> Module:
     public = [operation for operation in functions if " public " in f" {operation.words} "]
     if len(public) != 1:
         raise TextError(f"{len(public)} public functions, one is expected")
-    called = [_function(operation) for operation in functions]
-    _give_bodies(top, {function.name: function for function in called})
-    return Module(attributes, layouts, called[functions.index(public[0])])
+    defined = {id(operation): _function(operation) for operation in functions}
+    _give_bodies(top, {function.name: function for function in defined.values()})
+    return Module(attributes, layouts, defined[id(public[0])])
 
 
 _SYMBOL = re.compile(r'@("[^"]*"|[\w.$-]+)\(')

@@ -198,15 +198,15 @@ def test_a_failure_on_a_device_says_where_it_arises(judge, text, edit, said):
 def test_an_error_of_what_explains_hides_no_failure(judge, text, monkeypatch):
     monkeypatch.setattr(judge.harness, "executed", lambda *_, **__: 1 / 0)
     compiled = SimpleNamespace(texts=lambda stage: [text])
-    said = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
-    assert said == "its TTGIR was not run: ZeroDivisionError: division by zero"
+    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
+    assert sentence == "its TTGIR was not run: ZeroDivisionError: division by zero"
 
 
 def test_a_large_problem_is_not_run_to_explain_a_failure(judge, monkeypatch):
     monkeypatch.setattr(conform, "EXPLAINED", 1)
     compiled = SimpleNamespace(texts=lambda _: pytest.fail("asked for"))
-    said = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
-    assert said.endswith("elements are too many")
+    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
+    assert sentence.endswith("elements are too many")
 
 
 @pytest.mark.parametrize(
