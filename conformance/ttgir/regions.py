@@ -113,7 +113,7 @@ def _prepare(operation: Operation) -> Step:
         raise UnknownOperation(operation.name)
     try:
         return _computed(operation) if operation.name in MAKERS else STEPS[operation.name](operation)
-    except (KeyError, IndexError, ValueError, TypeError) as error:  # its text is not as any known release prints it
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # not as any known release prints it
         raise UnknownOperation(f"{operation.name} {operation.words[:120]}") from error
 
 

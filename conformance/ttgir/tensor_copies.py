@@ -36,41 +36,68 @@ _UPDATE = re.compile(r"(%\S+)(?: add_offsets = \[(.*?)\])?(?: pred = (%\S+))?(?:
 
 
 def _update(operation: Operation) -> Step:
-    match = _UPDATE.match(operation.words)
-    if match is None:
-        raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
-    source, offsets, predicate = match.groups()
-    added, result = NAMES.findall(offsets or ""), operation.results[0]
+    moved, result = _moved(*_matched(_UPDATE, operation)), operation.results[0]
 
     def step(agent: Agent, names: Names) -> None:
+        names[result] = moved(names)
+
+    return step
+
+
+def _moved(source: str, offsets: str | None, predicate: str | None) -> Callable[[Names], Descriptor]:
+    """The descriptor ``source``, from ``offsets`` further on, and only if ``predicate`` holds."""
+    added = NAMES.findall(offsets or "")
+
+    def moved(names: Names) -> Descriptor:
         made: Descriptor = names[source]
         if added:
             steps = [int(names[name]) for name in added]
             made = replace(made, starts=tuple(a + b for a, b in zip(made.origin, steps, strict=True)))
         if predicate is not None:
             made = replace(made, enabled=bool(names[predicate]))
-        names[result] = made
+        return made
 
-    return step
+    return moved
+
+
+#: Triton 3.7 moves a descriptor where it copies, later releases before.
+_COPY = re.compile(r"(%\S+?)(?:\[(.*?)\])? (?:into|from) (%\S+?)(?:, (%\S+))? :")
+
+
+def _copy(operation: Operation) -> tuple[Callable[[Names], Descriptor], str]:
+    """The descriptor of a copy, and the name of its tile in shared memory."""
+    descriptor, offsets, tile, predicate = _matched(_COPY, operation)
+    return _moved(descriptor, offsets, predicate), tile
+
+
+def _matched(pattern: re.Pattern[str], operation: Operation) -> tuple[str, ...]:
+    match = pattern.match(operation.words)
+    if match is None:
+        raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
+    return match.groups()
 
 
 def _load(operation: Operation) -> Step:
-    descriptor, target = re.match(r"(%\S+) into (%\S+)", operation.words).groups()  # type: ignore[union-attr]
-    return _loaded(operation, descriptor, target, lambda tensor, view, _: tensor.box_at([*tensor.origin], view.shape))
+    moved, target = _copy(operation)
+    return _loaded(operation, moved, target, lambda tensor, view, _: tensor.box_at([*tensor.origin], view.shape))
+
+
+_GATHER = re.compile(r"(%\S+?)\[(%\S+)\] to (%\S+)")
 
 
 def _gather(operation: Operation) -> Step:
-    match = re.match(r"(%\S+?)\[(%\S+)\] to (%\S+)", operation.words)
-    descriptor, rows, target = match.groups()  # type: ignore[union-attr]
-    return _loaded(operation, descriptor, target, _rows_of(rows))
+    descriptor, rows, target = _matched(_GATHER, operation)
+    return _loaded(operation, _moved(descriptor, None, None), target, _rows_of(rows))
 
 
-def _loaded(operation: Operation, descriptor: str, target: str, addresses: Callable[..., Any]) -> Step:
+def _loaded(
+    operation: Operation, moved: Callable[[Names], Descriptor], target: str, addresses: Callable[..., Any]
+) -> Step:
     refuse_other_attributes(operation, set())
     what, results = called(operation), operation.results
 
     def step(agent: Agent, names: Names) -> None:
-        tensor, view = names[descriptor], names[target]
+        tensor, view = moved(names), names[target]
         names.update(dict.fromkeys(results))
         if tensor.enabled:
             where, inside = addresses(tensor, view, names)
@@ -84,14 +111,16 @@ def _loaded(operation: Operation, descriptor: str, target: str, addresses: Calla
 
 
 def _store(operation: Operation) -> Step:
-    descriptor, source = re.match(r"(%\S+) from (%\S+)", operation.words).groups()  # type: ignore[union-attr]
-    return _stored(operation, descriptor, source, lambda tensor, view, _: tensor.box_at([*tensor.origin], view.shape))
+    moved, source = _copy(operation)
+    return _stored(operation, moved, source, lambda tensor, view, _: tensor.box_at([*tensor.origin], view.shape))
+
+
+_SCATTER = re.compile(r"(%\S+?)\[(%\S+)\] from (%\S+)")
 
 
 def _scatter(operation: Operation) -> Step:
-    match = re.match(r"(%\S+?)\[(%\S+)\] from (%\S+)", operation.words)
-    descriptor, rows, source = match.groups()  # type: ignore[union-attr]
-    return _stored(operation, descriptor, source, _rows_of(rows))
+    descriptor, rows, source = _matched(_SCATTER, operation)
+    return _stored(operation, _moved(descriptor, None, None), source, _rows_of(rows))
 
 
 def _rows_of(rows: str) -> Callable[..., Any]:
@@ -104,12 +133,14 @@ def _rows_of(rows: str) -> Callable[..., Any]:
     return addresses
 
 
-def _stored(operation: Operation, descriptor: str, source: str, addresses: Callable[..., Any]) -> Step:
+def _stored(
+    operation: Operation, moved: Callable[[Names], Descriptor], source: str, addresses: Callable[..., Any]
+) -> Step:
     refuse_other_attributes(operation, set())
     what, results = called(operation), operation.results
 
     def step(agent: Agent, names: Names) -> None:
-        tensor, view = names[descriptor], names[source]
+        tensor, view = moved(names), names[source]
         names.update(dict.fromkeys(results))
         if tensor.enabled:
             stores(agent, what, tensor, view, *addresses(tensor, view, names))

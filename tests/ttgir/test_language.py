@@ -23,6 +23,7 @@ FLOATS = torch.randn(R, C, generator=torch.Generator().manual_seed(1))
 INTEGERS = torch.randint(-1000, 1000, (N,), generator=torch.Generator().manual_seed(2), dtype=torch.int32)
 SMALL = torch.randint(0, BINS - 1, (N,), generator=torch.Generator().manual_seed(3), dtype=torch.int32)
 TARGETS = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
+MOVER = {"gfx1250": GPUTarget("hip", "gfx1250", 32)}  # it copies by descriptors, in other words
 POINTERS = {torch.float32: "*fp32", torch.int32: "*i32", torch.bfloat16: "*bf16"}
 
 
@@ -32,7 +33,7 @@ def run(function, tensors, constants, target):
         pytest.skip(f"the installed Triton cannot compile for {target}")
     signature = {name: POINTERS[tensor.dtype] for name, tensor in tensors.items()}
     names = dict.fromkeys(function.arg_names, "constexpr") | signature
-    text = triton.compile(ASTSource(function, names, constants), target=TARGETS[target]).asm["ttgir"]
+    text = triton.compile(ASTSource(function, names, constants), target=(TARGETS | MOVER)[target]).asm["ttgir"]
     copies = {name: tensor.clone() for name, tensor in tensors.items()}
     arguments = copies | {name: tl.constexpr(value) for name, value in constants.items()}
     TtgirExecutor({function.fn.__name__: text}).run(Launch(function, (1,), arguments))
@@ -157,3 +158,12 @@ def test_a_function_of_a_library_that_is_not_known_is_named():
     words = '%0 {libname = "", libpath = "", pure = true, symbol = "__nv_j0f"} : (tensor<4xf32>) -> tensor<4xf32>'
     with pytest.raises(UnknownOperation, match="__nv_j0f"):
         MAKERS["tt.extern_elementwise"](Operation("tt.extern_elementwise", ["%1"], words, ""))
+
+
+@pytest.mark.skipif(not hasattr(tl, "make_tensor_descriptor"), reason="the installed Triton has no such descriptors")
+@pytest.mark.parametrize("target", [*TARGETS, *MOVER])
+def test_tiles_by_descriptors(target):
+    x = torch.randn(20, 40, generator=torch.Generator().manual_seed(4))
+    given = {"x_ptr": x, "out_ptr": torch.full((40, 20), torch.nan)}
+    out = run(kernels.transposed_tiles, given, {"R": 20, "C": 40}, target)["out_ptr"]
+    assert torch.equal(out, x.T)
