@@ -485,7 +485,8 @@ _CHECKS: dict[str, Check] = {
     "amdg.in_thread_transpose": _within_thread,
     **dict.fromkeys(
         ("ttg.local_alloc", "ttg.local_load", "ttg.local_store", "ttng.tmem_alloc", "ttng.tmem_load",
-         "ttng.tmem_store", "ttg.async_copy_global_to_local", "amdg.buffer_load_to_local"),
+         "ttng.tmem_store", "ttg.async_copy_global_to_local", "amdg.buffer_load_to_local",
+         "amdg.local_load_packed_tranposed", "amdg.local_load_packed_transposed"),
         _copied,
     ),
     "ttg.memdesc_trans": _memory_trans, "ttg.memdesc_reshape": _memory_reshape, "ttg.memdesc_index": _memory_part,

@@ -126,7 +126,7 @@ def _load_packed(operation: Operation) -> Step:
     """Codes that lie packed along M or N, loaded packed along K."""
     source, result, what = operands(operation)[0], operation.results[0], called(operation)
     shape, wanted = (type_of(part.strip()).shape for part in operation.types.split("->"))
-    axis = next(at for at, (have, want) in enumerate(zip(shape, wanted, strict=True)) if want == 2 * have)
+    (axis,) = [at for at, (have, want) in enumerate(zip(shape, wanted, strict=True)) if want == 2 * have]
 
     def step(agent: Agent, names: Names) -> None:
         agent.touch(names[source], what, writes=False)
@@ -147,14 +147,21 @@ def _tcgen05_scaled(operation: Operation) -> Step:
     names_of = [a, b, d.partition("[")[0], scale_a, scale_b]
 
     def values(left: Any, right: Any, of_left: Any, of_right: Any, kind: Type) -> Any:
+        if of_left.ndim > 2:  # Triton 3.4 leaves scales in shared memory, and copies them behind TTGIR
+            of_left, of_right = _in_lines(of_left, left.shape[0]), _in_lines(of_right, right.shape[1])
         return product(_scaled(left, of_left, form_a, 1, 1), _scaled(right, of_right, form_b, 0, 0), kind)
 
     return issued(operation, names_of, keep, predicate, rest, values)
 
 
+def _in_lines(scales: Any, rows: int) -> Any:
+    """Scales in four or more dimensions, which lie as the instruction reads them, as one line for each of ``rows``:
+    blocks of 128 rows and four columns, of which rows 32 apart are side by side."""
+    return scales.reshape(rows // 128, -1, 32, 4, 4).transpose(0, 3, 2, 1, 4).reshape(rows, -1)
+
+
 def _tmem_copy(operation: Operation) -> Step:
-    """Scales from shared to tensor memory, in the queue of the products. In four or more dimensions they lie as the
-    instruction reads them: blocks of 128 rows and four columns, of which rows 32 apart are side by side."""
+    """Scales from shared to tensor memory, in the queue of the products."""
     source, target, *rest = parts_of(operation)
     what = called(operation)
 
@@ -162,11 +169,8 @@ def _tmem_copy(operation: Operation) -> Step:
         view, into = names[source], names[target]
 
         def effect(_: Pending) -> None:
-            values, (rows, columns) = view.read(), into.shape
-            if values.shape != into.shape:
-                blocks = values.reshape(rows // 128, columns // 4, 32, 4, 4)
-                values = blocks.transpose(0, 3, 2, 1, 4).reshape(rows, columns)
-            into.write(values)
+            values = view.read()
+            into.write(values if values.shape == into.shape else _in_lines(values, into.shape[0]))
 
         # a loop of no turns copies what nobody wrote, and waits for nothing: nobody uses the copy
         in_queue(agent, what, effect, [(view, False), (into, True)] if view.written else [])
@@ -188,5 +192,6 @@ MAKERS: dict[str, Maker] = {
 STEPS: dict[str, Callable[[Operation], Step]] = {
     "ttng.tc_gen5_mma_scaled": _tcgen05_scaled,
     "ttng.tmem_copy": _tmem_copy,
-    "amdg.local_load_packed_tranposed": _load_packed,
+    "amdg.local_load_packed_tranposed": _load_packed,  # as Triton writes it up to 3.8
+    "amdg.local_load_packed_transposed": _load_packed,
 }
