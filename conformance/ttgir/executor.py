@@ -83,7 +83,12 @@ class TtgirExecutor:
         agent = Agent(program, PROGRAM, {})
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
-        except (AttributeError, IndexError, TypeError, ValueError) as error:  # values of a form that no table here knows
+        except (
+            AttributeError,
+            IndexError,
+            TypeError,
+            ValueError,
+        ) as error:  # values of a form that no table here knows
             raise UnknownOperation(f"values that do not fit: {error}") from error
         except Fault as fault:
             raise type(fault)(f"program {program.place}, order '{self.schedule.name}': {fault}") from None

@@ -105,7 +105,13 @@ def verified(module: Module) -> Verified:
                 faults.append(f"{what}: {text}")  # those before what is unknown count
         except UnknownLayout as error:
             unknown.add(str(error))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # words or types in other numbers than its rule expects
+        except (
+            AttributeError,
+            IndexError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # words or types in other numbers than its rule expects
             unknown.add(f"operation {typed.operation.name} in the form {typed.operation.words[:120]}")
     return Verified(faults, sorted(unknown))
 

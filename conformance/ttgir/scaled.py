@@ -148,13 +148,13 @@ def _tcgen05_scaled(operation: Operation) -> Step:
 
     def values(left: Any, right: Any, of_left: Any, of_right: Any, kind: Type) -> Any:
         if of_left.ndim > 2:  # Triton 3.4 leaves scales in shared memory, and copies them behind TTGIR
-            of_left, of_right = _in_lines(of_left, left.shape[0]), _in_lines(of_right, right.shape[1])
+            of_left, of_right = in_lines(of_left, left.shape[0]), in_lines(of_right, right.shape[1])
         return product(_scaled(left, of_left, form_a, 1, 1), _scaled(right, of_right, form_b, 0, 0), kind)
 
     return issued(operation, names_of, keep, predicate, rest, values)
 
 
-def _in_lines(scales: Any, rows: int) -> Any:
+def in_lines(scales: Any, rows: int) -> Any:
     """Scales in four or more dimensions, which lie as the instruction reads them, as one line for each of ``rows``:
     blocks of 128 rows and four columns, of which rows 32 apart are side by side."""
     return scales.reshape(rows // 128, -1, 32, 4, 4).transpose(0, 3, 2, 1, 4).reshape(rows, -1)
@@ -170,7 +170,7 @@ def _tmem_copy(operation: Operation) -> Step:
 
         def effect(_: Pending) -> None:
             values = view.read()
-            into.write(values if values.shape == into.shape else _in_lines(values, into.shape[0]))
+            into.write(values if values.shape == into.shape else in_lines(values, into.shape[0]))
 
         # a loop of no turns copies what nobody wrote, and waits for nothing: nobody uses the copy
         in_queue(agent, what, effect, [(view, False), (into, True)] if view.written else [])
