@@ -6,6 +6,7 @@ import functools
 
 from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.problems import Attention, Conv, GroupedGemm, Problem
+from conformance.problems.weight_gradient import WeightGradient
 
 
 @functools.singledispatch
@@ -26,6 +27,12 @@ def _(problem: Conv, config: AnyConfig) -> tuple[int, int]:
     groups."""
     columns = problem.out_channels if isinstance(config, DepthwiseConfig) else problem.product.N
     return _blocks(problem.product.M, config, "block_m"), _blocks(columns, config, "block_n")
+
+
+@output_tiles.register
+def _(problem: WeightGradient, config: AnyConfig) -> tuple[int, int]:
+    """A row per output channel of a group, a column per tap and channel."""
+    return _blocks(problem.product.M, config, "block_m"), _blocks(problem.product.N, config, "block_n")
 
 
 @output_tiles.register

@@ -1,11 +1,14 @@
-"""What the sums of A's rows must be under the fills of ``mm_with_sums``."""
+"""What sums of an operand's rows in fp32 must be, beside a product of that operand."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from torch import Tensor
+
 from conformance.inputs.fill_set import FillRequest
 from conformance.numerics.bounds import row_sums
+from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Gemm
 
@@ -14,15 +17,19 @@ FP32_BITS = 24
 
 
 def with_row_sums(request: FillRequest[Gemm], fill: Fill) -> Fill:
-    """``fill`` of the product, and beside it that of the row sums.
-
-    Sums are judged bit by bit where A holds integers so small that no order of summation rounds, else by the bound of
-    an fp32 sum. Under "special" they are judged as the product is.
-    """
+    """``fill`` of the product of ``mm_with_sums``, and beside it that of the sums of A's rows."""
     a = fill.inputs["a"].to(request.device or "cpu")
-    total, error = row_sums(request.contract, a)
-    size = float(a.double().abs().sum(1).max()) if a.numel() else 0.0
-    exact = fill.method == "exact" and size < 2.0 ** (FP32_BITS + fill.meta["unit_a"])
+    return dataclasses.replace(fill, parts={"sums": sums_part(fill, request.contract, a, fill.meta.get("unit_a", 0))})
+
+
+def sums_part(fill: Fill, contract: Contract, rows: Tensor, unit: int) -> Fill:
+    """The fill of the sums of ``rows`` (rows, k), an operand of the product that ``fill`` is of.
+
+    Sums are judged bit by bit where ``fill`` is exact and the operand holds integers of 2**``unit`` so small that no
+    order of summation rounds, else by the bound of an fp32 sum. Under "special" they are judged as the product is.
+    """
+    total, error = row_sums(contract, rows)
+    size = float(rows.double().abs().sum(1).max()) if rows.numel() else 0.0
+    exact = fill.method == "exact" and size < 2.0 ** (FP32_BITS + unit)
     method = "exact" if exact else "bounded" if fill.method == "exact" else fill.method
-    part = Fill(fill.name, fill.seed, method, fill.inputs, total, None if exact else error)
-    return dataclasses.replace(fill, parts={"sums": part})
+    return Fill(fill.name, fill.seed, method, fill.inputs, total, None if exact else error)

@@ -16,6 +16,7 @@ from conformance.problems.int4 import Int4Gemm
 from conformance.problems.linear_attention import LinearAttention
 from conformance.problems.microscaled import MicroscaledGemm
 from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
+from conformance.problems.weight_gradient import WeightGradient
 
 
 def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] | None:
@@ -52,6 +53,8 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
             rows = -(-problem.batch * math.prod(each) // config.block_m)
             return (math.prod(problem.stride) * rows, tiles[1], problem.groups)
         return (math.prod(tiles),) if getattr(kernel, "pointwise", False) else (*tiles, problem.groups)
+    if isinstance(problem, WeightGradient):
+        return (*tiles, problem.groups)
     if isinstance(problem, Attention):
         return _attention(kernel, problem, plan, free)
     return None
@@ -72,6 +75,9 @@ def _tiles(problem: Any, config: AnyConfig) -> tuple[int, int] | None:
         rows, columns = problem.batch * math.prod(problem.out_size), problem.out_channels // problem.groups
         if isinstance(config, DepthwiseConfig):  # one channel a group: a tile has channels of many groups
             columns = problem.out_channels
+    elif isinstance(problem, WeightGradient):
+        _, channels, *kernel = problem.output.shape
+        rows, columns = problem.forward.out_channels // problem.groups, channels * math.prod(kernel)
     elif isinstance(problem, (GroupedGemm, MicroscaledGroupedGemm)):
         return _most_grouped(problem, block_m, block_n)
     else:

@@ -282,7 +282,7 @@ def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
 
 #: Families whose kernels by pointers take their sizes as constants, too.
 KNOW_SIZES = (
-    *("gemm", "conv", "split-k", "loads", "grouped", "int4", "linear-attention"),
+    *("gemm", "conv", "conv-gradient", "split-k", "loads", "grouped", "int4", "linear-attention"),
     *("microscaled", "microscaled-grouped"),
 )
 
@@ -430,6 +430,8 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
             return bool(-(-problem.out_channels // plan.config.block_n) > GRID_LIMIT)
         columns = -(-problem.out_channels // problem.groups // plan.config.block_n)
         return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)
+    if kernel.family == "conv-gradient":
+        return bool(max(problem.groups, -(-problem.product.N // plan.config.block_n)) > GRID_LIMIT)
     if isinstance(problem, BlockScaled) and subject == "batch":
         batch = getattr(problem, "batch", None)
         return batch is not None if kernel.descriptors else (batch or 0) > GRID_LIMIT

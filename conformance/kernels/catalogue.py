@@ -68,6 +68,7 @@ ORDER = (
     "linear_attention",
     "linear_attention_transposed",
     "attention_fp8_descriptors",
+    "weight_gradient",
 )
 
 

@@ -17,7 +17,8 @@ from conformance.numerics.rounding import round_to
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors, fused_multiply_add, sum_products
 from conformance.problems import BLOCK_SCALINGS, FP8, Conv, Gemm, GroupedGemm, Problem
-from conformance.references import conv, gemm, grouped
+from conformance.problems.weight_gradient import WeightGradient
+from conformance.references import conv, gemm, grouped, weight_gradient
 
 Inputs = Mapping[str, Tensor]
 
@@ -42,6 +43,8 @@ def knows(problem: Problem) -> bool:
         fused = problem.fusion.epilogue if problem.fusion is not None else ()
         # nobody has stated the bits of a device's erf and exp
         return problem.has_product and "gelu" not in fused and problem.op != "dual_mm"
+    if isinstance(problem, WeightGradient):
+        return problem.positions > 0
     return isinstance(problem, (Conv, GroupedGemm))
 
 
@@ -57,6 +60,8 @@ def results(problem: Problem, order: SumOrder, unit: Unit, inputs: Inputs) -> li
         return _conv(problem, order, unit, inputs)
     if isinstance(problem, GroupedGemm):
         return _grouped(problem, order, unit, inputs)
+    if isinstance(problem, WeightGradient):
+        return [_weight_gradient(problem, order, unit, inputs)]
     assert isinstance(problem, Gemm)
     return _gemm(problem, order, unit, inputs)
 
@@ -208,6 +213,13 @@ def _conv(problem: Conv, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Te
         pairs = zip(_conv_runs(problem, inputs), bias.split(problem.out_channels // problem.groups), strict=True)
         values.append(_conv_output(problem, [_sum(unit, order, runs, begin) for runs, begin in pairs]))
     return values
+
+
+def _weight_gradient(problem: WeightGradient, order: SumOrder, unit: Unit, inputs: Inputs) -> Tensor:
+    """The product of each group."""
+    form = seen_format(problem, problem.dtype)
+    groups = [_sum(unit, order, [Factors(a, b, form, form)]) for a, b in weight_gradient.factors(problem, inputs)]
+    return weight_gradient.joined(problem, torch.stack(groups))
 
 
 def _conv_output(problem: Conv, groups: Sequence[Tensor]) -> Tensor:

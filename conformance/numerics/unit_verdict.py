@@ -17,6 +17,7 @@ from conformance.numerics.sum_order import SumOrder
 from conformance.numerics.unit_results import knows, results, rounded
 from conformance.numerics.verdict import FillVerdict, label
 from conformance.problems import Conv, Gemm, GroupedGemm, Problem
+from conformance.problems.weight_gradient import WeightGradient
 
 #: Products of a problem above which its bits are not computed: a GPU takes about a second for as many.
 MOST_PRODUCTS = 1 << 35
@@ -62,7 +63,8 @@ def _stays_in_range(problem: Problem, fill: Fill) -> bool:
         return False
     sizes = {name: values.double().abs() for name, values in fill.inputs.items() if values.numel()}
     largest = {name: float(torch.where(size.isnan(), 0.0, size).max()) for name, size in sizes.items()}
-    first, second = (max(largest.get(name, 0.0) for name in names) for names in ("acx", "bdw"))
+    sides = (("a", "c", "x"), ("b", "d", "w", "grad_out"))
+    first, second = (max(largest.get(name, 0.0) for name in names) for names in sides)
     names = ("scale_a", "scale_b", "row_scale", "k_scale", "bias", "residual")
     after = math.prod(max(1.0, largest.get(name, 0.0)) for name in names)
     depth = max(operand.numel for operand in problem.operands)
@@ -82,10 +84,10 @@ def can_model(problem: Problem, contract: Contract) -> bool:
 def _products(problem: Problem) -> int:
     if isinstance(problem, GroupedGemm):
         return sum(math.prod(problem.group_extents(group)) for group in range(problem.groups))
-    one = problem.product if isinstance(problem, Conv) else problem
+    one = problem.product if isinstance(problem, (Conv, WeightGradient)) else problem
     assert isinstance(one, Gemm)
     of_one = math.prod((one.M, one.N, one.K, 2 if one.op == "mm_plus_mm" else 1))
-    return of_one * (problem.groups if isinstance(problem, Conv) else one.batch or 1)
+    return of_one * (problem.groups if isinstance(problem, (Conv, WeightGradient)) else one.batch or 1)
 
 
 def differing(allowed: Tensor, out: Tensor) -> Tensor:

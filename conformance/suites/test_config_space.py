@@ -86,7 +86,7 @@ def alignments(kernel):
 
 def takes_constants(kernel):
     """Whether a kernel can have its sizes as constants."""
-    return kernel.family in ("gemm", "conv")
+    return kernel.family in ("gemm", "conv", "conv-gradient")
 
 
 def even(kernel, dtype, config, aligned):

@@ -41,9 +41,11 @@ MODULES = (
     ),
     *("attention_backward", "attention_decode", "attention_forward", "attention_tiles"),
     *("linear_attention", "linear_attention_transposed"),
+    "conv_weight_gradient",
 )
 KERNELS = (
     *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
+    "conv2d_weight_gradient",
     *("grouped_mm_descriptors", "scaled_grouped_mm_descriptors"),
     *(
         "mm_plus_mm",

@@ -25,6 +25,8 @@ from conformance.problems import (
     mm_with_sums,
     scaled_mm,
 )
+from conformance.problems.weight_gradient import WeightGradient
+from conformance.references.weight_gradient import bias_gradient
 
 PROBLEMS = [
     addmm(5, 6, 7),
@@ -43,6 +45,7 @@ PROBLEMS = [
     GroupedGemm("3d-2d", (3, 0, 4), 5, None, 7, "fp16"),
     GroupedGemm("2d-2d", (3, 0, 4), 5, 6, None, "fp16"),
     conv2d(2, 4, (6, 5), 6, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1)),
+    WeightGradient(conv2d(2, 4, (6, 5), 6, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1))),
     Attention("attention", 2, 4, 5, 9, 16, kv_heads=2, mask=Mask("sliding-window", 3)),
     Attention("attention", 2, 2, 5, 9, 16, kv_batch=1, score=Score("alibi")),
     Attention("attention", 1, 4, 5, 23, 16, kv_heads=2, mask=Mask("packed", 2), page=4),
@@ -55,6 +58,8 @@ def value(problem, inputs, output):
         from conformance.references import attention
 
         return (attention.backward if problem.backward else attention.forward)(problem, inputs).outputs[output]
+    if output == "grad_bias":
+        return bias_gradient(inputs["grad_out"])
     return inputs["a"].double().sum(1) if output == "sums" else reference.value(problem, inputs)
 
 

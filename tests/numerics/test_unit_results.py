@@ -30,6 +30,7 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
+from conformance.problems.weight_gradient import WeightGradient
 from tests.numerics.scalar_tensor_core import scalar_sum
 from tests.numerics.test_tensor_core import fp32, fractions
 
@@ -188,6 +189,21 @@ def test_a_convolution_takes_its_taps_in_order_and_its_channels_within_a_tap():
         for kh, kw in itertools.product(range(2), range(2)):
             total = dot(x[0, group, i + kh, 2 * j + kw], w[o, :, kh, kw], total=total)
         wanted[0, o, i, j] = np.float32(total) + bias[o]
+    assert is_allowed(problem, WGMMA, inputs, [wanted])
+
+
+def test_a_gradient_for_weights_takes_the_positions_of_all_images_in_order():
+    forward = Conv("conv2d", 3, 4, (4, 5), 6, (2, 2), (1, 2), (1, 0), 2, "bf16", "fp32")
+    problem = WeightGradient(forward)
+    inputs = inputs_of(problem)
+    x = torch.nn.functional.pad(inputs["x"].double(), (0, 0, 1, 1))
+    grad_out = inputs["grad_out"].double()
+    rows, columns = forward.out_size
+    assert problem.positions > 20, "a step of the unit does not hold all"
+    wanted = np.zeros(problem.output.shape, np.float32)
+    for o, c, kh, kw in itertools.product(range(6), range(2), range(2), range(2)):
+        seen = x[:, o // 3 * 2 + c, kh : kh + rows, kw : kw + 2 * columns : 2]
+        wanted[o, c, kh, kw] = dot(grad_out[:, o].flatten(), seen.flatten())
     assert is_allowed(problem, WGMMA, inputs, [wanted])
 
 

@@ -26,6 +26,7 @@ from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 from tests.planted.specialised_faults import SPECIALISED
 from tests.planted.stream_k_faults import SHARED_TILES
 from tests.planted.transposed_faults import TRANSPOSED
+from tests.planted.weight_gradient_faults import WEIGHT_GRADIENT
 
 _PLANTED: tuple[Fault, ...] = (
     *TAIL,
@@ -55,6 +56,7 @@ _PLANTED: tuple[Fault, ...] = (
     *SHARED_TILES,
     *LINEAR_ATTENTION,
     *ACCUMULATORS,
+    *WEIGHT_GRADIENT,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

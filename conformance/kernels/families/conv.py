@@ -49,7 +49,7 @@ class ConvFamily(Kernel):
         strides = (1,) * self.rank
         return Conv(
             f"conv{self.rank}d", 1, channels, size, columns, windows, strides, padding, 1,
-            **dtype_fields(dtype), **_one_order(order),
+            **dtype_fields(dtype), **one_order(order),
         )  # fmt: skip
 
     def timed(self, dtype: str) -> Conv:
@@ -60,7 +60,7 @@ class ConvFamily(Kernel):
         windows, padding = (window,) * self.rank, (window // 2,) * self.rank
         return Conv(
             f"conv{self.rank}d", 8, channels, size, channels, windows, ones, padding, 1,
-            **dtype_fields(dtype), **_one_order("channels-last"),
+            **dtype_fields(dtype), **one_order("channels-last"),
         )  # fmt: skip
 
     def draw_problem(self, draw: Draw) -> Conv:
@@ -113,12 +113,12 @@ class TransposedFamily(ConvFamily):
         output_padding = tuple(rest % step for rest, step in zip(left, stride, strict=True))
         return conv_transpose2d(
             1, channels, size, columns, window, stride=stride, output_padding=output_padding,
-            **dtype_fields(dtype), **_one_order("contiguous" if shape == "several-tiles" else "channels-last"),
+            **dtype_fields(dtype), **one_order("contiguous" if shape == "several-tiles" else "channels-last"),
         )  # fmt: skip
 
     def timed(self, dtype: str) -> TransposedConv:
         """See :class:`Kernel`: 8 images of 256 channels, twice as large as they were."""
-        fields = {**dtype_fields(dtype), **_one_order("channels-last")}
+        fields = {**dtype_fields(dtype), **one_order("channels-last")}
         return conv_transpose2d(8, 256, TIMED_IMAGE // 2, 256, 3, stride=2, padding=1, output_padding=1, **fields)
 
     def draw_problem(self, draw: Draw) -> TransposedConv:
@@ -150,7 +150,7 @@ class DepthwiseFamily(ConvFamily):
         order = "contiguous" if shape == "several-tiles" else "channels-last"
         return Conv(
             "conv2d", 1, channels, size, channels * multiplier, window, (1, 1), padding, channels,
-            **dtype_fields(dtype), **_one_order(order),
+            **dtype_fields(dtype), **one_order(order),
         )  # fmt: skip
 
     def timed(self, dtype: str) -> Conv:
@@ -158,7 +158,7 @@ class DepthwiseFamily(ConvFamily):
         edges = (TIMED_IMAGE, TIMED_IMAGE)
         return Conv(
             "conv2d", 8, 256, edges, 256, (3, 3), (1, 1), (1, 1), 256,
-            **dtype_fields(dtype), **_one_order("channels-last"),
+            **dtype_fields(dtype), **one_order("channels-last"),
         )  # fmt: skip
 
     def draw_problem(self, draw: Draw) -> Conv:
@@ -168,6 +168,6 @@ class DepthwiseFamily(ConvFamily):
         return dataclasses.replace(super().draw_problem(draw), precision="ieee", **sizes)
 
 
-def _one_order(order: str) -> dict[str, Any]:
+def one_order(order: str) -> dict[str, Any]:
     """Fields that give x, w and out one order of dimensions."""
     return dict.fromkeys(("order_x", "order_w", "order_out"), order)

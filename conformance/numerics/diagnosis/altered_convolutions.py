@@ -154,11 +154,11 @@ def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteratio
             yield make(f"x of another image: {what}", x=lines(index))
     if groups > 1:
         for what, index in other_indices(groups):
-            yield make(f"x of another group: {what}", x=functools.partial(_grouped, 1, groups, index))
-            yield make(f"the weights of another group: {what}", w=functools.partial(_grouped, 0, groups, index))
+            yield make(f"x of another group: {what}", x=functools.partial(in_groups, 1, groups, index))
+            yield make(f"the weights of another group: {what}", w=functools.partial(in_groups, 0, groups, index))
             if problem.bias:
                 cause = f"the bias of another group: {what}"
-                yield make(cause, bias=functools.partial(_grouped, 0, groups, index))
+                yield make(cause, bias=functools.partial(in_groups, 0, groups, index))
     if channels > block_k:
         place = torch.arange(channels)
         transposed = isinstance(problem, TransposedConv)  # whose w has the channels in its first dimension
@@ -178,7 +178,7 @@ def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteratio
         yield make("the bias is indexed within the tile", bias=lines(inside))
 
 
-def _grouped(dim: int, groups: int, index: Tensor, tensor: Tensor) -> Tensor:
+def in_groups(dim: int, groups: int, index: Tensor, tensor: Tensor) -> Tensor:
     """``tensor`` with the channels of group index[g] in place of those of group g."""
     split: Tensor = tensor.unflatten(dim, (groups, -1))
     return split.index_select(dim, index).flatten(dim, dim + 1)

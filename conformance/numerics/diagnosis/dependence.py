@@ -14,6 +14,7 @@ from torch import Tensor
 from conformance.problems import BLOCK_SCALINGS, Attention, Conv, Gemm, GroupedGemm, Problem
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.problems.transposed_conv import TransposedConv
+from conformance.problems.weight_gradient import WeightGradient
 from conformance.references import attention
 
 #: For each dimension of a tensor a bool vector: which of its indices are meant.
@@ -50,6 +51,8 @@ def axes(problem: Problem, name: str) -> tuple[str, ...]:
         weights = weights[::-1] if isinstance(problem, TransposedConv) else weights
         first = {"x": ("image", "channel"), "w": weights}.get(name, ("output channel",))
         return (*first, *_SPACE[len(first) - rank :]) if rank > len(first) else first
+    if isinstance(problem, WeightGradient):
+        return ("image", "channel" if name == "x" else "output channel", *_SPACE[1:])
     lead = "group" if isinstance(problem, GroupedGemm) else "matrix"
     if name == "bias" and rank == 1:
         return ("column",)
@@ -69,6 +72,8 @@ def needed(problem: Problem, inputs: Mapping[str, Tensor], output: str, stored: 
         return _of_groups(problem, stored)
     if isinstance(problem, Conv):
         return _of_conv(problem, stored)
+    if isinstance(problem, WeightGradient):
+        return _of_weight_gradient(problem, output, stored)
     if isinstance(problem, Attention):
         return _of_attention(problem, inputs, output, stored)
     return {}
@@ -181,6 +186,26 @@ def _of_conv(problem: Conv, stored: Indices) -> Needed:
         of_weights = channels, _every(problem.group_channels)
     result: Needed = {"x": (batch, inner, *seen), "w": (*of_weights, *taps)}
     return {**result, "bias": (channels,)} if problem.bias else result
+
+
+def _of_weight_gradient(problem: WeightGradient, output: str, stored: Indices) -> Needed:
+    forward, channels = problem.forward, stored[0]
+    images = _every(forward.batch)
+    if not forward.batch:
+        return {}
+    if output == "grad_bias":
+        return {"grad_out": (images, channels, *map(_every, forward.out_size))}
+    seen, positions = [], []
+    for index, size, axis in zip(stored[2:], forward.size, forward.correlation.places, strict=True):
+        reached = torch.tensor(axis)[:, index]  # (positions, taps)
+        inside = reached >= 0
+        seen.append(_chosen(size, reached[inside]))
+        positions.append(inside.any(1))
+    if not all(bool(index.any()) for index in seen):
+        return {}
+    groups = _divided(channels, forward.out_channels // forward.groups, forward.groups)
+    of_x = (groups[:, None] & stored[1]).flatten()
+    return {"x": (images, of_x, *seen), "grad_out": (images, channels, *positions)}
 
 
 def _of_attention(problem: Attention, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:

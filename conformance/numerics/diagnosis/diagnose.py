@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from conformance.numerics.contract import Contract
-from conformance.numerics.diagnosis import altered_attention, altered_convolutions, altered_groups, altered_products
+from conformance.numerics.diagnosis import (
+    altered_attention,
+    altered_convolutions,
+    altered_groups,
+    altered_products,
+    altered_weight_gradients,
+)
 from conformance.numerics.diagnosis.alterations import Alteration, Evidence, Seen, explaining
 from conformance.numerics.diagnosis.products import Product, Tiling, products_of
 from conformance.numerics.diagnosis.tile_search import (
@@ -30,6 +36,7 @@ from conformance.numerics.diagnosis.work import Work
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.problems import BLOCK_SCALINGS, DTYPES, Attention, Conv, Gemm, GroupedGemm, Problem
+from conformance.problems.weight_gradient import WeightGradient
 
 #: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded_memory``.
 SENTINEL = (0xFE, 0x7D)
@@ -180,6 +187,8 @@ class _Case:
             yield from altered_products.alterations(problem, self.contract, self.tiling, exact)
         elif isinstance(problem, Conv):
             yield from altered_convolutions.alterations(problem, self.contract, self.tiling, exact)
+        elif isinstance(problem, WeightGradient):
+            yield from altered_weight_gradients.alterations(problem, self.contract, exact)
         elif isinstance(problem, GroupedGemm) and exact:
             yield from altered_groups.alterations(problem)
         elif isinstance(problem, Attention):

@@ -19,7 +19,8 @@ from torch import Tensor
 from conformance.numerics.fill import Fill
 from conformance.problems import Bias, Conv, Gemm, GroupedGemm, Problem
 from conformance.problems.gemm import BLOCK_SCALINGS, addmm, mm
-from conformance.references import conv, gemm, grouped
+from conformance.problems.weight_gradient import WeightGradient
+from conformance.references import conv, gemm, grouped, weight_gradient
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ def products_of(problem: Problem, fill: Fill, out: Tensor, bad: Tensor, tiling: 
                 yield Product(f"group {group}", product, _inner(fill, inputs), part, wrong, ((0, sizes[2]),))
     elif isinstance(problem, Conv):
         yield from _of_conv(problem, fill, out, bad, tiling)
+    elif isinstance(problem, WeightGradient) and problem.positions:
+        yield from _of_weight_gradient(problem, fill, out, bad)
 
 
 def _inner(fill: Fill, inputs: Mapping[str, Tensor]) -> Fill:
@@ -125,6 +128,17 @@ def _of_conv(problem: Conv, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
             inner = mm(rows, columns, a.shape[1], problem.dtype, out_dtype=out_dtype)
         name = f"group {group}" if problem.groups > 1 else ""
         yield Product(name, inner, _inner(fill, inputs), output, wrong, segments, "tap")
+
+
+def _of_weight_gradient(problem: WeightGradient, fill: Fill, out: Tensor, bad: Tensor) -> Iterator[Product]:
+    """Rows are output channels of a group, columns taps and channels; k runs over output positions of all images."""
+    inputs = {name: tensor.cpu() for name, tensor in fill.inputs.items()}
+    matrices = [weight_gradient.matrices(problem, tensor) for tensor in (out, bad)]
+    for group, (a, b) in enumerate(weight_gradient.factors(problem, inputs)):
+        output, wrong = (matrix[group] for matrix in matrices)
+        if bool(wrong.any()):
+            name = f"group {group}" if problem.groups > 1 else ""
+            yield Product(name, problem.product, _inner(fill, {"a": a, "b": b}), output, wrong, ((0, a.shape[1]),))
 
 
 def _windows(problem: Conv, x: Tensor) -> Tensor:

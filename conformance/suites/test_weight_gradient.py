@@ -1,0 +1,121 @@
+"""Gradients of convolutions for weights and bias: strides, padding, dilation, groups, and positions of all images."""
+
+from conformance.cases.scenarios import CROSSED, scenario, where
+from conformance.problems import Conv
+from conformance.problems.weight_gradient import WeightGradient
+
+LAST, FIRST = "channels-last", "contiguous"
+
+#: Order of x, grad_w and grad_out, padding of their pitches, the bias, and whether sizes are compile-time constants.
+STYLES: dict[str, dict[str, object]] = {
+    "first": {"order": (FIRST, FIRST, FIRST)},
+    "last-bias": {"order": (LAST, LAST, LAST), "bias": True},
+    "last-static": {"order": (LAST, LAST, LAST), "static": True},
+    "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
+}
+
+#: window, stride, padding, groups and dilation of the convolution. The quick tier has the first one: it differs in each
+#: direction, and a program must stay in its group.
+WINDOWS = {
+    "two-groups": ((3, 2), (2, 1), (1, 0), 2, (1, 3)),
+    # the usual layer: every tap but the middle one leaves the image somewhere
+    "3x3-same": ((3, 3), (1, 1), (1, 1), 1, (1, 1)),
+    # one tap: a column for each channel
+    "1x1": ((1, 1), (1, 1), (0, 0), 1, (1, 1)),
+    # windows that do not overlap
+    "patches": ((2, 2), (2, 2), (0, 0), 1, (1, 1)),
+    # taps that see padding only: their gradients are 0
+    "padded-past-the-window": ((1, 4), (1, 3), (2, 3), 1, (1, 1)),
+    # columns are taps alone, as in a depthwise convolution
+    "one-channel-per-group": ((3, 3), (1, 2), (1, 1), 3, (1, 1)),
+    # taps further apart than positions along one axis and not along the other
+    "dilated": ((2, 3), (1, 3), (2, 1), 1, (3, 2)),
+}
+
+
+def gradient(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
+    """Two ragged tiles of output channels and of taps and channels or more, one of each where there are groups; three
+    blocks of positions and a rest over ``batch`` images."""
+    window, stride, padding, groups, dilation = geometry
+    taps = window[0] * window[1]
+    channels = -(-(config.block_n + 3) // taps) + 1 if groups == 1 else 1 if groups == 3 else config.block_n // taps + 1
+    rows = config.block_m + 5 if groups == 1 else config.block_m - 3
+    width = 7
+    positions = -(-(3 * config.block_k + 5) // (max(batch, 1) * width)), width
+    size = tuple(
+        max((count - 1) * step + (extent - 1) * apart + 1 - 2 * pad, 1)
+        for count, step, extent, pad, apart in zip(positions, stride, window, padding, dilation, strict=True)
+    )
+    if dtype == "tf32":
+        dtype, fields["precision"] = "fp32", "tf32"
+    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    forward = Conv(
+        "conv2d", batch, channels * groups, size, rows * groups, window, stride, padding, groups, dtype,
+        **{**orders, **fields, "dilation": dilation},
+    )  # fmt: skip
+    return WeightGradient(forward)
+
+
+@scenario(
+    where(family="conv-gradient"),
+    window={"quick": ["two-groups"], **dict.fromkeys(("default", *CROSSED), tuple(WINDOWS))},
+    rotate={"style": list(STYLES)[::-1]},
+    dtypes=("bf16", "tf32"),
+)
+def test_gradient_of_windows(conform, kernel, target, dtype, config, window, style):
+    """Windows of one tap, odd, even and flat; strides, padding wider than the window, dilation, groups."""
+    fields = {name: value for name, value in STYLES[style].items() if name != "static"}
+    problem = gradient(dtype, config, WINDOWS[window], **fields)
+    conform(kernel, problem, config=config, target=target, static="static" in STYLES[style])
+
+
+#: Images, and positions of each: none and one, less than a block, whole blocks, and images that end inside of blocks.
+POSITIONS = {
+    "no-image": lambda block: (0, (2, 3)),
+    "one-position": lambda block: (1, (1, 1)),
+    "less-than-a-block": lambda block: (1, (1, block - 1)),
+    "one-more-than-a-block": lambda block: (1, (1, block + 1)),
+    "images-of-blocks": lambda block: (2, (block // 4, 8)),
+    "many-images": lambda block: (2 * block - 3, (2, 1)),
+}
+
+
+@scenario(
+    where(family="conv-gradient"),
+    positions={"quick": ["no-image"], **dict.fromkeys(("default", *CROSSED), tuple(POSITIONS))},
+    rotate={"bias": [True, False]},
+    dtypes=("fp16", "fp32"),
+    configs=1,
+)
+def test_positions(conform, recorder, kernel, target, dtype, config, positions, bias):
+    """The sum runs over the positions of all images. Without an image the gradients are 0, and written."""
+    batch, (down, across) = POSITIONS[positions](config.block_k)
+    forward = Conv(
+        "conv2d", batch, config.block_n // 4, (down + 1, across), config.block_m + 3, (2, 3), (1, 1), (0, 1), 1, dtype,
+        bias=bias, order_x=LAST, order_out=LAST,
+    )  # fmt: skip
+    run = conform(kernel, WeightGradient(forward), config=config, target=target)
+    if not batch:
+        recorder.verdict("launch", 0 not in run.plan.grid, f"grid {run.plan.grid}")
+
+
+@scenario(
+    where(family="conv-gradient"),
+    far={"quick": ["images"], **dict.fromkeys(("default", *CROSSED), ("images", "in", "out", "taps"))},
+    dtypes=("bf16",),
+    configs=1,
+)
+def test_far_offsets(conform, kernel, target, dtype, config, far):
+    """Offsets of the last image, of the last channel of the second group, of the last output channel and of the last
+    tap need more than 32 bits. The memory between is not used."""
+    batch, ins, outs, taps, width, fields = {
+        "images": (3, 6, 8, 2, 5, {"batch_pad": 2**30, "order_x": LAST, "order_out": LAST}),
+        "in": (1, 2 * (config.block_n + 1), 2, 1, 5, {"order_w": FIRST, "pad": 2**31 // config.block_n}),
+        "out": (1, 4, 2 * config.block_m, 1, 5, {"order_x": LAST, "order_w": LAST, "pad": 2**31 // config.block_m}),
+        "taps": (1, 1, 1, 3, 3, {"order_x": LAST, "order_w": LAST, "order_out": LAST, "pad": 2**30}),
+    }[far]
+    forward = Conv(
+        "conv2d", batch, ins, (1, width), outs, (1, taps), (1, 1), (0, 0), min(ins, outs, 2), dtype, "fp32",
+        bias=far == "out", **fields,
+    )  # fmt: skip
+    conform(kernel, WeightGradient(forward), config=config, target=target, fills=("transparent",))
