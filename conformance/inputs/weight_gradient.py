@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+from torch import Tensor
 
 from conformance.inputs import conv
 from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
 from conformance.inputs.row_sums import sums_part
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.problems import DTYPES
+from conformance.problems import DTYPES, Conv
 from conformance.problems.weight_gradient import WeightGradient
 from conformance.references.weight_gradient import value
 
@@ -35,7 +36,8 @@ def build(request: FillRequest[WeightGradient]) -> Fill:
         inputs = {operand.name: torch.zeros(operand.shape, dtype=DTYPES[operand.dtype]) for operand in problem.operands}
         fill = request.fill("exact", inputs, value(problem, inputs, device=request.device), None, {"unit_b": 0})
     else:
-        fill = _exchanged(problem, conv.build(dataclasses.replace(request, problem=problem.correlation)))
+        same = FillRequest[Conv](request.name, problem.correlation, request.contract, request.seed, request.device)
+        fill = _exchanged(problem, conv.build(same))
     if not problem.bias:
         return fill
     rows = fill.inputs["grad_out"].movedim(1, 0).flatten(1)
@@ -46,11 +48,12 @@ def build(request: FillRequest[WeightGradient]) -> Fill:
 def _exchanged(problem: WeightGradient, fill: Fill) -> Fill:
     """``fill`` of the convolution with the same sums as one of ``problem``."""
     inputs = {name: problem.stored(name, fill.inputs[other]).contiguous() for name, other in _OPERANDS.items()}
-    outputs = {
-        name: None if tensor is None else problem.stored("grad_w", tensor).contiguous()
-        for name, tensor in (("expected", fill.expected), ("error", fill.error), ("or_nan", fill.or_nan))
-    }
-    return dataclasses.replace(fill, inputs=inputs, **outputs)
+    expected: Tensor = problem.stored("grad_w", fill.expected).contiguous()
+    error, or_nan = (
+        None if tensor is None else problem.stored("grad_w", tensor).contiguous()
+        for tensor in (fill.error, fill.or_nan)
+    )
+    return dataclasses.replace(fill, inputs=inputs, expected=expected, error=error, or_nan=or_nan)
 
 
 FILLS = FillSet(conv.FILLS.kinds, applicable, build)

@@ -42,14 +42,15 @@ def factors(problem: WeightGradient, inputs: Mapping[str, Tensor]) -> Iterator[t
 
 def matrices(problem: WeightGradient, grad_w: Tensor) -> Tensor:
     """``grad_w`` as the matrices of all groups, (groups, output channels of a group, taps times channels)."""
-    return grad_w.unflatten(0, (problem.groups, -1)).flatten(3).mT.flatten(2)
+    split: Tensor = grad_w.unflatten(0, (problem.groups, -1)).flatten(3)
+    return split.mT.flatten(2)
 
 
 def joined(problem: WeightGradient, groups: Tensor) -> Tensor:
     """What :func:`matrices` takes apart."""
     forward = problem.forward
-    split = groups.unflatten(2, (forward.taps, forward.group_channels)).mT
-    return split.reshape(problem.output.shape)
+    split: Tensor = groups.unflatten(2, (forward.taps, forward.group_channels))
+    return split.mT.reshape(problem.output.shape)
 
 
 def _correlated(problem: WeightGradient, inputs: Mapping[str, Tensor], device: Device, *, magnitudes: bool) -> Tensor:

@@ -28,21 +28,21 @@ def alterations(problem: WeightGradient, contract: Contract, exact: bool) -> Ite
         return
     right = problem.correlation.correlation
 
-    def make(cause: str, view: Correlation = right, **changes: Change) -> Alteration:
+    def make(cause: str, view: Correlation, changes: Mapping[str, Change]) -> Alteration:
         return Alteration(cause, functools.partial(_computed, problem, contract, exact, view, changes))
 
     for axis, name in enumerate(AXES[-len(forward.size) :]):
         for cause, places in _other_places(problem, axis):
-            yield make(f"{cause} along {name}", _with_places(right, axis, places))
+            yield make(f"{cause} along {name}", _with_places(right, axis, places), {})
         if forward.kernel[axis] > 1:
-            yield make(f"the taps are flipped along {name}", _with_places(right, axis, right.places[axis][::-1]))
+            yield make(f"the taps are flipped along {name}", _with_places(right, axis, right.places[axis][::-1]), {})
     for what, index in other_indices(forward.batch):
-        yield make(f"x of another image: {what}", x=lines(index))
-        yield make(f"grad_out of another image: {what}", grad_out=lines(index))
+        yield make(f"x of another image: {what}", right, {"x": lines(index)})
+        yield make(f"grad_out of another image: {what}", right, {"grad_out": lines(index)})
     for what, index in other_indices(forward.groups):
         for name in ("x", "grad_out"):
             change = functools.partial(in_groups, 1, forward.groups, index)
-            yield make(f"{name} of another group: {what}", **{name: change})
+            yield make(f"{name} of another group: {what}", right, {name: change})
 
 
 def _other_places(problem: WeightGradient, axis: int) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
