@@ -111,12 +111,12 @@ def test_far_offsets(conform, kernel, target, dtype, config, far):
     blocks of positions."""
     batch, ins, outs, taps, width, fields = {
         "images": (3, 6, 8, 2, config.block_k + 1, {"batch_pad": 2**30, "order_x": LAST, "order_out": LAST}),
-        "in": (1, 2 * (config.block_n + 1), 2, 1, 5, {"order_w": FIRST, "pad": 2**31 // config.block_n}),
-        "out": (1, 4, 2 * config.block_m, 1, 5, {"order_x": LAST, "order_w": LAST, "pad": 2**31 // config.block_m}),
+        "in": (1, config.block_n + 2, 2, 1, 5, {"order_w": LAST, "pad": 2**31 // config.block_n}),
+        "out": (1, 4, config.block_m + 2, 1, 5, {"order_x": LAST, "order_w": LAST, "pad": 2**31 // config.block_m}),
         "taps": (1, 1, 1, 3, 3, {"order_x": LAST, "order_w": LAST, "order_out": LAST, "pad": 2**30}),
     }[far]
     forward = Conv(
-        "conv2d", batch, ins, (1, width), outs, (1, taps), (1, 1), (0, 0), min(ins, outs, 2), dtype, "fp32",
+        "conv2d", batch, ins, (1, width), outs, (1, taps), (1, 1), (0, 0), min(ins, outs, 2), dtype,
         bias=far in ("images", "out"), **fields,
     )  # fmt: skip
     conform(

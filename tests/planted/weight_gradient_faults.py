@@ -50,7 +50,7 @@ WEIGHT_GRADIENT = grouped(
     _weights("paddings_exchanged", GROUPS, "DILATION_W - PADDING_W", "DILATION_W - PADDING_H"),
     _weights("no_dilation", MIXED, "kw * DILATION_W", "kw"),
     _weights("no_height_bound", CUT, "(h < H) & ", ""),
-    _weights("width_bound_off1", CUT, "(w < W)", "(w <= W)"),
+    _weights("width_bound_off1", WHOLE, "(w < W)", "(w <= W)"),
     _weights("read_before_the_image", CUT, "(h >= 0) & ", ""),
     _weights("first_column_left_out", CUT, "(w >= 0)", "(w > 0)"),
     _weights("taps_of_other_axis", GROUPS, "// CHANNELS % KERNEL_W", "// CHANNELS % KERNEL_H"),
@@ -106,6 +106,6 @@ WEIGHT_GRADIENT = grouped(
     _bias("rows_stored_past_the_last", GROUPS, "mask=in_rows)", "mask=None)"),
     _bias("of_first_image", MIXED, "position // OW // OH * stride_gn", "0 * position"),
     _bias("rows_of_width", MIXED, "position // OW % OH * stride_gh", "position // OW % OW * stride_gh"),
-    _bias("of_the_last_block", GROUPS, "acc += tl.load(", "acc = tl.load("),
+    _bias("of_the_last_block", MIXED, "acc += tl.load(", "acc = tl.load("),
     _bias("in_bf16", MIXED, "other=0.0).to(tl.float32)", "other=0.0).to(tl.bfloat16).to(tl.float32)"),
 )
