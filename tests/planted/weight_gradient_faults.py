@@ -71,7 +71,7 @@ WEIGHT_GRADIENT = grouped(
     _weights("positions_mask_off1", MIXED, _IN_POSITIONS, "in_positions = position <= POSITIONS"),
     _weights("positions_mask_short1", MIXED, _IN_POSITIONS, "in_positions = position < POSITIONS - 1"),
     _weights("always_even", MIXED, "if EVEN_POSITIONS:", "if True:"),
-    _weights("even_rows_read_past_the_last", WHOLE, "mask=in_rows[:, None], other", "mask=None, other"),
+    _weights("even_rows_read_past_the_last", WHOLE, "mask=in_rows[:, None], other", "mask=(ro >= 0)[:, None], other"),
     _weights(
         "last_block_dropped", WHOLE, f"tl.cdiv(POSITIONS, BLOCK_K)){_TURN}ow", f"POSITIONS // BLOCK_K - 1){_TURN}ow"
     ),
