@@ -167,4 +167,11 @@ CAUSES = {
     "decode_merge_weight": "the parts of the keys are merged without their weights",
     "decode_row": "q of another row: the next one is used",
     "decode_diagonal": "a query does not see its own position",
+    "weight_gradient_no_padding": "the padding along height is 0, not 2",
+    "weight_gradient_paddings_exchanged": "the padding along width is 2, not 1",
+    "weight_gradient_no_dilation": "the dilation along width is 1, not 2",
+    "weight_gradient_x_of_first_group": "x of another group: the first one is used for all",
+    "weight_gradient_first_image_again": "x of another image: the first one is used for all",
+    "weight_gradient_positions_mask_short1": "the last k is dropped",
+    "weight_gradient_last_block_dropped": "k-block 3 of 4 (BLOCK_K=16) is skipped",
 }

@@ -32,8 +32,8 @@ def alterations(problem: WeightGradient, contract: Contract, exact: bool) -> Ite
         return Alteration(cause, functools.partial(_computed, problem, contract, exact, view, changes))
 
     for axis, name in enumerate(AXES[-len(forward.size) :]):
-        for cause, places in _other_places(problem, axis):
-            yield make(f"{cause} along {name}", _with_places(right, axis, places), {})
+        for what, other, places in _other_places(problem, axis):
+            yield make(f"the {what} along {name} is {other}", _with_places(right, axis, places), {})
         if forward.kernel[axis] > 1:
             yield make(f"the taps are flipped along {name}", _with_places(right, axis, right.places[axis][::-1]), {})
     for what, index in other_indices(forward.batch):
@@ -45,8 +45,9 @@ def alterations(problem: WeightGradient, contract: Contract, exact: bool) -> Ite
             yield make(f"{name} of another group: {what}", right, {name: change})
 
 
-def _other_places(problem: WeightGradient, axis: int) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
-    """What each tap and output position meet along ``axis`` if stride, padding or dilation is another one."""
+def _other_places(problem: WeightGradient, axis: int) -> Iterator[tuple[str, str, tuple[tuple[int, ...], ...]]]:
+    """What is another one, stride, padding or dilation, and by how much; and what taps and positions meet then along
+    ``axis``."""
     forward = problem.forward
     size, taps, positions = forward.size[axis], forward.kernel[axis], forward.out_size[axis]
     geometry = {what: getattr(forward, what)[axis] for what in ("stride", "padding", "dilation")}
@@ -57,7 +58,7 @@ def _other_places(problem: WeightGradient, axis: int) -> Iterator[tuple[str, tup
             step, pad, apart = {**geometry, what: other}.values()
             places = [[p * step - pad + tap * apart for p in range(positions)] for tap in range(taps)]
             inside = tuple(tuple(place if 0 <= place < size else -1 for place in row) for row in places)
-            yield f"the {what} is {other}, not {geometry[what]}", inside
+            yield what, f"{other}, not {geometry[what]}", inside
 
 
 def _with_places(view: Correlation, axis: int, places: tuple[tuple[int, ...], ...]) -> Correlation:
