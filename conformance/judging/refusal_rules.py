@@ -104,6 +104,10 @@ def broken_by_gaps(plan: Plan) -> list[Broken]:
         broken.append((ReasonCode.ALIGNMENT_BASE, operand.name, f"a base {operand.offset % 32} bytes past 32"))
     if operand.shape[rows] > 1 and pitch % 32:
         broken.append((ReasonCode.ALIGNMENT_PITCH, operand.name, f"a pitch of {pitch} bytes, no multiple of 32"))
+    apart = operand.strides[0] if len(operand.shape) == 3 and operand.shape[0] > 1 else 0
+    if apart % 32:
+        text = f"matrices {apart} bytes apart, no multiple of 32"
+        broken.append((ReasonCode.ALIGNMENT_PITCH, operand.name, text))
     if codes % 128:
         broken.append((ReasonCode.ALIGNMENT_EXTENT, operand.name, f"rows of {codes} codes, no multiple of 128"))
     return broken
@@ -434,6 +438,8 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
         return bool(max(problem.groups, -(-problem.product.N // plan.config.block_n)) > GRID_LIMIT)
     if isinstance(problem, BlockScaled) and subject == "batch":
         batch = getattr(problem, "batch", None)
+        if getattr(kernel, "batched", False):
+            return batch is None
         return batch is not None if kernel.descriptors else (batch or 0) > GRID_LIMIT
     return _breaks(kernel, plan, ReasonCode.EXTENT, subject)
 

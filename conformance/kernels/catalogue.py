@@ -69,6 +69,7 @@ ORDER = (
     "linear_attention_transposed",
     "attention_fp8_descriptors",
     "weight_gradient",
+    "microscaled_mm_batch",
 )
 
 

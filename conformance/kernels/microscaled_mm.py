@@ -64,8 +64,13 @@ class MicroscaledMm(MicroscaledFamily):
         if config.block_k < 64 or min(config.block_m, config.block_n) < 32:
             detail = f"{config.id}: scaled products need BLOCK_M and BLOCK_N >= 32 and BLOCK_K >= 64"
             return Reason(ReasonCode.CONFIG, "block size", detail)
-        if (problem.batch or 0) > GRID_LIMIT:
-            detail = f"a batch of {problem.batch} is more than the {GRID_LIMIT} programs of a grid's second dimension"
+        return self._batch(plan)
+
+    def _batch(self, plan: Plan) -> Reason | None:
+        """Why the kernel does not take so many matrices; None if it does."""
+        batch = plan.problem.batch
+        if (batch or 0) > GRID_LIMIT:
+            detail = f"a batch of {batch} is more than the {GRID_LIMIT} programs of a grid's second dimension"
             return Reason(ReasonCode.EXTENT, "batch", detail)
         return None
 

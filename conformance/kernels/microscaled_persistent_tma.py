@@ -17,7 +17,7 @@ from conformance.kernels.device.microscaled_persistent_tma import (
     gemm_microscaled_host_descriptors,
 )
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.gemm import output_tiles
+from conformance.kernels.gemm import lacking, output_tiles
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import MicroscaledMm, scale_arguments, tile_arguments
@@ -65,8 +65,6 @@ class MicroscaledPersistentTma(MicroscaledMm):
     dtypes = ("e4m3", "uint8")
     configs = CONFIGS
     zero_sign = "ieee"
-    #: whether scales are loaded by descriptors
-    described_scales = False
     #: what its target must have beside the descriptors
     needs: tuple[str, ...] = ()
 
@@ -82,15 +80,15 @@ class MicroscaledPersistentTma(MicroscaledMm):
                 fields[field] = dataclasses.replace(layout, pad=pad)
         return super().problem(formats, M, N, K, **fields)
 
+    def capabilities(self, plan: Plan) -> tuple[str, ...]:
+        """What the plan's target must be able to do, in the order in which it is asked."""
+        made = "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor"
+        return ("tma", *self.needs, made)
+
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, target, then what the pointer kernel refuses, then descriptors."""
-        problem, target = plan.problem, plan.target
-        if problem.op in self.operations:
-            made = "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor"
-            for name in ("tma", *self.needs, made):
-                capability = target.capability(name)
-                if not capability.available:
-                    return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
+        if plan.problem.op in self.operations and (reason := lacking(plan, *self.capabilities(plan))):
+            return reason
         return super().refusal(plan) or self._descriptors(plan)
 
     def _variant(self, plan: Plan) -> Reason | None:
@@ -100,12 +98,16 @@ class MicroscaledPersistentTma(MicroscaledMm):
         detail = f"{self.name} takes its sizes at run time and stores whole tiles, '{variant.id}' was asked for"
         return Reason(ReasonCode.CONFIG, "variant", detail)
 
+    def _batch(self, plan: Plan) -> Reason | None:
+        batch = plan.problem.batch
+        if batch is None:
+            return None
+        detail = f"a batch of {batch}: {self.name} has descriptors of one matrix. Use microscaled_mm_batch_descriptors"
+        return Reason(ReasonCode.EXTENT, "batch", detail)
+
     def _descriptors(self, plan: Plan) -> Reason | None:
         """What the descriptors demand of memory."""
         problem = plan.problem
-        if problem.batch is not None:
-            detail = f"a batch of {problem.batch}: {self.name} has descriptors of one matrix. Use microscaled_mm"
-            return Reason(ReasonCode.EXTENT, "batch", detail)
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
         for operand in described:
             if operand.numel and (reason := undescribable(operand)):
@@ -120,12 +122,14 @@ class MicroscaledPersistentTma(MicroscaledMm):
         if not padded_codes(plan, self.multiplies_scaled(plan)):
             return None
         operand = next(problem.operand(name) for name in "ab" if problem.format_of(name).per_byte == 2)
-        outer = 0 if row_major(operand) else 1
-        codes = 2 * operand.shape[1 - outer]
+        codes = 2 * operand.shape[-1 if row_major(operand) else -2]
+        apart = operand.strides[0] if len(operand.shape) == 3 and operand.shape[0] > 1 else 0
         if operand.offset % BASE_ALIGNMENT % PADDED_BYTES:
             code, what = ReasonCode.ALIGNMENT_BASE, f"starts at byte {operand.offset}"
         elif leading(operand) % PADDED_BYTES:
             code, what = ReasonCode.ALIGNMENT_PITCH, f"has rows {leading(operand)} bytes apart"
+        elif apart % PADDED_BYTES:
+            code, what = ReasonCode.ALIGNMENT_PITCH, f"has matrices {apart} bytes apart"
         elif codes % PADDED_CODES:
             code, what = ReasonCode.ALIGNMENT_EXTENT, f"has rows of {codes} codes"
         else:
@@ -161,7 +165,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
             **self._scales(plan, tensors),
         }
         if variant.descriptors == "host":
-            arguments |= _host_descriptors(plan, tensors, arguments)
+            arguments |= host_descriptors(plan, tensors, arguments)
             return Launch(gemm_microscaled_host_descriptors, plan.grid, arguments, plan.config.options)
         arguments |= {"a_ptr": tensors["a"], "b_ptr": tensors["b"], "lda": leading(a), "ldb": leading(b)}
         return Launch(gemm_microscaled_device_descriptors, plan.grid, arguments, plan.config.options)
@@ -252,8 +256,10 @@ def _scale_descriptor(plan: Plan, tensors: Mapping[str, Tensor], name: str, line
     operand = plan.problem.operand(f"scale_{name}")
     half = SWIZZLED_LINES * SWIZZLED_BLOCKS // 2
     deep = plan.config.block_k // plan.problem.format_of(name).block // SWIZZLED_BLOCKS
-    shape, strides = [*operand.shape[:2], 2, half], [*operand.strides[:2], half, 1]
-    return TensorDescriptor(tensors[f"scale_{name}"], shape, strides, [lines // SWIZZLED_LINES, deep, 2, half])
+    shape, strides = [*operand.shape[:-3], 2, half], [*operand.strides[:-3], half, 1]
+    block = [lines // SWIZZLED_LINES, deep, 2, half]
+    batch = [1] * (len(shape) - len(block))
+    return TensorDescriptor(tensors[f"scale_{name}"], shape, strides, batch + block)
 
 
 def padded_codes(plan: Plan, scaled: bool) -> bool:
@@ -269,7 +275,7 @@ def _padded_layout(problem: MicroscaledGemm, name: str) -> Layout:
     return Layout(layout.order, pad=-max(inner, 1) % (PADDED_BYTES // itemsize(operand.dtype)))
 
 
-def _host_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def host_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Descriptors of A, B and C; None for one that is not needed, or that would describe no memory."""
     problem, config = plan.problem, plan.config
     descriptors: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}

@@ -157,6 +157,13 @@ def leading(operand: Operand) -> int:
     return int(triton.cdiv(max(operand.strides[outer], 1), step)) * step
 
 
+def matrices_apart(operand: Operand) -> int:
+    """Stride in elements between the matrices of a batch. That of a single matrix may be anything, and a descriptor
+    must still hold a valid one: the matrix's own size."""
+    outer = -2 if row_major(operand) else -1
+    return operand.strides[0] if operand.shape[0] > 1 else max(operand.shape[outer], 1) * leading(operand)
+
+
 def undescribable(operand: Operand) -> Reason | None:
     """Why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below 2**31."""
     size = itemsize(operand.dtype)
@@ -231,9 +238,7 @@ def host_descriptor(tensor: Tensor, operand: Operand, block: tuple[int, int]) ->
 
     order = (-2, -1) if row_major(operand) else (-1, -2)
     sides = [(operand.shape[dim], block[dim]) for dim in order]
-    # the stride of a single matrix may be anything, and that of a descriptor may not
-    apart = operand.strides[0] if operand.shape[0] > 1 else max(sides[0][0], 1) * leading(operand)
-    batch = [(operand.shape[0], apart, 1)] if len(operand.shape) == 3 else []
+    batch = [(operand.shape[0], matrices_apart(operand), 1)] if len(operand.shape) == 3 else []
     dims = [*batch, (sides[0][0], leading(operand), sides[0][1]), (sides[1][0], 1, sides[1][1])]
     shape, strides, blocks = (list(values) for values in zip(*dims, strict=True))
     return TensorDescriptor(tensor, shape, strides, blocks)

@@ -79,6 +79,16 @@ SWIZZLED = {
     "part-of-a-block": (98, 64, -1.5, Layout(offset=512)),
 }
 
+#: Layouts of A, B, the scales and the result of a batch, and elements between matrices of each.
+BATCHES = {
+    "packed": ((None, None, Layout(), Layout()), (0, 0, 0, 0)),
+    "apart": ((None, None, Layout(pad=1), Layout(pad=16)), (64, 96, 3, 48)),
+    "turned": ((Layout("col"), Layout("row", pad=32), Layout("col"), Layout(pad=32)), (32, 64, 1, 16)),
+}
+
+#: Batches of nothing: of no matrix, of one, of no k, of no columns.
+LEAST_BATCHES = {"no-matrix": {"batch": 0}, "one-matrix": {"batch": 1}, "no-k": {"K": 0}, "no-column": {"N": 0}}
+
 #: Four blocks that differ, in bands of two tile rows.
 UNLIKE = Config(32, 64, 128, 2, 4, group_m=2)
 #: M, N and K: three tile rows, more tile columns, and six blocks of k of which the last has one k, which begins a block
@@ -94,7 +104,14 @@ EDGES = {
 by_pointers = where(family="microscaled", persistent=False)
 #: Selects kernels for tests whose answer does not depend on who loads: the specialised kernel has the persistent one's
 #: code.
-unspecialised = where(family="microscaled", specialised=False)
+unspecialised = where(family="microscaled", specialised=False, batched=False)
+#: Selects kernels of batches by descriptors.
+in_batches = where(family="microscaled", batched=True)
+
+
+def any_format(kernel):
+    """Selects kernels that have a case of each format: of those for batches the one with scales by pointers."""
+    return kernel.family == "microscaled" and not (kernel.batched and kernel.described_scales)
 
 
 def problem_of(kernel, formats, *sizes, **fields):
@@ -111,7 +128,7 @@ def test_formats(conform, kernel, target, config, formats, out):
 
 
 @scenario(
-    where(family="microscaled"),
+    any_format,
     dtypes=E4M3,
     formats=E4M3_FORMATS,
     rotate={"out": ["fp32", "bf16"]},
@@ -163,7 +180,7 @@ def test_tile_edges(conform, kernel, target, edge):
 
 
 def far_strides(kernel):
-    """What can be far apart. Kernels with descriptors take no batch."""
+    """What can be far apart. Kernels of one matrix take no batch."""
     return ["row", "col"] if kernel.descriptors else ["row", "col", "batch", "swizzled"]
 
 
@@ -207,7 +224,7 @@ def test_least_scale(conform, kernel, target, config, formats, swizzled):
 
 
 @scenario(
-    where(family="microscaled", descriptors=True),
+    where(family="microscaled", descriptors=True, batched=False),
     dtypes=E4M3,
     order=list(DESCRIBED),
     rotate={
@@ -231,7 +248,7 @@ def test_descriptors(conform, kernel, target, config, order, formats, variant, o
 
 
 @scenario(
-    where(family="microscaled"),
+    where(family="microscaled", batched=False),
     dtypes=E4M3,
     scales=list(SWIZZLED),
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "nvfp4.nvfp4.kk", "bf16.mxfp4.kk"]},
@@ -251,7 +268,7 @@ def test_swizzled_scales(conform, kernel, target, config, scales, formats):
 
 
 @scenario(
-    where(family="microscaled", described_scales=True),
+    where(family="microscaled", described_scales=True, batched=False),
     dtypes=E4M3,
     scales=list(SWIZZLED),
     made=["device", "host"],
@@ -269,8 +286,67 @@ def test_described_scales(conform, kernel, target, config, scales, made, formats
     conform(kernel, problem, config=config, target=target, variant=Variant(made, sms=2))
 
 
-@scenario(where(family="microscaled", descriptors=True), dtypes=E4M3, rotate={"made": ["device", "host"]}, configs=1)
+@scenario(
+    where(family="microscaled", descriptors=True, batched=False),
+    dtypes=E4M3,
+    rotate={"made": ["device", "host"]},
+    configs=1,
+)
 def test_zeros_are_stored_by_descriptor(conform, kernel, target, config, made):
     """No k: no descriptor of an operand is made, and the result is zeros in every element of several tiles."""
     problem = kernel.problem(("mxfp8", "mxfp4"), config.block_m + 8, 2 * config.block_n + 4, 0)
     conform(kernel, problem, config=config, variant=Variant(made, tma_store=True, sms=2), target=target)
+
+
+@scenario(
+    in_batches,
+    dtypes=E4M3,
+    gaps=list(BATCHES),
+    made=["device", "host"],
+    rotate={
+        "formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "mxfp8.mxfp4.kk", "nvfp4.nvfp4.kk", "mxfp8e5.bf16.kk"],
+        "how": ["pointers", "store", "flat"],
+        "swizzled": [False, True],
+    },
+    configs=2,
+)
+def test_batches(conform, kernel, target, config, gaps, made, formats, how, swizzled):
+    """Three matrices, one behind the other or with gaps, which hold what no product may have. Rows, columns and k end
+    within blocks, and k within a block of scales."""
+    rest = 128 if formats == "mxfp8.mxfp4.kk" else 40  # beside eight-bit codes tcgen05 takes rows of whole 128 codes
+    sizes = (config.block_m + 32, 2 * config.block_n - 32, config.block_k + rest)
+    layouts, apart = BATCHES[gaps]
+    names = ("layout_a", "layout_b", "layout_scale", "layout_out")
+    fields = {name: layout for name, layout in zip(names, layouts, strict=True) if layout is not None}
+    swizzled = swizzled or kernel.described_scales
+    problem = problem_of(kernel, formats, *sizes, batch=3, swizzled=swizzled, **fields)
+    pads = zip(names, apart, strict=True)
+    problem = replace(problem, **{name: replace(getattr(problem, name), batch_pad=pad) for name, pad in pads})
+    form = Variant(made, tma_store=how == "store", flatten=how == "flat", sms=3)
+    conform(kernel, problem, config=config, variant=form, target=target)
+
+
+@scenario(in_batches, dtypes=E4M3, least=list(LEAST_BATCHES), rotate={"made": ["host", "device"]}, configs=1)
+def test_least_batches(conform, recorder, kernel, target, config, least, made):
+    """A batch of no matrix launches nothing, and so does one without columns. That of one matrix may have any stride
+    from one to the next. Products of no k are zeros, also where a descriptor stores them."""
+    sizes = {"M": config.block_m + 8, "N": 2 * config.block_n + 4, "K": config.block_k + 32, "batch": 2}
+    problem = kernel.problem(("mxfp8", "mxfp8"), **(sizes | LEAST_BATCHES[least]))
+    if least == "one-matrix":
+        problem = replace(problem, layout_a=replace(problem.layout_a, batch_pad=5))
+    form = Variant(made, tma_store=least == "no-k", sms=2)
+    run = conform(kernel, problem, config=config, variant=form, target=target)
+    empty = least in ("no-matrix", "no-column")
+    recorder.verdict("launch", (0 in run.plan.grid) == empty, f"grid {run.plan.grid}")
+
+
+@scenario(where(family="microscaled", batched=True, described_scales=False), dtypes=E4M3, configs=1)
+def test_far_batches(conform, harness, kernel, target, config):
+    """The last matrix of each operand and of the result, and its scales, begin past 2**31 elements. The memory between
+    is not used. Below the full tier one fill shows what was read and written."""
+    far = Layout(batch_pad=2**30)
+    layouts = {"layout_a": far, "layout_b": replace(far, order="col"), "layout_scale": far, "layout_out": far}
+    sizes = (config.block_m + 16, config.block_n + 16, 2 * config.block_k)
+    problem = problem_of(kernel, "mxfp8.mxfp8.kk", *sizes, batch=3, **layouts)
+    fills = None if harness.settings.whole_tier else ("codes-A", "codes-B")
+    conform(kernel, problem, config=config, target=target, fills=fills)

@@ -1,13 +1,14 @@
 """The kernels of block-scaled products: what they refuse, their grids, and the features that they promise."""
 
 import pytest
+import torch
 
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.heuristics.configs import Config
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
-from conformance.kernels.kernel import Variant
+from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Layout
 from conformance.problems.microscaled import MicroscaledGemm
 from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
@@ -15,6 +16,7 @@ from conformance.records import ReasonCode
 
 HOPPER, BLACKWELL, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_100", "sm_80", "gfx950"))
 LARGE, SMALL = Config(128, 64, 128, 2, 4), Config(64, 64, 128, 2, 4)
+BATCH, BATCH_OF_SCALES = "microscaled_mm_batch_descriptors", "microscaled_mm_batch_scales_descriptors"
 TMA, SPECIALISED = "microscaled_mm_persistent_tma", "microscaled_mm_blackwell_ws"
 COLUMN = Layout("col")
 
@@ -176,3 +178,117 @@ def test_the_grouped_kernel():
         reason = kernel.refusal(draft)
         assert reason.code == code
         assert objection(kernel, draft, reason) is None
+
+
+def _batch(a="mxfp8", b="mxfp8", K=128, batch=3, **fields):
+    return MicroscaledGemm(a, b, 160, 128, K, batch=batch, **fields)
+
+
+@pytest.mark.parametrize(
+    ("problem", "target", "variant", "code", "subject"),
+    [
+        (_batch(batch=None), HOPPER, {}, ReasonCode.EXTENT, "batch"),
+        (_batch(), HOPPER, {"static": True}, ReasonCode.CONFIG, "variant"),
+        (_batch(layout_a=Layout(offset=8)), HOPPER, {}, ReasonCode.ALIGNMENT_BASE, "a"),
+        (_batch(layout_b=Layout("col", pad=8)), HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "b"),
+        (_batch(layout_b=Layout("col", batch_pad=8)), HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "b"),
+        (
+            _batch("mxfp8e5", "mxfp4", layout_b=Layout("col", batch_pad=8)),
+            AMPERE,
+            {},
+            ReasonCode.ALIGNMENT_PITCH,
+            "b",
+        ),
+        (_batch(layout_a=Layout(batch="inner")), HOPPER, {}, ReasonCode.LAYOUT, "a"),
+        (_batch(layout_a=Layout(batch_pad=2**40)), HOPPER, {}, ReasonCode.EXTENT, "a"),
+        (_batch(layout_out=Layout(batch_pad=1)), HOPPER, {"tma_store": True}, ReasonCode.ALIGNMENT_PITCH, "out"),
+        (_batch(layout_out=COLUMN), HOPPER, {"tma_store": True}, ReasonCode.LAYOUT, "out"),
+        # four-bit codes beside eight-bit ones, which tcgen05 reads with gaps
+        (_batch(b="mxfp4", layout_b=Layout("col", batch_pad=16)), BLACKWELL, {}, ReasonCode.ALIGNMENT_PITCH, "b"),
+        (_batch(b="mxfp4", K=192), BLACKWELL, {}, ReasonCode.ALIGNMENT_EXTENT, "b"),
+    ],
+)
+def test_batches_that_descriptors_refuse(problem, target, variant, code, subject):
+    kernel, draft = _draft(BATCH, problem, LARGE, target, **variant)
+    reason = kernel.refusal(draft)
+    assert (reason.code, reason.subject) == (code, subject), reason
+    assert objection(kernel, draft, reason) is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "target"),
+    [
+        (_batch(), AMPERE),
+        (_batch(), AMD),
+        (_batch(batch=0), HOPPER),
+        (_batch(batch=1, layout_a=Layout(batch_pad=8)), HOPPER),  # one matrix may have any stride
+        (_batch(batch=70_000), HOPPER),  # more than a grid's second dimension
+        (_batch(layout_out=Layout(batch_pad=1)), HOPPER),  # stored by pointers
+        (_batch(b="mxfp4", K=192), HOPPER),  # converted, from codes without gaps
+        (_batch(K=0), HOPPER),
+    ],
+)
+def test_batches_that_descriptors_take(problem, target):
+    kernel, draft = _draft(BATCH, problem, LARGE, target)
+    if target is AMPERE:  # which has no e4m3
+        problem = MicroscaledGemm("mxfp8e5", "mxfp4", 160, 128, 128, batch=3)
+        draft = kernel.draft(problem, LARGE, target)
+    assert kernel.refusal(draft) is None
+
+
+def test_one_matrix_for_a_whole_batch_is_refused():
+    """A tensor map has no stride of 0. A problem of such operands says so, and a launch does."""
+    with pytest.raises(ValueError, match="each matrix of a batch is its own"):
+        _batch(layout_b=Layout("col", batch="zero"))
+    kernel, draft = _draft(BATCH, _batch())
+    tensors = {operand.name: catalogue.meta_tensor(operand) for operand in draft.problem.tensors}
+    plan = kernel.plan(draft.problem, LARGE, HOPPER)
+    shared = torch.empty_strided((128, 128), (1, 128), dtype=torch.float8_e4m3fn, device="meta").expand(3, 128, 128)
+    with pytest.raises(NotApplicable) as refused:
+        kernel.launch(plan, {**tensors, "b": shared})
+    assert (refused.value.reason.code, refused.value.reason.subject) == (ReasonCode.LAYOUT, "b")
+
+
+def test_grids_of_batches():
+    kernel, _ = _draft(BATCH, _batch())
+    assert kernel.plan(_batch(), LARGE, HOPPER).grid == (2 * 2 * 3,)
+    assert kernel.plan(_batch(), LARGE, HOPPER, Variant(sms=5)).grid == (5,)
+    assert kernel.plan(_batch(batch=0), LARGE, HOPPER).grid == (0,)
+
+
+@pytest.mark.parametrize("made", ["device", "host"])
+def test_features_of_batches(made):
+    kernel = catalogue.get(BATCH)
+    features = kernel.features(kernel.plan(_batch(), LARGE, HOPPER, Variant(made, tma_store=True)))
+    assert {codegen.TMA_LOAD, codegen.TMA_STORE, codegen.WGMMA, codegen.POINTER_LOAD} <= features.required
+    rewritten = kernel.features(kernel.plan(_batch(), LARGE, AMD, Variant(made, tma_store=True)))
+    assert {codegen.POINTER_LOAD, codegen.POINTER_STORE, codegen.SCALED_MMA} <= rewritten.required
+    assert {codegen.TMA_LOAD, codegen.TMA_STORE, codegen.TENSOR_DESCRIPTOR} <= rewritten.forbidden
+    assert not rewritten.required & rewritten.forbidden
+    scales = catalogue.get(BATCH_OF_SCALES)
+    tiles = scales.problem(("mxfp8", "mxfp8"), 144, 160, 288)
+    whole = Config(128, 128, 128, 2, 4)
+    assert codegen.POINTER_LOAD in scales.features(scales.plan(tiles, whole, BLACKWELL, Variant(made))).forbidden
+    loaded = scales.features(scales.plan(tiles, whole, AMD, Variant(made)))
+    assert codegen.POINTER_LOAD in loaded.required - loaded.forbidden
+
+
+@pytest.mark.parametrize("name", [BATCH, BATCH_OF_SCALES])
+def test_descriptors_of_the_host_have_the_batch(name):
+    kernel = catalogue.get(name)
+    problem = kernel.problem(("mxfp8", "mxfp4"), 144, 160, 256, batch=3)
+    plan = kernel.plan(problem, Config(128, 128, 128, 2, 4), HOPPER, Variant("host"))
+    arguments = catalogue.meta_launch(plan, HOPPER).arguments
+    a, b = arguments["a_desc"], arguments["b_desc"]
+    assert (a.shape, a.strides, a.block_shape) == ([3, 144, 256], [144 * 256, 256, 1], [1, 128, 128])
+    assert (b.shape, b.strides, b.block_shape) == ([3, 160, 128], [160 * 128, 128, 1], [1, 128, 64])
+    if name == BATCH_OF_SCALES:
+        scale = arguments["scale_a_ptr"]
+        assert (scale.shape, scale.block_shape) == ([3, 2, 2, 2, 256], [1, 1, 1, 2, 256])
+        assert scale.strides == [2048, 1024, 512, 256, 1]
+
+
+def test_problems_that_say_nothing_of_a_batch_have_one():
+    kernel = catalogue.get(BATCH)
+    assert kernel.example("e4m3", kernel.configs[0]).batch == 2
+    assert kernel.problem(("mxfp8", "mxfp8"), 32, 32, 64, batch=0).batch == 0

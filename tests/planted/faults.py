@@ -21,6 +21,7 @@ from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.linear_attention_faults import LINEAR_ATTENTION
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
+from tests.planted.microscaled_batch_faults import MICROSCALED_BATCH
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
 from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 from tests.planted.specialised_faults import SPECIALISED
@@ -57,6 +58,7 @@ _PLANTED: tuple[Fault, ...] = (
     *LINEAR_ATTENTION,
     *ACCUMULATORS,
     *WEIGHT_GRADIENT,
+    *MICROSCALED_BATCH,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

@@ -240,7 +240,13 @@ MICROSCALED_TMA = grouped(
         "strides[1:-2] if problem.swizzled",
     ),
     fault("tma_scales_of_first_lines", SCALES, SHARED, "load([first_line // 128,", "load([0,"),
-    fault("tma_scales_of_first_blocks", SCALES, SHARED, "first_k // (4 * SCALE_BLOCK), 0, 0", "0, 0, 0"),
+    fault(
+        "tma_scales_of_first_blocks",
+        SCALES,
+        SHARED,
+        "load([first_line // 128, first_k // (4 * SCALE_BLOCK), 0, 0",
+        "load([first_line // 128, 0, 0, 0",
+    ),
     fault("tma_scales_of_other_lines", SCALES, SHARED, "(0, 3, 2, 1, 4)", "(0, 2, 3, 1, 4)"),
     fault(
         "tma_scales_exchanged_strides",
@@ -249,12 +255,18 @@ MICROSCALED_TMA = grouped(
         "[stride_line, stride_block, 256",
         "[stride_block, stride_line, 256",
     ),
-    fault("tma_scales_whole_tiles_alone", SCALES, SHARED, "tl.cdiv(blocks, 4), 2, 256]", "blocks // 4, 2, 256]"),
+    fault(
+        "tma_scales_whole_tiles_alone",
+        SCALES,
+        SHARED,
+        "[tl.cdiv(lines, 128), tl.cdiv(blocks, 4), 2, 256]",
+        "[tl.cdiv(lines, 128), blocks // 4, 2, 256]",
+    ),
     fault(
         "tma_scales_host_strides",
         SCALES_HOST,
         HOST_TMA,
-        "[*operand.strides[:2], half, 1]",
+        "[*operand.strides[:-3], half, 1]",
         "[*operand.strides[1::-1], half, 1]",
     ),
     fault(

@@ -18,6 +18,20 @@ def describe(ptr, rows, columns, pitch, ROWS: tl.constexpr, COLUMNS: tl.constexp
 
 
 @triton.jit
+def describe_batch(
+    ptr, batch, rows, columns, apart, pitch, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ROW_MAJOR: tl.constexpr
+):
+    """The same of a batch of matrices, ``apart`` elements from one to the next: a block has one matrix of it."""
+    rows = max(rows, 1)
+    columns = max(columns, 1)
+    if ROW_MAJOR:
+        descriptor = tl.make_tensor_descriptor(ptr, [batch, rows, columns], [apart, pitch, 1], [1, ROWS, COLUMNS])
+    else:
+        descriptor = tl.make_tensor_descriptor(ptr, [batch, columns, rows], [apart, pitch, 1], [1, COLUMNS, ROWS])
+    return descriptor
+
+
+@triton.jit
 def load_block(
     desc, matrix, row, column,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, ROW_MAJOR: tl.constexpr, BATCH: tl.constexpr,

@@ -17,12 +17,14 @@ def scaled_dot_descriptors(
     SCALE_BLOCK_A: tl.constexpr, SCALE_BLOCK_B: tl.constexpr, SWIZZLED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, B_BATCH: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    A_BATCH: tl.constexpr = False,
 ):  # fmt: skip
     """The tile (tile_m, tile_n) of A @ B over all of K: (BLOCK_M, BLOCK_N) fp32.
 
     Codes by descriptors, of a column-major operand by one of its transpose; outside the described shape they are zero.
-    A begins in row ``first_row`` of what its descriptor describes. B is number ``matrix`` of a batch with B_BATCH.
-    Scales by masked pointer loads. The other arguments are those of :func:`.scaled_tiles.scaled_dot_pointers`.
+    A begins in row ``first_row`` of what its descriptor describes. B is number ``matrix`` of a batch with B_BATCH. With
+    A_BATCH so is A, and so are scales by descriptors. Scales by masked pointer loads are those of one matrix. The other
+    arguments are those of :func:`.scaled_tiles.scaled_dot_pointers`.
     """
     first_a = tile_m * (BLOCK_M // A_ALONG_M)
     first_b = tile_n * (BLOCK_N // B_ALONG_N)
@@ -31,20 +33,20 @@ def scaled_dot_descriptors(
         ka = k * (BLOCK_K // A_ALONG_K)
         kb = k * (BLOCK_K // B_ALONG_K)
         a = load_block(
-            a_desc, matrix, first_row + first_a, ka, BLOCK_M // A_ALONG_M, BLOCK_K // A_ALONG_K, A_ROW_MAJOR, False
+            a_desc, matrix, first_row + first_a, ka, BLOCK_M // A_ALONG_M, BLOCK_K // A_ALONG_K, A_ROW_MAJOR, A_BATCH
         )
         b = load_block(b_desc, matrix, kb, first_b, BLOCK_K // B_ALONG_K, BLOCK_N // B_ALONG_N, B_ROW_MAJOR, B_BATCH)
         scale_a = None
         if SCALED_A:
             scale_a = load_scales(
                 scale_a_ptr, tile_m * BLOCK_M, k * BLOCK_K, M, K, stride_scale_am, stride_scale_ak,
-                BLOCK_M, BLOCK_K, SCALE_BLOCK_A, SWIZZLED, WIDE_INDEX,
+                BLOCK_M, BLOCK_K, SCALE_BLOCK_A, SWIZZLED, WIDE_INDEX, matrix=matrix, BATCH=A_BATCH,
             )  # fmt: skip
         scale_b = None
         if SCALED_B:
             scale_b = load_scales(
                 scale_b_ptr, tile_n * BLOCK_N, k * BLOCK_K, N, K, stride_scale_bn, stride_scale_bk,
-                BLOCK_N, BLOCK_K, SCALE_BLOCK_B, SWIZZLED, WIDE_INDEX,
+                BLOCK_N, BLOCK_K, SCALE_BLOCK_B, SWIZZLED, WIDE_INDEX, matrix=matrix, BATCH=A_BATCH,
             )  # fmt: skip
         acc = tl.dot_scaled(
             a, scale_a, A_CODES, b, scale_b, B_CODES, acc, lhs_k_pack=A_ALONG_M == 1, rhs_k_pack=B_ALONG_N == 1

@@ -10,6 +10,7 @@ def load_scales(
     scale_ptr, first_line, first_k, lines, K, stride_line, stride_block,
     LINES: tl.constexpr, BLOCK_K: tl.constexpr, SCALE_BLOCK: tl.constexpr,
     SWIZZLED: tl.constexpr, WIDE_INDEX: tl.constexpr, EVEN_K: tl.constexpr = False,
+    matrix=0, BATCH: tl.constexpr = False,
 ):  # fmt: skip
     """Scales of LINES rows of A, or columns of B, in the k-block that begins at ``first_k``:
     (LINES, BLOCK_K // SCALE_BLOCK). Those past the last line, and of blocks that begin at or past K, are finite.
@@ -18,12 +19,16 @@ def load_scales(
     tiles of 128 lines by 4 blocks, and these are the strides from tile to tile: line l and block b of a tile have place
     ``l % 32 * 16 + l // 32 * 4 + b`` in it. They are loaded in that order, as (32, LINES // 32, blocks). With SWIZZLED
     "described" ``scale_ptr`` is a descriptor of such tiles, as :func:`describe_scales` makes it, and the padding of the
-    last tiles is loaded, too. EVEN_K: no block begins past K.
+    last tiles is loaded, too; with BATCH it is one of all matrices, of which ``matrix`` is a number. EVEN_K: no block
+    begins past K.
     """
     blocks = first_k // SCALE_BLOCK + tl.arange(0, BLOCK_K // SCALE_BLOCK)
     in_k = blocks * SCALE_BLOCK < K
     if SWIZZLED == "described":
-        tiles = scale_ptr.load([first_line // 128, first_k // (4 * SCALE_BLOCK), 0, 0])
+        if BATCH:
+            tiles = scale_ptr.load([matrix, first_line // 128, first_k // (4 * SCALE_BLOCK), 0, 0])
+        else:
+            tiles = scale_ptr.load([first_line // 128, first_k // (4 * SCALE_BLOCK), 0, 0])
         tiles = tl.reshape(tiles, (LINES // 128, BLOCK_K // SCALE_BLOCK // 4, 32, 4, 4))
         result = tl.reshape(tl.permute(tiles, (0, 3, 2, 1, 4)), (LINES, BLOCK_K // SCALE_BLOCK))
     elif SWIZZLED:
@@ -63,6 +68,21 @@ def describe_scales(
         [tl.cdiv(lines, 128), tl.cdiv(blocks, 4), 2, 256],
         [stride_line, stride_block, 256, 1],
         [LINES // 128, BLOCK_K // SCALE_BLOCK // 4, 2, 256],
+    )
+
+
+@triton.jit
+def describe_batch_of_scales(
+    scale_ptr, batch, lines, K, stride_matrix, stride_line, stride_block,
+    LINES: tl.constexpr, BLOCK_K: tl.constexpr, SCALE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The same of the scales of all matrices of a batch: a block has those of one."""
+    blocks = tl.cdiv(K, SCALE_BLOCK)
+    return tl.make_tensor_descriptor(
+        scale_ptr,
+        [batch, tl.cdiv(lines, 128), tl.cdiv(blocks, 4), 2, 256],
+        [stride_matrix, stride_line, stride_block, 256, 1],
+        [1, LINES // 128, BLOCK_K // SCALE_BLOCK // 4, 2, 256],
     )
 
 

@@ -35,6 +35,10 @@ class MicroscaledFamily(Kernel):
     core = False
     family = "microscaled"
     specialised = False
+    #: whether each of its problems is a batch
+    batched = False
+    #: whether scales are loaded by descriptors
+    described_scales = False
     operations = frozenset({"microscaled_mm"})
     dtypes = tuple(EXAMPLES)
     more_shapes = (WHOLE_TILES,)
