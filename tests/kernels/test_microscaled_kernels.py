@@ -292,3 +292,14 @@ def test_problems_that_say_nothing_of_a_batch_have_one():
     kernel = catalogue.get(BATCH)
     assert kernel.example("e4m3", kernel.configs[0]).batch == 2
     assert kernel.problem(("mxfp8", "mxfp8"), 32, 32, 64, batch=0).batch == 0
+
+
+def test_the_stride_of_a_single_matrix_is_one_that_a_descriptor_takes():
+    kernel = catalogue.get(BATCH)
+    problem = _batch(batch=1, layout_a=Layout(pad=16, batch_pad=5))
+    assert problem.operand("a").strides[0] % 16
+    by_host, by_device = (
+        catalogue.meta_launch(kernel.plan(problem, LARGE, HOPPER, Variant(made)), HOPPER).arguments
+        for made in ("host", "device")
+    )
+    assert by_host["a_desc"].strides[0] == by_device["stride_az"] == 160 * 144

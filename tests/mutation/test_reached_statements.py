@@ -66,7 +66,7 @@ KERNELS = (
         "attention_packed",
     ),
     "attention_paged",
-    *("gated_linear_attention", "linear_attention_transposed"),
+    *("gated_linear_attention", "linear_attention_transposed", "microscaled_mm_batch_descriptors"),
     *("mm_scaled_k", "mm_scatter", "mm_reduce_split_k"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )
