@@ -313,8 +313,9 @@ def test_zeros_are_stored_by_descriptor(conform, kernel, target, config, made):
 def test_batches(conform, kernel, target, config, gaps, made, formats, how, swizzled):
     """Three matrices, one behind the other or with gaps, which hold what no product may have. Rows, columns and k end
     within blocks, and k within a block of scales."""
-    rest = 128 if formats == "mxfp8.mxfp4.kk" else 40  # beside eight-bit codes tcgen05 takes rows of whole 128 codes
-    sizes = (config.block_m + 32, 2 * config.block_n - 32, config.block_k + rest)
+    # beside eight-bit codes tcgen05 takes rows of whole 128 codes
+    columns, depth = (64, 128) if formats == "mxfp8.mxfp4.kk" else (32, 40)
+    sizes = (config.block_m + 32, 2 * config.block_n - columns, config.block_k + depth)
     layouts, apart = BATCHES[gaps]
     names = ("layout_a", "layout_b", "layout_scale", "layout_out")
     fields = {name: layout for name, layout in zip(names, layouts, strict=True) if layout is not None}
