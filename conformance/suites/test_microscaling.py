@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from conformance.cases.scenarios import every_kernel, scenario, where
+from conformance.cases.scenarios import CROSSED, every_kernel, scenario, where
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
@@ -327,7 +327,14 @@ def test_batches(conform, kernel, target, config, gaps, made, formats, how, swiz
     conform(kernel, problem, config=config, variant=form, target=target)
 
 
-@scenario(in_batches, dtypes=E4M3, least=list(LEAST_BATCHES), rotate={"made": ["host", "device"]}, configs=1)
+@scenario(
+    in_batches,
+    dtypes=E4M3,
+    # the quick tier has the one in which the device describes what is stored
+    least={"quick": ["no-k"], **dict.fromkeys(("default", *CROSSED), tuple(LEAST_BATCHES))},
+    rotate={"made": ["device", "host"]},
+    configs=1,
+)
 def test_least_batches(conform, recorder, kernel, target, config, least, made):
     """A batch of no matrix launches nothing, and so does one without columns. That of one matrix may have any stride
     from one to the next. Products of no k are zeros, also where a descriptor stores them."""

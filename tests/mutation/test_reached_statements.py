@@ -42,6 +42,7 @@ MODULES = (
     *("attention_backward", "attention_decode", "attention_forward", "attention_tiles"),
     *("linear_attention", "linear_attention_transposed"),
     "conv_weight_gradient",
+    *("linear_attention", "linear_attention_transposed", "microscaled_mm_batch"),
 )
 KERNELS = (
     *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
@@ -66,7 +67,8 @@ KERNELS = (
         "attention_packed",
     ),
     "attention_paged",
-    *("gated_linear_attention", "linear_attention_transposed", "microscaled_mm_batch_descriptors"),
+    *("gated_linear_attention", "linear_attention_transposed"),
+    *("microscaled_mm_batch_descriptors", "microscaled_mm_batch_scales_descriptors"),
     *("mm_scaled_k", "mm_scatter", "mm_reduce_split_k"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )
