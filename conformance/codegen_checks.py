@@ -205,6 +205,19 @@ ATOMIC_ADD = Feature(
 )
 
 
+#: Likewise looked for only where a kernel asks. Its fp8 are those of gfx942's formats; see :data:`problems.FNUZ`.
+MFMA_FP8 = Feature(
+    "MFMA_FP8",
+    "multiplies fp8 operands with AMD's MFMA as they are",
+    {
+        "amd": (
+            Evidence("amdgcn", r"CHECK: {{^v_mfma_f32_\d+x\d+x\d+_(fp8|bf8)_(fp8|bf8)\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.dot\b.*tensor<\d+x\d+xf8E\wM\wFNUZ> \*}}"),
+        )
+    },
+)
+
+
 #: Where descriptors are made: likewise looked for only where somebody asks. What the host made is an argument.
 HOST_DESCRIPTOR = Feature(
     "HOST_DESCRIPTOR",

@@ -552,6 +552,9 @@ _PREDICATES: dict[str, _Predicate] = {
     },
     "e4m3": _listed("supported_fp8_dtypes", "fp8e4nv"),
     "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
+    # of CDNA3 alone: later matrix units have the formats of the OCP specification
+    "e4m3fnuz": _listed("supported_fp8_dtypes", "fp8e4b8", lambda t: t.arch == "gfx942"),
+    "e5m2fnuz": _listed("supported_fp8_dtypes", "fp8e5b16", lambda t: t.arch == "gfx942"),
     "tensor-descriptor": _descriptor("triton.language", "make_tensor_descriptor"),
     "descriptor-gather": _hardware(
         lambda t: _arch(t) != 90, "rows gathered by a descriptor (TMA from sm_100 on; pointers where there is no TMA)"

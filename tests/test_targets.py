@@ -140,6 +140,8 @@ def test_hardware(target: Target, has: set[str]) -> None:
     [
         ("e4m3", [("cuda", 89), ("cuda", 90), ("hip", "gfx942")], [("cuda", 80)]),
         ("e5m2", [("cuda", 80), ("cuda", 90)], []),
+        ("e4m3fnuz", [("hip", "gfx942")], [("cuda", 90), ("cuda", 100), ("hip", "gfx950"), ("hip", "gfx1201")]),
+        ("e5m2fnuz", [("hip", "gfx942")], [("cuda", 90), ("cuda", 100), ("hip", "gfx950"), ("hip", "gfx1201")]),
         ("tf32", [("cuda", 80), ("hip", "gfx942")], [("hip", "gfx950"), ("hip", "gfx1201")]),
         ("ieee", [("cuda", 80), ("hip", "gfx1201")], []),
         ("warp-specialization", [("cuda", 90), ("cuda", 100)], [("cuda", 80), ("hip", "gfx950")]),

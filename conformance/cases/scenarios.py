@@ -114,7 +114,8 @@ def scenario(
 ) -> Callable[[Test], Test]:
     """Makes a test a scenario.
 
-    ``kernels`` selects from the catalogue (see :func:`where`) and ``dtypes`` restricts the dtypes. ``rotate`` are
+    ``kernels`` selects from the catalogue (see :func:`where`) and ``dtypes`` restricts the dtypes; a kernel's rare ones
+    have cases where they are named here. ``rotate`` are
     parameters that are not crossed below the full tier, neither with the others nor among themselves. ``configs``
     takes, in the quick tier only, that many of each kernel's sample of configs: those of the smallest tiles, because
     they are interpreted. With ``every_config`` the configs are those of the sweep
@@ -190,7 +191,9 @@ def ragged(kernel: Kernel, config: Config, dtype: str, *, aligned: bool) -> tupl
 
 
 def _kernel_dtypes(kernel: Kernel, scenario: Scenario) -> list[str]:
-    return [name for name in kernel.dtype_names() if scenario.dtypes is None or name in scenario.dtypes]
+    if scenario.dtypes is None:
+        return kernel.dtype_names()
+    return [name for name in (*kernel.dtype_names(), *kernel.rare_dtypes) if name in scenario.dtypes]
 
 
 #: Refusals that are about the target and not about a config: a sweep has no case for them.
@@ -420,9 +423,9 @@ def _usual(kernel: Kernel, pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, 
     configs: dict[str, list[Any]] = {}
     for dtype, config in pairs:
         configs.setdefault(dtype, []).append(config)
-    names = kernel.dtype_names()
     usual = []
     for dtype, able in configs.items():
+        names = kernel.rare_dtypes if dtype in kernel.rare_dtypes else kernel.dtype_names()
         able.sort(key=_tile_size)
         begin = (2 * names.index(dtype) + 1) * len(able) // (2 * len(names)) if dtype != ANY else 0
         count = USUAL_CONFIGS if kernel.core else 1

@@ -16,10 +16,11 @@ import numpy as np
 
 from conformance.execution.interpreter_numbers import (
     NUMPY_FLOATS,
-    ONLY_READ,
     STORED_AS_BITS,
+    WITHIN_RANGE,
     accumulated,
     as_numbers,
+    fits,
     fused,
     halved,
     larger_number,
@@ -47,7 +48,7 @@ class NotFaithful(NotImplementedError):
 
 
 def _kept_as_bits(name: str) -> bool:
-    return name in STORED_AS_BITS or name in ONLY_READ
+    return name in STORED_AS_BITS or name in WITHIN_RANGE
 
 
 def _computed(name: str, operation: str) -> bool:
@@ -68,7 +69,23 @@ def corrections(interpreter: Any) -> Replacements:
     allowed = tuple(dict.fromkeys((*one.options.allowed_dot_input_precisions, *PRECISIONS, *SPLIT_PRECISIONS)))
     options = dataclasses.replace(one.options, allowed_dot_input_precisions=allowed)
     replaced = [(interpreter.InterpreterBuilder, methods), (one, {"options": options})]
+    replaced.append((interpreter, {"_patch_lang_core": _knowing_every_type(interpreter._patch_lang_core)}))
     return [*replaced, *_reductions(interpreter), *scaled_dot_semantics(interpreter)]
+
+
+def _knowing_every_type(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What Triton does to its language before a launch. Up to Triton 3.7 it leaves types out that the builder has."""
+
+    def patch(lang: Any, *more: Any) -> None:
+        original(lang, *more)
+        of_others = lang.dtype.to_ir
+
+        def to_ir(self: Any, builder: Any) -> Any:
+            return getattr(builder, f"get_{self.name}_ty")() if self.name in WITHIN_RANGE else of_others(self, builder)
+
+        lang.dtype.to_ir = to_ir  # which goes when Triton puts its own back
+
+    return patch
 
 
 def _arithmetic(interpreter: Any) -> Methods:
@@ -148,10 +165,12 @@ def _conversions(interpreter: Any) -> Methods:
 
     def convert(src: Any, kind: Any, *, towards_zero: bool = False) -> Any:
         source, target = src.dtype.scalar.name, kind.name
-        for name in (source, target):
-            if name == "fp8e4b15" or (name == target and name in ONLY_READ):
-                raise NotFaithful(f"a conversion from {source} to {target}", "its rounding differs between devices")
+        conversion = f"a conversion from {source} to {target}"
+        if "fp8e4b15" in (source, target):
+            raise NotFaithful(conversion, "its rounding differs between devices")
         numbers = as_numbers(src.data, source)
+        if target in WITHIN_RANGE and (towards_zero or not fits(numbers, target)):
+            raise NotFaithful(conversion, "what is past its range, or rounded towards zero, differs between devices")
         if kind.is_floating():
             return handle(narrow(numbers, target, towards_zero=towards_zero), kind)
         return handle(numbers.astype(interpreter._get_np_dtype(kind)), kind)

@@ -17,8 +17,8 @@ STORED_AS_BITS = {
     "fp8e4nv": (torch.float8_e4m3fn, np.uint8),
     "fp8e5": (torch.float8_e5m2, np.uint8),
 }
-#: The same of formats that are read and never rounded to: what AMD's devices make of an overflow depends on the device.
-ONLY_READ = {
+#: The same of formats to which only what fits is rounded: what AMD's devices make of an overflow depends on the device.
+WITHIN_RANGE = {
     "fp8e4b8": (torch.float8_e4m3fnuz, np.uint8),
     "fp8e5b16": (torch.float8_e5m2fnuz, np.uint8),
 }
@@ -27,27 +27,28 @@ NUMPY_FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
 
 def widen(data: np.ndarray, name: str) -> np.ndarray:
     """Values of an array that holds the bits of format ``name``, as fp32."""
-    dtype, stored = (STORED_AS_BITS | ONLY_READ)[name]
+    dtype, stored = (STORED_AS_BITS | WITHIN_RANGE)[name]
     bits = torch.from_numpy(np.ascontiguousarray(data).view(np.int16 if stored is np.uint16 else np.uint8))
     return bits.view(dtype).to(torch.float32).numpy().reshape(data.shape)
 
 
 def as_numbers(data: np.ndarray, name: str) -> np.ndarray:
     """``data`` of Triton's type ``name`` in a NumPy dtype that has its values."""
-    return widen(data, name) if name in STORED_AS_BITS or name in ONLY_READ else data
+    return widen(data, name) if name in STORED_AS_BITS or name in WITHIN_RANGE else data
 
 
 def narrow(values: np.ndarray, name: str, *, towards_zero: bool = False) -> np.ndarray:
-    """``values``, of any number dtype, in format ``name``: a key of STORED_AS_BITS (the result holds its bits) or of
-    NUMPY_FLOATS. They are rounded once, to nearest even or towards zero. fp8 saturates, as the instruction of NVIDIA's
-    devices does; only the infinities of e5m2 stay when rounded towards zero, which they do by cutting fp16."""
+    """``values``, of any number dtype, in format ``name``: a key of STORED_AS_BITS or, of values that :func:`fits`, of
+    WITHIN_RANGE (the result holds its bits), or of NUMPY_FLOATS. They are rounded once, to nearest even or cut.
+    fp8 saturates, as the instruction of NVIDIA's devices does; only the infinities of e5m2 stay when rounded towards
+    zero, which they do by cutting fp16."""
     if name == "fp64":
         return values.astype(np.float64)
     if name == "fp32" or (name == "fp16" and not towards_zero and values.dtype.kind == "f"):
         exact, rounded = values, values.astype(NUMPY_FLOATS[name])
     else:
-        fits = values.dtype.kind == "f" and values.itemsize <= 4
-        exact = values.astype(np.float32, copy=False) if fits else _to_odd_fp32(values)
+        no_wider = values.dtype.kind == "f" and values.itemsize <= 4
+        exact = values.astype(np.float32, copy=False) if no_wider else _to_odd_fp32(values)
         rounded = exact.astype(np.float16) if name == "fp16" else _nearest(exact, name, cut=towards_zero)
     if towards_zero:
         further = np.abs(as_numbers(rounded, name)) > np.abs(exact)
@@ -56,9 +57,14 @@ def narrow(values: np.ndarray, name: str, *, towards_zero: bool = False) -> np.n
     return rounded
 
 
+def fits(values: np.ndarray, name: str) -> bool:
+    """Whether no number among ``values`` lies past the largest of format ``name``, a key of WITHIN_RANGE."""
+    return not bool((np.abs(values.astype(np.float64)) > torch.finfo(WITHIN_RANGE[name][0]).max).any())
+
+
 def _nearest(values: np.ndarray, name: str, *, cut: bool) -> np.ndarray:
     """The bits of fp32 ``values`` rounded to nearest even in format ``name``; e5m2 that is ``cut`` later overflows."""
-    dtype, stored = STORED_AS_BITS[name]
+    dtype, stored = (STORED_AS_BITS | WITHIN_RANGE)[name]
     tensor = torch.from_numpy(np.ascontiguousarray(values))
     if stored is np.uint8 and not (cut and name == "fp8e5"):
         largest = torch.finfo(dtype).max

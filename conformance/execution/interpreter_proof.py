@@ -16,12 +16,15 @@ import torch
 
 from conformance.numerics.rounding import round_to
 
-#: Formats: Triton's name, the attribute of triton.language, the name in problems.DTYPES, the overflow rule.
+#: Formats: Triton's name, the attribute of triton.language, the name in problems.DTYPES, the overflow rule. "": an
+#: overflow is refused, and so is to round towards zero.
 _FORMATS = [
     ("bf16", "bfloat16", "bf16", "ieee"),
     ("fp16", "float16", "fp16", "ieee"),
     ("fp8e4nv", "float8e4nv", "e4m3", "saturate"),
     ("fp8e5", "float8e5", "e5m2", "saturate"),
+    ("fp8e4b8", "float8e4b8", "e4m3fnuz", ""),
+    ("fp8e5b16", "float8e5b16", "e5m2fnuz", ""),
 ]
 #: Numbers on which every operation of two operands is compared: each with each.
 _NUMBERS = [0.0, -0.0, 1.0, 1.0078125, -1.5, 3.140625, 2.0**-133, 2.0**-126, 3e38, -3e38, math.inf, -math.inf, math.nan]
@@ -81,27 +84,29 @@ def _conversions(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
         codes = np.arange(2 ** (8 * stored.itemsize)).astype(np.dtype(f"u{stored.itemsize}")).view(stored)
         values = methods["cast_impl"](builder, handle(codes, kind), tl.float32).data.astype(np.float64)
         again = rounded(values, own)
-        # A format has as many values as codes; what is one value of it is its own rounding.
-        distinct = len(np.unique(values[np.isfinite(values)]))
+        # A format has as many values as codes, but for -0; what is one value of it is its own rounding.
+        distinct = len(np.unique(values[np.isfinite(values)])) + np.signbit(values[values == 0]).sum()
         yield "cast_impl", same_numbers(values, again), f"widens {name} wrongly"
-        yield "cast_impl", distinct + 1 == np.isfinite(values).sum(), f"widens two codes of {name} to one number"
+        yield "cast_impl", distinct == np.isfinite(values).sum(), f"widens two codes of {name} to one number"
         finite = np.unique(values[np.isfinite(values)])
         some = _some(len(finite) - 1)
         ties = ((finite[1:] + finite[:-1]) / 2)[some]
         beyond = finite[-1] + (finite[-1] - finite[-2]) * np.array([0.25, 0.5, 0.75, 4.0])
         exact = np.concatenate([finite[some], ties, -ties, beyond, -beyond, [-0.0, math.inf, -math.inf, math.nan]])
         singles = exact.astype(np.float32)
+        if not overflow:
+            singles = singles[~(np.abs(singles) >= finite[-1])]
         around = [singles, np.nextafter(singles, np.float32(0)), np.nextafter(singles, np.float32(math.inf))]
         sources = [(np.concatenate(around), tl.float32)]
         if name in ("bf16", "fp16"):  # to the others no compiler rounds fp64
             sources.append((np.concatenate([exact, np.nextafter(exact, 0), np.nextafter(exact, math.inf)]), tl.float64))
         for source, source_kind in sources:
-            wanted = rounded(source.astype(np.float64), own, overflow)
+            wanted = rounded(source.astype(np.float64), own, overflow or "ieee")
             for method, more in (("create_fp_to_fp", (modes.RTNE,)), ("cast_impl", ())):
                 made = methods[method](builder, handle(source, source_kind), kind, *more).data
                 widened = methods["cast_impl"](builder, handle(made, kind), tl.float64).data
                 yield method, same_numbers(widened, wanted), f"narrows {source_kind} to {name} wrongly"
-        if name != "fp8e4nv":  # which no compiler rounds towards zero
+        if name != "fp8e4nv" and overflow:  # no compiler rounds the others towards zero
             source = sources[0][0]
             made = methods["create_fp_to_fp"](builder, handle(source, tl.float32), kind, modes.RTZ).data
             widened = methods["cast_impl"](builder, handle(made, kind), tl.float64).data

@@ -33,7 +33,7 @@ from conformance.numerics import attention_bounds
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
-from conformance.problems import FP8, Attention
+from conformance.problems import EVERY_FP8, Attention
 from conformance.references import attention as meaning
 
 
@@ -111,7 +111,7 @@ def _bounded(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Te
         inputs |= attention_far.far_scores(problem, contract, draws)
     for operand in ("v",) if far else ("q", "k", "v"):
         # sums of fp8 products may keep few bits: scores are small, so that their bound says something
-        smaller = FP8_SMALLER if operand == "q" and problem.dtype in FP8 else 0
+        smaller = FP8_SMALLER if operand == "q" and problem.dtype in EVERY_FP8 else 0
         values = np.ldexp(draws.normal(problem.operand(operand).shape), (SCALED if problem.scaled else 0) - smaller)
         inputs[operand] = round_to(torch.from_numpy(values), form)
     inputs |= scales_of(problem, draws)

@@ -19,7 +19,7 @@ from torch import Tensor
 from conformance.inputs.attention_operands import rounded
 from conformance.inputs.draws import Draws
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import FP8, Attention
+from conformance.problems import EVERY_FP8, Attention
 
 #: How far below its number the weight lies, relatively: at least; see :func:`_farthest`.
 NEAREST = 2.0**-10
@@ -42,7 +42,7 @@ def plan(problem: Attention, gain: float) -> tuple[float, float, int] | None:
     """The values of q and k, and the number of dims with them, whose products give the lower level where scales
     multiply scores by ``gain``; None if there are none, or if no fp8 is multiplied."""
     scale = problem.softmax_scale * gain
-    if problem.dtype not in FP8 or not scale > 0:
+    if problem.dtype not in EVERY_FP8 or not scale > 0:
         return None
     form = FORMATS[problem.dtype]
     integers = range(2 ** (form.significand - 1), 2**form.significand)

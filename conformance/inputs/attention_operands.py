@@ -17,7 +17,7 @@ from conformance.inputs.fill_set import FillRequest
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import FP8, Attention
+from conformance.problems import EVERY_FP8, Attention
 from conformance.problems.attention import SCALES
 from conformance.references import attention as meaning
 
@@ -47,7 +47,7 @@ def codes(problem: Attention, contract: Contract) -> Codes | None:
     reach = problem.queries + problem.keys if problem.score.kind == "alibi" else 0
     exponent = max(0, math.ceil(math.log2((UNDERFLOW + reach) / (2 * scale))))
     q_exponent = exponent // 2
-    if problem.dtype in FP8:  # their range is short, and k holds no value above 1
+    if problem.dtype in EVERY_FP8:  # their range is short, and k holds no value above 1
         q_exponent = min(q_exponent, math.floor(math.log2(form.largest / length)))
     chosen = Codes(length, q_exponent, exponent - q_exponent)
     fits = length * 2.0**chosen.q_exponent <= form.largest and 2.0**chosen.k_exponent <= form.largest

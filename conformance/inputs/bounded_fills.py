@@ -60,7 +60,8 @@ def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape:
 def special(request: FillRequest[Gemm]) -> Fill:
     """NaN, infinities, -0, subnormals and the largest finite value, each in a row of A and a column of B of its own.
 
-    Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only. For
+    Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only, and
+    those without -0 have no such row. For
     narrow outputs one row overflows the output. At most half of the rows and of the columns are special, and one of the
     others is positive: it shows the sign of a sum of -0.
     """
@@ -97,7 +98,9 @@ def _kinds(problem: Gemm, name: str, contract: Contract) -> list[str]:
     if form.lowest is not None:
         return []
     # the largest value needs a partner that is small there, which integers are not
-    kinds = ["nan", "zero"] if problem.op == "mixed_mm" else ["nan", "zero", "largest"]
+    kinds = ["nan", "zero"] if form.signed_zero else ["nan"]
+    if problem.op != "mixed_mm":
+        kinds.append("largest")
     if form.infinity is not None:
         kinds += ["+inf", "-inf"]
     if not contract.flushes_subnormals:

@@ -18,7 +18,7 @@ from conformance import codegen_checks
 from conformance.codegen_checks import CompiledCode
 from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
-from conformance.problems import FP8
+from conformance.problems import EVERY_FP8, FNUZ
 from conformance.problems.microscaled import BlockScaled
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
@@ -30,6 +30,8 @@ MLIR_TYPES = {
     "fp64": "f64",
     "e4m3": "f8E4M3FN",
     "e5m2": "f8E5M2",
+    "e4m3fnuz": "f8E4M3FNUZ",
+    "e5m2fnuz": "f8E5M2FNUZ",
     "int8": "i8",
 }
 #: dtype or precision -> operand types of matrix instructions that hold its values.
@@ -38,6 +40,8 @@ HOLDING = {
     "bf16": {"bf16", "f32", "kind::f16"},
     "e4m3": {"e4m3", "fp8", "f8f6f4", "f16", "bf16", "kind::f8f6f4", "kind::f16"},
     "e5m2": {"e5m2", "bf8", "f8f6f4", "f16", "bf16", "kind::f8f6f4", "kind::f16"},
+    "e4m3fnuz": {"fp8"},
+    "e5m2fnuz": {"bf8"},
     "fp64": {"f64"},
     "int8": {"s8", "i8", "iu8", "kind::i8"},
     "tf32": {"tf32", "xf32", "f32", "kind::tf32"},
@@ -134,6 +138,8 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
         return
     types = operand_types(plan.target.vendor, assembly)
     allowed = {kind for name in names for kind in HOLDING[precision if name == "fp32" else name]}
+    if names[0] not in FNUZ and plan.target.capability(FNUZ[0]).available:
+        allowed -= {"fp8", "bf8"}  # which are those of FNUZ there: the compiler converts other fp8 to fp16
     if plan.target.vendor == "nvidia" and (names[0], precision) == ("fp32", "ieee"):
         allowed = set()
     if types - allowed:
@@ -149,7 +155,7 @@ def _multiplied(problem: Any) -> tuple[str, str] | None:
     if not getattr(problem, "has_product", True):
         return None
     names = (problem.dtype, problem.dtype)
-    if problem.dtype in FP8 and hasattr(problem, "second_dtype"):
+    if problem.dtype in EVERY_FP8 and hasattr(problem, "second_dtype"):
         names = (problem.a_dtype, problem.second_dtype)
     return names if set(names) <= MLIR_TYPES.keys() else None
 

@@ -17,6 +17,8 @@ from conformance.problems import (
     BASE_ALIGNMENT,
     BLOCK_SCALINGS,
     DTYPES,
+    EVERY_FP8,
+    FNUZ,
     FP8,
     SPLIT_PRECISIONS,
     Attention,
@@ -206,11 +208,14 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
     if isinstance(plan.problem, Int4Gemm):
         return subject in (plan.problem.dtype, plan.problem.out_dtype) and _lacks(plan, subject)
     names = _dtypes_of(plan)
-    taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ())}
+    taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ()), *getattr(kernel, "rare_dtypes", ())}
     if kernel.family in ("gemm", "loads") and plan.problem.op in ("mixed_mm", "fused_mm"):
-        taken |= set(DTYPES) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
-    unlike = len(names) > 1 and not names <= set(FP8) and plan.problem.op not in ("mixed_mm", "fused_mm")
-    missing = any(_lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*FP8, "bf16", "fp16", "fp64"})
+        taken |= set(DTYPES) - set(FNUZ) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
+    one_kind = len(names) == 1 or names <= set(FP8) or names <= set(FNUZ)
+    unlike = not one_kind and plan.problem.op not in ("mixed_mm", "fused_mm")
+    missing = any(
+        _lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*EVERY_FP8, "bf16", "fp16", "fp64"}
+    )
     return bool(names - taken) or unlike or missing
 
 
@@ -264,7 +269,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
             return bool(operand.strides[-2] != operand.shape[-1])  # tensor maps without a pitch
         if type(kernel).__name__.startswith("LegacyTma"):
             return bool(operand.strides[-1] != operand.shape[-2])
-    if problem.op in ("scaled_mm", "scaled_grouped_mm") or problem.dtype in FP8:
+    if problem.op in ("scaled_mm", "scaled_grouped_mm") or problem.dtype in EVERY_FP8:
         return bool(operand.strides[{"a": -1, "b": -2}.get(subject, -1)] != 1)
     return bool(kernel.name.startswith("contiguous_") and subject == "b" and operand.strides == (problem.N, 1))
 
@@ -348,7 +353,7 @@ def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
 def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
     """The least tiles of the matrix units: 16 in each direction, 32 k of operands of one byte."""
     if kernel.family in (*ATTENTION, "linear-attention"):
-        least = 32 if plan.problem.dtype in FP8 else 16  # of keys, which the second product sums over
+        least = 32 if plan.problem.dtype in EVERY_FP8 else 16  # of keys, which the second product sums over
         return any(size < 16 or size & (size - 1) for size in plan.config.tile) or plan.config.tile[-1] < least
     config = plan.config
     if isinstance(plan.problem, BlockScaled):
@@ -417,7 +422,7 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
     problem = plan.problem
     if kernel.family in ATTENTION:
         group = problem.heads // problem.key_heads
-        depth = 32 if problem.dtype in FP8 else 16
+        depth = 32 if problem.dtype in EVERY_FP8 else 16
         least = {"head_dim": problem.head_dim < depth, "value_dim": problem.values_dim < 16}
         matrices = problem.mask.size if problem.mask.packed else problem.batch
         most = {"batch": matrices > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}

@@ -119,8 +119,8 @@ class AttentionKernel(AttentionFamily):
         if bool(problem.page) != self.paged:
             detail = f"{self.name} takes keys {'only' if self.paged else 'not'} in pages, the problem is {problem.id}"
             return Reason(ReasonCode.OPERATION, "page", detail)
-        if problem.dtype not in self.dtypes:
-            detail = f"q, k and v are {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert them"
+        if problem.dtype not in (accepted := (*self.dtypes, *self.rare_dtypes)):
+            detail = f"q, k and v are {problem.dtype}, {self.name} takes {', '.join(accepted)}: convert them"
             return Reason(ReasonCode.DTYPE, "q", detail)
         return (
             self._extents(problem)

@@ -9,7 +9,7 @@ from conformance.kernels.attention import Forward
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.problems import FP8, Attention, Gemm, scaled_mm
+from conformance.problems import FNUZ, FP8, Attention, Gemm, scaled_mm
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, with and without a pipeline.
@@ -28,8 +28,9 @@ class Fp8Forward(Forward):
 
     family = "fp8-attention"
     dtypes = FP8
+    rare_dtypes = FNUZ
     scales = True
-    product = PointerGemm("scaled_mm", "scaled_mm", "scaled_mm")
+    product = PointerGemm("scaled_mm", "scaled_mm", "scaled_mm", rare_dtypes=FNUZ)
     least_depth = 32
 
     def draw_problem(self, draw: Draw) -> Attention:

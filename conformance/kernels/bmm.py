@@ -13,7 +13,7 @@ from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import FP8, Gemm
+from conformance.problems import FNUZ, FP8, Gemm
 
 #: Tiles of fp8 operands, loops with and without a pipeline.
 CONFIGS: tuple[AnyConfig, ...] = (
@@ -61,5 +61,5 @@ class BatchedGemm(PointerGemm):
 KERNELS = (
     BatchedGemm("bmm", "bmm", "bmm"),
     BatchedGemm("baddbmm", "baddbmm", "bmm"),
-    BatchedGemm("fp8_bmm", "bmm", dtypes=FP8, configs=CONFIGS),
+    BatchedGemm("fp8_bmm", "bmm", dtypes=FP8, configs=CONFIGS, rare_dtypes=FNUZ),
 )

@@ -25,7 +25,7 @@ from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, SPLITS, Accumulator, Contract, Split
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import BLOCK_SCALINGS, FP8, PRECISIONS, SPLIT_PRECISIONS, itemsize
+from conformance.problems import BLOCK_SCALINGS, EVERY_FP8, FNUZ, FP8, PRECISIONS, SPLIT_PRECISIONS, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).
@@ -76,16 +76,18 @@ class GemmKernel(GemmFamily):
         same_loop_as: str | None = None,
         *,
         configs: tuple[AnyConfig, ...] = (),
+        rare_dtypes: tuple[str, ...] = (),
     ) -> None:
         """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``, or None
-        with ``configs`` of its own; without ``dtypes`` it takes those of the operation. ``same_loop_as``: see
-        :class:`Kernel`. Raises ValueError for a table beside configs, and for neither."""
+        with ``configs`` of its own; without ``dtypes`` it takes those of the operation. ``same_loop_as`` and
+        ``rare_dtypes``: see :class:`Kernel`. Raises ValueError for a table beside configs, and for neither."""
         if (table is None) != bool(configs):
             raise ValueError(f"{name} has the table {table!r} and {len(configs)} configs: give one of both")
         self.name = name
         self.operations = frozenset({operation})
         self.same_loop_as = same_loop_as
         self.dtypes = dtypes or (FP8 if operation == "scaled_mm" else FLOATS)
+        self.rare_dtypes = rare_dtypes
         self.table = table
         self.configs = configs if table is None else BASE.table(table)
         # matrix units of Hopper read k of fp8 operands side by side
@@ -112,14 +114,15 @@ class GemmKernel(GemmFamily):
     def _dtype(self, plan: Plan) -> Reason | None:
         problem, target = plan.problem, plan.target
         for name, dtype in (("a", problem.a_dtype), ("b", problem.second_dtype)):
-            if dtype not in (*self.dtypes, *self.more_dtypes):
-                taken = ", ".join((*self.dtypes, *self.more_dtypes))
+            if dtype not in (accepted := (*self.dtypes, *self.more_dtypes, *self.rare_dtypes)):
+                taken = ", ".join(accepted)
                 detail = f"{name} is {dtype}, {self.name} takes {taken}: convert the operand"
                 return Reason(ReasonCode.DTYPE, name, detail)
-        if problem.a_dtype != problem.second_dtype and problem.a_dtype not in FP8:
+        pair = {problem.a_dtype, problem.second_dtype}
+        if len(pair) > 1 and not (pair <= set(FP8) or pair <= set(FNUZ)):
             detail = f"a is {problem.a_dtype} and b is {problem.second_dtype}: both must have one dtype"
             return Reason(ReasonCode.DTYPE, "b", detail)
-        names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*FP8, "bf16", "fp16", "fp64"}
+        names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*EVERY_FP8, "bf16", "fp16", "fp64"}
         if problem.a_dtype == "fp32":
             names.add(problem.precision)
             if problem.precision not in (*PRECISIONS, *self.more_precisions):
@@ -158,7 +161,7 @@ class GemmKernel(GemmFamily):
         if plan.variant.implied_dtype and problem.dtype != "int8":
             detail = f"{self.name} says in which dtype it sums, '{plan.variant.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)
-        minimum = 32 if problem.dtype in FP8 else 16
+        minimum = 32 if problem.dtype in EVERY_FP8 else 16
         if config.block_k < minimum or min(config.block_m, config.block_n) < 16:
             detail = f"{config.id}: {problem.dtype} needs BLOCK_M and BLOCK_N >= 16 and BLOCK_K >= {minimum}"
             return Reason(ReasonCode.CONFIG, "block size", detail)
@@ -199,7 +202,7 @@ class GemmKernel(GemmFamily):
     def _accumulator(self, plan: Plan) -> Accumulator:
         """The arithmetic of the target's matrix unit for the dtype of the plan's operands."""
         unit, dtype = plan.target.matrix_unit, plan.problem.dtype
-        if dtype in FP8 and unit.fp8_bits is not None:
+        if dtype in EVERY_FP8 and unit.fp8_bits is not None:
             bits, promote = unit.fp8_bits, self.promotion(plan)
             return Accumulator(alignment_bits=bits, result_bits=bits, chunk=32, promote=promote, assumed=unit.assumed)
         split = _split(plan)
@@ -208,7 +211,7 @@ class GemmKernel(GemmFamily):
 
     def promotion(self, plan: Plan) -> int | None:
         """Consecutive k between promotions of an fp8 partial sum to fp32; None where the compiler offers none."""
-        if plan.problem.dtype not in FP8 or plan.problem.fast_accum or not _uses_wgmma(plan):
+        if plan.problem.dtype not in EVERY_FP8 or plan.problem.fast_accum or not _uses_wgmma(plan):
             return None
         return min(PROMOTION_CHUNK, int(plan.config.block_k))
 
@@ -343,6 +346,8 @@ class PointerGemm(GemmKernel):
             required.add(codegen.POINTER_LOAD)
         if unit := self._matrix_unit(plan):
             required.add(unit)
+            if plan.problem.dtype in FNUZ:
+                required.add(codegen.MFMA_FP8)
         forbidden = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
         return Features(frozenset(required), frozenset(forbidden))
 
@@ -358,5 +363,5 @@ class TunedMm(PointerGemm):
 KERNELS: tuple[GemmKernel, ...] = (
     TunedMm("mm", "mm", "mm"),
     PointerGemm("addmm", "addmm", "mm", same_loop_as="mm"),
-    PointerGemm("scaled_mm", "scaled_mm", "scaled_mm"),
+    PointerGemm("scaled_mm", "scaled_mm", "scaled_mm", rare_dtypes=FNUZ),
 )

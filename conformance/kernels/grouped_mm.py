@@ -30,7 +30,7 @@ from conformance.kernels.persistent_tma import (
 )
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import GroupedGemm, Operand
+from conformance.problems import FNUZ, GroupedGemm, Operand
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.
@@ -55,13 +55,14 @@ class GroupedMm(GroupedFamily):
         self.operations = frozenset({operation})
         self.table = table
         self._single = self._kernel(PointerGemm)
-        self.dtypes = self._single.dtypes
+        self.dtypes, self.rare_dtypes = self._single.dtypes, self._single.rare_dtypes
         self.configs = self._single.configs
 
     def _kernel(self, base: type[GemmKernel]) -> GemmKernel:
         """The kernel of one product that is like this one."""
         operation = "mm" if self.operations == {"grouped_mm"} else "scaled_mm"
-        return base(self.name, operation, self.table, configs=() if self.table else CONFIGS)
+        rare = FNUZ if operation == "scaled_mm" and not self.descriptors else ()
+        return base(self.name, operation, self.table, configs=() if self.table else CONFIGS, rare_dtypes=rare)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""

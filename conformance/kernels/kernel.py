@@ -153,6 +153,8 @@ class Kernel(abc.ABC):
     operations: frozenset[str]
     #: operand dtypes it takes, in the order in which suites sample them
     dtypes: tuple[str, ...]
+    #: operand dtypes that it takes beside :attr:`dtypes` and few targets have: scenarios that name them have cases
+    rare_dtypes: tuple[str, ...] = ()
     #: config space, in the order of the published table
     configs: tuple[AnyConfig, ...]
     #: name of that table in ``conformance.heuristics``; None for a kernel with a table of its own

@@ -21,6 +21,7 @@ from conformance.kernels.launch import Launch
 from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.kernels.persistent_tma import leading
 from conformance.numerics.contract import Accumulator
+from conformance.problems import FNUZ
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.records import Reason, ReasonCode
 
@@ -107,6 +108,6 @@ class BlockScaledDescriptors(BlockScaled, EveryTarget):
 
 
 KERNELS: tuple[BlockScaled, ...] = (
-    BlockScaledGemm("scaled_mm_blockwise", "scaled_mm", "scaled_persistent_mm"),
+    BlockScaledGemm("scaled_mm_blockwise", "scaled_mm", "scaled_persistent_mm", rare_dtypes=FNUZ),
     BlockScaledDescriptors("scaled_mm_blockwise_descriptors", "scaled_mm", configs=CONFIGS),
 )

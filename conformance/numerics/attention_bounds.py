@@ -34,7 +34,7 @@ from torch import Tensor
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
-from conformance.problems import FP8, Attention
+from conformance.problems import EVERY_FP8, Attention
 from conformance.references.attention import BackwardValues, ForwardValues, Scores, gathered
 
 #: The fewest keys between two updates of the running maximum.
@@ -128,7 +128,7 @@ def forward_error(
     lost = rounding.tiny * (1 + sums) + rounding.aligned * sums
     count = (scores.visible & exact.live.unsqueeze(-1)).sum(-1, keepdim=True)
     small = share.amax(-1, keepdim=True) * count * size.amax(-2, keepdim=True) * lost
-    if problem.dtype in FP8:  # whose subnormal weights are so large that this would say little
+    if problem.dtype in EVERY_FP8:  # whose subnormal weights are so large that this would say little
         small = _small_weights(share, rounding, sums) @ size
     error = error + (second * (1 + float(relative.max())) * (share @ size) + small) / (1 - t)
     denominator = math.expm1((problem.keys + 2 * steps) * math.log1p(U))

@@ -6,6 +6,7 @@ take integers in their range and nothing else: no operation here rounds to an in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +29,8 @@ class Format:
     ``largest`` the largest finite value, the storage ``width`` in bits and the bit patterns at the top of the range.
     ``spare`` low bits of the storage are zero (tf32 is kept in fp32). ``infinity`` is None where the format has none.
     ``lowest`` is the lowest value of an integer format, whose ``significand`` is its bits without the sign and which
-    has no NaN; None for floating point.
+    has no NaN; None for floating point. Without ``signed_zero`` the code that would be -0 is the only NaN, and what
+    rounds to a zero is +0.
     """
 
     significand: int
@@ -40,6 +42,7 @@ class Format:
     nan: int | None
     spare: int = 0
     lowest: int | None = None
+    signed_zero: bool = True
 
     @property
     def smallest_normal(self) -> float:
@@ -52,9 +55,7 @@ class Format:
     @property
     def max_exponent(self) -> int:
         """Largest e with 2**e finite."""
-        if self.lowest is not None:
-            return self.significand - 1
-        return 1 - self.emin + (1 if self.infinity is None else 0)
+        return math.frexp(self.largest)[1] - 1
 
 
 def _ieee(exponent_bits: int, significand: int, spare: int = 0) -> Format:
@@ -64,6 +65,13 @@ def _ieee(exponent_bits: int, significand: int, spare: int = 0) -> Format:
     nan = infinity | (1 << (significand - 2))
     width = exponent_bits + significand + spare
     return Format(significand, 1 - bias, largest, width, infinity - 1, infinity, nan, spare)
+
+
+def _fnuz(exponent_bits: int, significand: int) -> Format:
+    """8 bits, "finite, NaN, unsigned zero": every code but 0x80, which is NaN, is a number. AMD's CDNA3 ISA guide."""
+    bias = 2 ** (exponent_bits - 1)
+    largest = (2.0 - 2.0 ** (1 - significand)) * 2.0 ** (bias - 1)
+    return Format(significand, 1 - bias, largest, 8, 0x7F, None, 0x80, signed_zero=False)
 
 
 def _integer(width: int, *, signed: bool) -> Format:
@@ -83,6 +91,8 @@ FORMATS: dict[str, Format] = {
     "e5m2": _ieee(5, 3),
     # OCP 8-bit floating point specification, "fn": no infinity, the all-ones code is NaN
     "e4m3": Format(significand=4, emin=-6, largest=448.0, width=8, largest_code=0x7E, infinity=None, nan=0x7F),
+    "e4m3fnuz": _fnuz(4, 4),
+    "e5m2fnuz": _fnuz(5, 3),
     "int8": _integer(8, signed=True),
     "uint8": _integer(8, signed=False),
     "int32": _integer(32, signed=True),
@@ -98,10 +108,10 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     """``x`` (fp64, any shape and device) rounded once to nearest even in the format ``dtype``.
 
     ``dtype`` is a key of :data:`FORMATS`; the result has the torch dtype of that name (float32 for "tf32").
-    Subnormals and the sign of zero are kept, NaN becomes the format's quiet NaN. A value that rounds past the largest
-    finite one, infinity included, becomes by ``overflow``: "ieee" infinity (NaN in a format without infinity),
-    "saturate" the largest finite value, "nan" NaN. Raises TypeError unless x is fp64, ValueError for unknown names and,
-    for an integer format, for values that are not integers in its range.
+    Subnormals and the sign of a zero are kept, the latter where the format has one, and NaN becomes the format's quiet
+    NaN. A value that rounds past the largest finite one, infinity included, becomes by ``overflow``: "ieee" infinity
+    (NaN in a format without infinity), "saturate" the largest finite value, "nan" NaN. Raises TypeError unless x is
+    fp64, ValueError for unknown names and, for an integer format, for values that are not integers in its range.
     """
     if x.dtype != torch.float64:
         raise TypeError(f"round_to got {x.dtype}: it rounds once and from fp64, so pass float64")
@@ -135,7 +145,11 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     # -1 for NaN, which has come to the code of an overflow, else 0
     is_nan = (_INFINITY - size).bitwise_right_shift_(63)
     code.add_(is_nan.bitwise_and_(form.nan - past_largest))
-    code.bitwise_left_shift_(form.spare).add_((pattern >> 63).bitwise_left_shift_(form.width - 1))
+    sign = (pattern >> 63).bitwise_left_shift_(form.width - 1)
+    if not form.signed_zero:  # zero and NaN have one code each
+        sign.masked_fill_((code == 0) | (code == form.nan), 0)
+        code.masked_fill_(code == form.nan, form.nan - 2**form.width)  # as a signed integer
+    code.bitwise_left_shift_(form.spare).add_(sign)
     return code.to(INTEGERS_OF_SIZE[form.width // 8]).view(torch.float32 if dtype == "tf32" else DTYPES[dtype])
 
 

@@ -19,6 +19,8 @@ from conformance.numerics.tensor_core import Factors, fused_multiply_add, sum_pr
 from conformance.problems import BLOCK_SCALINGS, FP8, Conv, Gemm, GroupedGemm, Problem
 from conformance.problems.weight_gradient import WeightGradient
 from conformance.references import conv, gemm, grouped, weight_gradient
+from conformance.problems import BLOCK_SCALINGS, EVERY_FP8, Conv, Gemm, GroupedGemm, Problem
+from conformance.references import conv, gemm, grouped
 
 Inputs = Mapping[str, Tensor]
 
@@ -26,7 +28,7 @@ Inputs = Mapping[str, Tensor]
 def operand_name(problem: Problem) -> str:
     """What the unit multiplies: the key of ``FORMATS`` of both operands, or "a*b" where they differ."""
     first = seen_format(problem, problem.dtype)
-    second = problem.second_dtype if isinstance(problem, Gemm) and problem.dtype in FP8 else problem.dtype
+    second = problem.second_dtype if isinstance(problem, Gemm) and problem.dtype in EVERY_FP8 else problem.dtype
     return first if second == problem.dtype else f"{first}*{second}"
 
 
@@ -123,7 +125,7 @@ def _of_matrix(problem: Gemm, inputs: Inputs, number: int) -> dict[str, Tensor]:
 
 def _runs(problem: Gemm, inputs: Inputs) -> list[Factors]:
     """The products that follow each other, with A as the prologue leaves it and B converted to A's dtype."""
-    second = problem.second_dtype if problem.dtype in FP8 else problem.dtype
+    second = problem.second_dtype if problem.dtype in EVERY_FP8 else problem.dtype
     forms = seen_format(problem, problem.dtype), seen_format(problem, second)
     first = gemm.factors(problem, inputs)[0] if problem.fusion is not None else inputs["a"].double()
     runs = [Factors(first, inputs["b"].double(), *forms)]

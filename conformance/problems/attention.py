@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, FP8, Operand, check_choice
+from conformance.problems.tensors import DTYPES, EVERY_FP8, RESULTS, Operand, check_choice
 
 MASKS = ("full", "causal", "sliding-window", "document", "packed", "packed-causal")
 #: Those of sequences that lie one behind the other in one batch.
@@ -135,7 +135,7 @@ class Attention(Problem):
     def __post_init__(self) -> None:
         check_choice("operation", self.op, ("attention", "attention_backward"))
         check_choice("dtype", self.dtype, DTYPES)
-        check_choice("out_dtype", self.out_dtype or self.dtype, DTYPES)
+        check_choice("out_dtype", self.out_dtype or "bf16", RESULTS)
         check_choice("order", self.order, ORDERS)
         for name in ("batch", "heads", "queries", "keys", "head_dim"):
             if getattr(self, name) < 1:
@@ -144,7 +144,7 @@ class Attention(Problem):
             raise ValueError(f"{self.heads} heads share {self.key_heads} of k and v: kv_heads must divide heads")
         if self.mask.packed and (self.batch > 1 or self.block or self.backward or self.score.kind == "alibi"):
             raise ValueError(f"{self.id}: packed sequences have batch 1, no block lists, no gradients and no slopes")
-        if self.backward and (self.out_dtype or self.scaled or self.dtype in FP8):
+        if self.backward and (self.out_dtype or self.scaled or self.dtype in EVERY_FP8):
             raise ValueError(f"{self.id}: gradients have the dtype of q, k and v, which is not fp8, and no scales")
         if self.page is not None and not (self.page > 0 and self.mask.packed):
             raise ValueError(f"page is {self.page}: packed sequences have pages, of one key at least")
@@ -198,7 +198,7 @@ class Attention(Problem):
         return self._tensor(name, self.batch, self.heads, self.queries, dim, letter, 0)
 
     def _out(self, letter: str) -> Operand:
-        dtype = self.out_dtype or ("bf16" if self.dtype in FP8 else self.dtype)
+        dtype = self.out_dtype or ("bf16" if self.dtype in EVERY_FP8 else self.dtype)
         return dataclasses.replace(self._query_like("out", self.values_dim, letter), dtype=dtype)
 
     def _key_like(self, name: str, dim: int, letter: str, more: int = 0) -> Operand:

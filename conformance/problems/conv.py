@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from conformance.problems.gemm import Bias, Gemm
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, PRECISIONS, Operand, check_choice
+from conformance.problems.tensors import PRECISIONS, RESULTS, Operand, check_choice
 
 RANKS = {"conv2d": 2, "conv3d": 3}
 ORDERS = ("contiguous", "channels-last")
@@ -120,7 +120,7 @@ class Conv(Problem):
                 f"{self.padding}: pad more or use a smaller kernel"
             )
         for dtype in (self.dtype, self.out_dtype or self.dtype):
-            check_choice("dtype", dtype, DTYPES)
+            check_choice("dtype", dtype, RESULTS)
         for order in (self.order_x, self.order_w, self.order_out):
             check_choice("order", order, ORDERS)
         check_choice("precision", self.precision, PRECISIONS)

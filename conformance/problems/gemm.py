@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import (
     DTYPES,
-    FP8,
+    EVERY_FP8,
     INTEGERS,
     PRECISIONS,
+    RESULTS,
     SPLIT_PRECISIONS,
     Layout,
     Operand,
@@ -130,8 +131,9 @@ class Gemm(Problem):
         for name in ("M", "N", "K", "batch"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: sizes must be >= 0")
-        for dtype in (self.dtype, self.a_dtype, self.second_dtype, self.output_dtype):
+        for dtype in (self.dtype, self.a_dtype, self.second_dtype):
             check_choice("dtype", dtype, DTYPES)
+        check_choice("dtype of the result", self.output_dtype, RESULTS)
         check_choice("precision", self.precision, (*PRECISIONS, *SPLIT_PRECISIONS))
         self._check_operation()
 
@@ -172,7 +174,9 @@ class Gemm(Problem):
     @property
     def output_dtype(self) -> str:
         """dtype of the result: as given, else int32 for int8 operands, bf16 for fp8 operands, else theirs."""
-        return self.out_dtype or ("int32" if self.dtype == "int8" else "bf16" if self.dtype in FP8 else self.dtype)
+        return self.out_dtype or (
+            "int32" if self.dtype == "int8" else "bf16" if self.dtype in EVERY_FP8 else self.dtype
+        )
 
     @property
     def has_product(self) -> bool:
@@ -247,7 +251,7 @@ class Gemm(Problem):
         ]
 
     def _bias_operand(self, bias: Bias) -> Operand:
-        dtype = bias.dtype or (self.output_dtype if self.dtype in FP8 else self.dtype)
+        dtype = bias.dtype or (self.output_dtype if self.dtype in EVERY_FP8 else self.dtype)
         layout = bias.layout
         if bias.kind == "n":
             return Operand("bias", (self.N,), (layout.step,), dtype, layout.offset)

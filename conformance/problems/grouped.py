@@ -10,7 +10,7 @@ from typing import Any
 
 from conformance.problems.gemm import Gemm, mm, scaled_mm
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, FP8, PRECISIONS, Layout, Operand, check_choice
+from conformance.problems.tensors import DTYPES, EVERY_FP8, PRECISIONS, RESULTS, Layout, Operand, check_choice
 
 #: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
 KINDS = {"2d-3d": "M", "3d-2d": "N", "2d-2d": "K", "3d-3d": ""}
@@ -53,7 +53,7 @@ class GroupedGemm(Problem):
     def __post_init__(self) -> None:
         if self.scaling is not None:
             check_choice("scaling", self.scaling, ("tensor", "row"))
-            check_choice("dtype of scaled operands", self.dtype, FP8)
+            check_choice("dtype of scaled operands", self.dtype, EVERY_FP8)
             object.__setattr__(self, "op", "scaled_grouped_mm")
         check_choice("grouped kind", self.kind, KINDS)
         if not self.sizes or min(self.sizes) < 0:
@@ -67,8 +67,8 @@ class GroupedGemm(Problem):
                 raise ValueError(f"{name} is {extent}: sizes must be >= 0")
         if not self.ragged and set(self.sizes) != {self.M}:
             raise ValueError(f"sizes are {self.sizes}: in a 3d-3d product each is M, {self.M}")
-        for dtype in (self.dtype, self.result_dtype):
-            check_choice("dtype", dtype, DTYPES)
+        check_choice("dtype", self.dtype, DTYPES)
+        check_choice("dtype of the result", self.result_dtype, RESULTS)
         check_choice("precision", self.precision, PRECISIONS)
         for name in ("layout_a", "layout_b", "layout_out"):
             if getattr(self, name).batch == "zero":

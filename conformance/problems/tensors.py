@@ -15,6 +15,8 @@ DTYPES: dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,
     "e4m3": torch.float8_e4m3fn,
     "e5m2": torch.float8_e5m2,
+    "e4m3fnuz": torch.float8_e4m3fnuz,
+    "e5m2fnuz": torch.float8_e5m2fnuz,
     "int8": torch.int8,
     "uint8": torch.uint8,
     "int32": torch.int32,
@@ -24,8 +26,14 @@ PRECISIONS = ("ieee", "tf32")
 #: Further ways, of which only products of two matrices know: each operand is split into parts of a narrower format, and
 #: three or six products of parts are summed.
 SPLIT_PRECISIONS = ("tf32x3", "bf16x3", "bf16x6")
+#: The 8-bit floats of the OCP specification.
 FP8 = ("e4m3", "e5m2")
+#: Those of AMD's CDNA3: the exponent's bias is one more, there is no infinity, and the code of -0 is the only NaN.
+FNUZ = ("e4m3fnuz", "e5m2fnuz")
+EVERY_FP8 = (*FP8, *FNUZ)
 INTEGERS = ("int8", "uint8", "int32")
+#: dtypes of results. Devices differ in what a value past the range of FNUZ becomes, so nothing is rounded to it.
+RESULTS = tuple(name for name in DTYPES if name not in FNUZ)
 
 #: Every guarded allocation starts at a multiple of this many bytes, so ``Layout.offset`` alone decides alignment.
 BASE_ALIGNMENT = 256

@@ -16,6 +16,7 @@ from tests.planted.conv_faults import CONVOLUTION
 from tests.planted.depthwise_faults import DEPTHWISE
 from tests.planted.descriptor_faults import DESCRIPTORS
 from tests.planted.family_faults import FAMILY
+from tests.planted.fnuz_faults import FNUZ_FORMATS
 from tests.planted.grouped_faults import GROUPED
 from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
@@ -59,6 +60,7 @@ _PLANTED: tuple[Fault, ...] = (
     *ACCUMULATORS,
     *WEIGHT_GRADIENT,
     *MICROSCALED_BATCH,
+    *FNUZ_FORMATS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.heuristics.configs import Config
-from conformance.problems import FP8, SPLIT_PRECISIONS
+from conformance.problems import EVERY_FP8, SPLIT_PRECISIONS
 
 #: The dtypes of kernels that multiply plain floats.
 FLOATS: tuple[str, ...] = ("bf16", "fp16", "fp32")
@@ -58,7 +58,7 @@ def dtype_fields(name: str) -> dict[str, Any]:
 
 def rest(dtype: str, shape: str = "ragged") -> int:
     """Elements by which N and K of a shape class exceed whole blocks; 16 bytes in every dtype."""
-    wide = stored_dtype(dtype) in (*FP8, "int8")
+    wide = stored_dtype(dtype) in (*EVERY_FP8, "int8")
     return 8 if shape == "several-tiles" and not wide else 16
 
 
