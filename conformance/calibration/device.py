@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.machine.gpus import find_gpus
 from conformance.numerics.measured_units import Calibration, UnitEvidence, evidence
-from conformance.problems import DTYPES, FP8, Gemm, Layout, Operand, mm, scaled_mm
+from conformance.problems import DTYPES, FNUZ, FP8, Gemm, Layout, Operand, mm, scaled_mm
 from conformance.targets import Target
 
 #: Edge of the products: so many probes run in one launch.
@@ -81,8 +82,8 @@ def _cases() -> Iterator[tuple[str, Gemm, int]]:
     for dtype in ("bf16", "fp16", "fp32"):
         yield dtype, mm(EDGE, EDGE, PROBE_K, dtype, **column), BLOCK_K
     yield "tf32", mm(EDGE, EDGE, PROBE_K, "fp32", precision="tf32", **column), BLOCK_K // 2
-    for first in FP8:
-        for second in FP8:
+    for formats in (FP8, FNUZ):
+        for first, second in itertools.product(formats, repeat=2):
             for fast, block_k in ((True, BLOCK_K), (False, BLOCK_K), (False, SHORT_BLOCK_K)):
                 if first != second and not fast:
                     continue

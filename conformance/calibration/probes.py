@@ -46,6 +46,8 @@ EXPONENTS = {
     "bf16": ExponentRange(-60, 60),
     "e4m3": ExponentRange(-6, 8),
     "e5m2": ExponentRange(-14, 15),
+    "e4m3fnuz": ExponentRange(-7, 7),
+    "e5m2fnuz": ExponentRange(-15, 15),
 }
 
 

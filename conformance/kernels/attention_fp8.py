@@ -28,7 +28,7 @@ class Fp8Forward(Forward):
 
     family = "fp8-attention"
     dtypes = FP8
-    rare_dtypes = FNUZ
+    rare_dtypes: tuple[str, ...] = FNUZ
     scales = True
     product = PointerGemm("scaled_mm", "scaled_mm", "scaled_mm", rare_dtypes=FNUZ)
     least_depth = 32

@@ -9,7 +9,7 @@ from conformance.kernels.attention_fp8 import Fp8Forward
 class DescribedFp8Forward(DescribedForward, Fp8Forward):
     """Loads, stores and loops of :class:`DescribedForward`, arithmetic of :class:`Fp8Forward`."""
 
-    rare_dtypes = ()  # gfx942 has no copy unit
+    rare_dtypes: tuple[str, ...] = ()
 
 
 KERNELS = (DescribedFp8Forward("attention_fp8_descriptors", None, CONFIGS),)

@@ -23,7 +23,7 @@ FORMAT = "conformance-calibration/1"
 #: Operands of two bytes and of four whose sums are kept in fp32, and those of one byte.
 WIDE = ("bf16", "fp16", "tf32")
 #: Bytes of an operand as it is stored.
-BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
+BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "e4m3fnuz": 1, "e5m2fnuz": 1}
 
 
 def operand_bytes(operands: str) -> int:

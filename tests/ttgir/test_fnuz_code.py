@@ -1,4 +1,4 @@
-"""Compiled products of e4m3fnuz and e5m2fnuz: what their codes mean when TTGIR runs, and that a wrong format is seen."""
+"""Compiled products of e4m3fnuz and e5m2fnuz: what their codes mean when TTGIR runs; a wrong format is seen."""
 
 import numpy as np
 import pytest
