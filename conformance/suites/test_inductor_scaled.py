@@ -12,7 +12,7 @@ import zlib
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.codegen_checks import POINTER_STORE, TMA_LOAD, TMA_STORE
+from conformance.codegen_checks import MFMA, MFMA_FP8, POINTER_STORE, TMA_LOAD, TMA_STORE
 from conformance.inductor.checks import scaled as checks
 from conformance.inductor.checks.choices import compiled_verdict
 from conformance.inductor.checks.descriptors import check_descriptors
@@ -22,7 +22,7 @@ from conformance.inductor.graphs.operands import dense
 from conformance.inductor.graphs.scaled import MX_FORMATS, mx_scales
 from conformance.inductor.source import templates
 from conformance.judging.inductor_judge import PINNED_SETTINGS
-from conformance.problems import BLOCK_SCALINGS, Bias, Operand, scaled_mm
+from conformance.problems import BLOCK_SCALINGS, FNUZ, Bias, Operand, scaled_mm
 from conformance.records import Reason, ReasonCode
 
 GRAPHS = "conformance.inductor.graphs.scaled"
@@ -70,6 +70,15 @@ def test_pointers(inductor, target, scaling, fast):
         run.record(alone(run.generated))
         run.code(requires=[POINTER_STORE], forbids=[TMA_LOAD, TMA_STORE])
         checks.check_fast(run, fast=fast)
+
+
+@generated(needs=("e4m3fnuz",), scaling=beyond_quick(*SCALINGS), dtype=beyond_quick(*FNUZ))
+def test_fnuz(inductor, target, scaling, dtype):
+    """The fp8 of AMD's CDNA3, which its matrix unit multiplies as they are."""
+    problem = scaled_mm(144, 208, 208, dtype, scaling=scaling)
+    for run in inductor.pinned(problem, target, inductor.template("mm"), choices=1):
+        run.record(alone(run.generated))
+        run.code(requires=[MFMA, MFMA_FP8])
 
 
 @generated(scaling=beyond_quick(*SCALINGS))
