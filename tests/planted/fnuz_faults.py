@@ -3,6 +3,9 @@ as."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from conformance import targets
 from conformance.heuristics.configs import FlexConfig
 from conformance.problems import Attention, scaled_mm
 from tests.planted.cases import SMALL_FP8, TILES, Case, fault, grouped
@@ -24,7 +27,9 @@ def _as(kind: str) -> str:
 
 
 _BITS = "a.to(tl.uint8, bitcast=True)"
-FNUZ_FORMATS = grouped(
+#: No wheel of some releases compiles for gfx942, and no plan is made for it.
+_ABSENT = "gfx942" not in {target.id for target in targets.compile_targets()}
+_FAULTS = grouped(
     "fp8 of CDNA3",
     # half the bias's step in each operand: every product is four times too large, and 0x80 is -0
     fault("fnuz_bias_of_e4m3", _E4M3, TILES, _LOADED, _as("tl.float8e4nv")),
@@ -53,3 +58,4 @@ FNUZ_FORMATS = grouped(
         "acc = tl.dot(p.to(tl.float8e5b16).to(tl.float32).to(v.dtype), v, acc, ",
     ),
 )
+FNUZ_FORMATS = tuple(replace(fault, defect=_ABSENT) for fault in _FAULTS)
