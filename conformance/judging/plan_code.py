@@ -5,7 +5,8 @@ instruction, too, unless that has a wider type that holds the same values. In Tr
 summed in the dtype of the contract. A product with scales has the formats of the problem there; what multiplies it is a
 codegen feature. An IEEE product of fp32 uses no matrix unit of NVIDIA's, which has none for it. Where the compiler
 promotes fp8 sums, it does so after as many k as the kernel promises, or sooner. The tiles that are multiplied are those
-of the config. Descriptors are made where the variant says.
+of the config. Descriptors are made where the variant says. An MFMA that makes the transposed tile
+names the formats of its operands in the order in which they are exchanged.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ _PROMOTED_AFTER = re.compile(r"maxNumImpreciseAcc = (\d+)")
 _MMA = re.compile(r"^mma\.sync\.\S*\.(\w+)\.(\w+)\.\w+\s", re.M)
 _WGMMA = re.compile(r"^wgmma\.mma_async\.\S*\.(\w+)\.(\w+)\s", re.M)
 _TCGEN05 = re.compile(r"^tcgen05\.mma\S*\.(kind::\w+)", re.M)
+#: An MFMA whose operands are exchanged, so that it makes the transposed tile, and what the operands of one are called.
+_TRANSPOSED, _MFMA_PAIR = "isTransposed = true", re.compile(r"^v_mfma_f32_\d+x\d+x\d+_(fp8|bf8)_(fp8|bf8)\b", re.M)
+_MFMA_FP8 = {"e4m3": "fp8", "e5m2": "bf8", "e4m3fnuz": "fp8", "e5m2fnuz": "bf8"}
 _AMD = re.compile(r"^v_s?(?:mfma|wmma|swmmac|mfmac)(?:_scale)?_[a-z]+\d+_\d+x\d+x\d+_?(\w+)", re.M)
 
 
@@ -148,6 +152,13 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
         )
         text = f"{code} multiplies operands of {', '.join(sorted(types - allowed))}; its plan asks for {what}"
         yield _verdict("operands", text)
+    if plan.target.vendor == "amd" and names[0] != names[1] and "ttgir" in artefact.stages:
+        transposed = _TRANSPOSED in codegen_checks.code_of(artefact.stages["ttgir"], "ttgir")
+        wanted_order = [_MFMA_FP8[name] for name in (names[::-1] if transposed else names) if name in _MFMA_FP8]
+        wrong_order = {pair for pair in _MFMA_PAIR.findall(assembly) if list(pair) == wanted_order[::-1]}
+        if wrong_order:
+            text = f"{code} multiplies {' by '.join(wanted_order)} as if they were {' by '.join(wanted_order[::-1])}"
+            yield _verdict("operand-order", text)
 
 
 def _multiplied(problem: Any) -> tuple[str, str] | None:

@@ -132,9 +132,12 @@ class Code:
 
     target_id, kernel_name, resources = "gfx942", "gemm_pointer", None
 
-    def __init__(self, path, text):
+    def __init__(self, path, text, ttgir=""):
         path.write_text(text)
         self.stages = {"amdgcn": path}
+        if ttgir:
+            self.stages["ttgir"] = path.with_suffix(".ttgir")
+            self.stages["ttgir"].write_text(ttgir)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +159,19 @@ def test_the_instructions_formats_are_those_of_the_operands(tmp_path, dtype, ins
     plan = plan_of("scaled_mm", dtype, config=SMALL)
     verdicts = list(plan_verdicts(catalogue.get("scaled_mm"), plan, Code(tmp_path / "kernel.amdgcn", text)))
     assert [verdict.check for verdict in verdicts] == ([] if right else ["codegen/operands"])
+
+
+@pytest.mark.parametrize(("pair", "transposed"), [("fp8_bf8", "false"), ("bf8_fp8", "true")])
+def test_formats_are_exchanged_as_the_operands_are(tmp_path, pair, transposed):
+    """Where the tile is made transposed, B comes first."""
+    kernel = catalogue.get("scaled_mm")
+    plan = kernel.plan(scaled_mm(64, 64, 64, "e4m3fnuz", b_dtype="e5m2fnuz"), SMALL, CDNA3)
+    text = f"\tv_mfma_f32_32x32x16_{pair} a[0:15], v[0:1], v[2:3], a[0:15]\n"
+    for is_transposed in ("true", "false"):
+        layout = f"#mma = #ttg.amd_mfma<{{version = 3, isTransposed = {is_transposed}}}>\n"
+        verdicts = list(plan_verdicts(kernel, plan, Code(tmp_path / "kernel.amdgcn", text, layout)))
+        wanted = [] if is_transposed == transposed else ["codegen/operand-order"]
+        assert [verdict.check for verdict in verdicts] == wanted
 
 
 def test_only_a_scenario_that_names_them_has_cases():
