@@ -169,7 +169,7 @@ def test_formats_are_exchanged_as_the_operands_are(tmp_path, pair, transposed):
     text = f"\tv_mfma_f32_32x32x16_{pair} a[0:15], v[0:1], v[2:3], a[0:15]\n"
     for is_transposed in ("true", "false"):
         layout = f"#mma = #ttg.amd_mfma<{{version = 3, isTransposed = {is_transposed}}}>\n"
-        verdicts = list(plan_verdicts(kernel, plan, Code(tmp_path / "kernel.amdgcn", text, layout)))
+        verdicts = list(plan_verdicts(kernel, plan, Code(tmp_path / f"{is_transposed}.amdgcn", text, layout)))
         wanted = [] if is_transposed == transposed else ["codegen/operand-order"]
         assert [verdict.check for verdict in verdicts] == wanted
 
