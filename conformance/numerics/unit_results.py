@@ -16,11 +16,9 @@ from torch import Tensor
 from conformance.numerics.rounding import round_to
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors, fused_multiply_add, sum_products
-from conformance.problems import BLOCK_SCALINGS, FP8, Conv, Gemm, GroupedGemm, Problem
+from conformance.problems import BLOCK_SCALINGS, EVERY_FP8, Conv, Gemm, GroupedGemm, Problem
 from conformance.problems.weight_gradient import WeightGradient
 from conformance.references import conv, gemm, grouped, weight_gradient
-from conformance.problems import BLOCK_SCALINGS, EVERY_FP8, Conv, Gemm, GroupedGemm, Problem
-from conformance.references import conv, gemm, grouped
 
 Inputs = Mapping[str, Tensor]
 

@@ -40,7 +40,6 @@ MODULES = (
         "dual_mm",
     ),
     *("attention_backward", "attention_decode", "attention_forward", "attention_tiles"),
-    *("linear_attention", "linear_attention_transposed"),
     "conv_weight_gradient",
     *("linear_attention", "linear_attention_transposed", "microscaled_mm_batch"),
 )
