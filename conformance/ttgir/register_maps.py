@@ -240,17 +240,20 @@ def _wmma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> Lin
 @functools.lru_cache(maxsize=65536)
 def scales_map(unit: Layout, index: int, shape: tuple[int, ...]) -> LinearMap:
     """Where a block-scaled product whose result is in ``unit`` reads the scales of operand ``index``: a tensor of
-    ``shape``, of its rows, or B's columns, by blocks of its depth. Raises UnknownLayout."""
-    made, other, depth = MapBuilder(2), index, 1 - index
-    sizes = shape if index == 0 else (shape[1], shape[0])
+    ``shape``, of its rows, or B's columns, by blocks of its depth, behind those of a batch. Raises UnknownLayout."""
+    rank = len(shape)
+    depth, other = (rank - 1, rank - 2) if index == 0 else (rank - 2, rank - 1)
+    made, sizes = MapBuilder(rank), (shape if index == 0 else (*shape[:-2], shape[-1], shape[-2]))
     if unit.kind == "nvidia_mma":
         # of mma.sync lane 4 g has the scales of row g, and of A lane 4 g + 1 has those of row g + 8
         made.repeat("lane", 4)
         made.add("lane", other, 8)
         if index == 0:
-            made.bases["lane"][0] = (8, 0)
-            made.sizes[0] = 16
-        _warps(made, unit["warpsPerCTA"], [1, 0], depth)
+            made.bases["lane"][0] = tuple(8 * (axis == other) for axis in range(rank))
+            made.sizes[other] = 16
+        _warps(made, unit["warpsPerCTA"], _rows_first(rank), depth)
+    elif rank > 2:
+        raise UnknownLayout(f"scales of a batch of products in {unit.text}")
     elif unit.kind == "amd_mfma":
         rows = unit["instrShape"][index]
         made.add("lane", other, rows)
@@ -267,8 +270,8 @@ def scales_map(unit: Layout, index: int, shape: tuple[int, ...]) -> LinearMap:
             made.repeat("lane", 2)
     else:
         raise UnknownLayout(f"scales of a product in {unit.text}")
-    held = made.finished(sizes, [depth, other])
-    return held if index == 0 else held.transposed([1, 0])
+    held = made.finished(sizes, [depth, other, *reversed(range(rank - 2))])
+    return held if index == 0 else held.transposed([*range(rank - 2), rank - 1, rank - 2])
 
 
 _REGISTERS: dict[str, Callable[[Layout, tuple[int, ...]], LinearMap]] = {

@@ -35,6 +35,7 @@ _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, 
 def unpacked(codes: Any, axis: int) -> Any:
     """The halves of each byte of ``codes``, which lie side by side along ``axis``."""
     codes = np.asarray(codes).astype(np.uint8)
+    axis %= codes.ndim
     halves = np.stack([codes & 15, codes >> 4], axis=axis + 1)
     return halves.reshape([size * 2 if at == axis else size for at, size in enumerate(codes.shape)])
 
@@ -63,14 +64,18 @@ def _scales(values: Any) -> Any:
     return np.where(exponents == 255, np.nan, np.ldexp(1.0, exponents - 127))
 
 
+#: The axis of K, in A and in B, which may have a batch in front.
+_K_OF_A, _K_OF_B = -1, -2
+
+
 def _scaled(values: Any, scales: Any, form: str, k_axis: int, packed_axis: int) -> Any:
     """One operand in fp64. ``scales`` has a row of blocks along K for each of its lines; None: there are none."""
     values = (e2m1(values, packed_axis) if form == "e2m1" else np.asarray(values)).astype(np.float64)
     if scales is None:
         return values
     factors = _scales(scales)
-    factors = np.repeat(factors, values.shape[k_axis] // factors.shape[1], axis=1)
-    return values * (factors.T if k_axis == 0 else factors)
+    factors = np.repeat(factors, values.shape[k_axis] // factors.shape[-1], axis=-1)
+    return values * (factors.swapaxes(-1, -2) if k_axis == _K_OF_B else factors)
 
 
 _DOT_SCALED = re.compile(
@@ -90,8 +95,8 @@ def _dot_scaled(operation: Operation) -> tuple[list[str], Compute]:
     def compute(left: Any, right: Any, start: Any, *scales: Any) -> Any:
         of_left = scales[0] if scale_a else None
         of_right = scales[-1] if scale_b else None
-        left = _scaled(left, of_left, form_a, 1, 0 if along_rows else 1)
-        right = _scaled(right, of_right, form_b, 0, 1 if along_columns else 0)
+        left = _scaled(left, of_left, form_a, _K_OF_A, -2 if along_rows else _K_OF_A)
+        right = _scaled(right, of_right, form_b, _K_OF_B, -1 if along_columns else _K_OF_B)
         return rounded(product(left, right, kind) + start, kind.element)
 
     return wanted, compute
@@ -116,7 +121,7 @@ def _upcast_mxfp(operation: Operation) -> tuple[list[str], Compute]:
     place = re.search(r"opIdx = (\d)", operation.types.rpartition("->")[2])
     if form is None or place is None:
         raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
-    k_axis = 1 - int(place[1])
+    k_axis = _K_OF_B if int(place[1]) else _K_OF_A
     return operands(operation), lambda values, scales: rounded(
         _scaled(values, scales, form[1], k_axis, k_axis), kind.element
     )
@@ -149,7 +154,11 @@ def _tcgen05_scaled(operation: Operation) -> Step:
     def values(left: Any, right: Any, of_left: Any, of_right: Any, kind: Type) -> Any:
         if of_left.ndim > 2:  # Triton 3.4 leaves scales in shared memory, and copies them behind TTGIR
             of_left, of_right = in_lines(of_left, left.shape[0]), in_lines(of_right, right.shape[1])
-        return product(_scaled(left, of_left, form_a, 1, 1), _scaled(right, of_right, form_b, 0, 0), kind)
+        left, right = (
+            _scaled(values, scales, form, k_axis, k_axis)
+            for values, scales, form, k_axis in ((left, of_left, form_a, _K_OF_A), (right, of_right, form_b, _K_OF_B))
+        )
+        return product(left, right, kind)
 
     return issued(operation, names_of, keep, predicate, rest, values)
 

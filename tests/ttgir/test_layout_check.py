@@ -390,6 +390,10 @@ def test_scales_in_other_places_than_the_unit_reads(old, new):
     assert "differ in what a" in faults[0]
 
 
+#: The unit of a batch, as Triton 3.9 makes it for sm_120.
+BATCH = "#ttg.nvidia_mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 1, 2], instrShape = [1, 16, 8]}>"
+
+
 @pytest.mark.parametrize(
     ("unit", "index", "shape", "bases"),
     [
@@ -402,8 +406,22 @@ def test_scales_in_other_places_than_the_unit_reads(old, new):
             "instrShape = [16, 16, 128]}>", 0,
             (128, 4), (((0, 1), (0, 2), (64, 0)), ((1, 0), (2, 0), (4, 0), (8, 0), (32, 0)), ((0, 0), (16, 0))),
         ),
+        (
+            BATCH, 0, (2, 64, 4),
+            (
+                ((0, 0, 1), (0, 0, 2), (0, 16, 0), (0, 32, 0)),
+                ((0, 8, 0), (0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 4, 0)), ((0, 0, 0), (1, 0, 0)),
+            ),
+        ),
+        (
+            BATCH, 1, (2, 64, 4),
+            (
+                ((0, 0, 1), (0, 0, 2), (0, 16, 0), (0, 32, 0)),
+                ((0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 4, 0)), ((0, 8, 0), (1, 0, 0)),
+            ),
+        ),
     ],
-    ids=["mfma", "wmma"],
+    ids=["mfma", "wmma", "batch-A", "batch-B"],
 )  # fmt: skip
 def test_the_places_of_scales(unit, index, shape, bases):
     held = scales_map(layout_of(unit, {}), index, shape)

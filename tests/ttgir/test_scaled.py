@@ -7,7 +7,7 @@ import pytest
 
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.regions import prepared
-from conformance.ttgir.scaled import in_lines
+from conformance.ttgir.scaled import MAKERS, in_lines
 from conformance.ttgir.text import Operation, Region
 
 
@@ -41,3 +41,15 @@ def test_codes_packed_along_rows_are_loaded_packed_along_k(name):
 def test_a_packed_load_of_other_sizes_is_not_known():
     with pytest.raises(UnknownOperation, match="local_load_packed_transposed"):
         loaded("amdg.local_load_packed_transposed", "!ttg.memdesc<2x2xi8, #s, #smem> -> tensor<2x2xi8, #l>")
+
+
+def test_a_batch_of_products():
+    """Each matrix has scales of its own, for blocks of two depths."""
+    text = "%a scale %s, %b scale %t, %c lhs = e2m1 rhs = e4m3 : tensor<2x1x2xi8> -> tensor<2x1x1xf32>"
+    _, compute = MAKERS["tt.dot_scaled"](Operation("tt.dot_scaled", ["%d"], text, "here"))
+    codes = np.array([[[0x22, 0x44]], [[0x21, 0x43]]], np.int8)  # 1 1 2 2, and 0.5 1 1.5 2
+    b = np.array([[[1], [2], [3], [4]], [[5], [6], [7], [8]]], np.float32)
+    of_codes = np.array([[[127, 128]], [[128, 127]]], np.uint8).view(np.int8)
+    of_b = np.array([[[127, 127]], [[127, 126]]], np.uint8).view(np.int8)
+    made = compute(codes, b, np.ones((2, 1, 1), np.float32), of_codes, of_b)
+    assert made.tolist() == [[[1 + 3 + 2 * 14]], [[1 + 2 * 8.5 + (10.5 + 16) / 2]]]
