@@ -540,6 +540,15 @@ def _fp64_products(target: Target) -> tuple[bool, str]:
     return target.vendor != "nvidia" or _arch(target) >= 80, "fp64 products (NVIDIA from sm_80 on)"
 
 
+def _scaled_batch(target: Target) -> tuple[bool, str]:
+    """Whether ``tl.dot_scaled`` takes operands of three dimensions. Triton 3.6 compares all dimensions of their scales
+    with the last two of a product, and offers no query: its source says which it compares."""
+    semantic = importlib.import_module("triton.language.semantic")
+    check = getattr(getattr(semantic, "TritonSemantic", None), "verify_scaled_shape", None)
+    takes = check is None or "_shape[-2:]" in inspect.getsource(check)
+    return takes, f"the installed Triton's tl.dot_scaled takes {'' if takes else 'no '}scales of three dimensions"
+
+
 _PREDICATES: dict[str, _Predicate] = {
     "fp64": _fp64_products,
     "fp16": _hardware(lambda t: True, "fp16 matrix products"),
@@ -581,6 +590,7 @@ _PREDICATES: dict[str, _Predicate] = {
     "warp-specialization": _warp_specialization,
     "constant-argument": _constant_argument,
     "constant-item": _constant_item,
+    "scaled-batch": _scaled_batch,
 }
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from conformance import targets
 from conformance.heuristics.configs import Config
+from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.problems import mm
@@ -205,6 +206,34 @@ def test_a_triton_without_constants_of_all_kinds(monkeypatch: pytest.MonkeyPatch
     reason = fused.example_refusal("bf16", config, SM90)
     assert reason is not None
     assert (reason.code, reason.subject) == (ReasonCode.CAPABILITY, "constant-item")
+
+
+@pytest.mark.usefixtures("afresh")
+def test_a_triton_whose_scaled_products_have_two_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.language import semantic
+
+    def matrices(self: Any, M: int, N: int, K: int, lhs_scale: Any, rhs_scale: Any) -> None:
+        lhs_scale_shape = lhs_scale.type.shape
+        assert lhs_scale_shape == [M, K // 32]
+
+    def batches(self: Any, M: int, N: int, K: int, lhs_scale: Any, rhs_scale: Any) -> None:
+        lhs_scale_shape = lhs_scale.type.shape
+        assert lhs_scale_shape[-2:] == [M, K // 32]
+
+    kernel = catalogue.get("microscaled_mm_batch_tiles")
+    draft = kernel.draft(kernel.example("uint8", kernel.configs[0]), kernel.configs[0], SM90)
+    monkeypatch.setattr(semantic.TritonSemantic, "verify_scaled_shape", batches, raising=False)
+    assert kernel.refusal(draft) is None
+    targets._capability.cache_clear()
+    monkeypatch.setattr(semantic.TritonSemantic, "verify_scaled_shape", matrices)
+    reason = kernel.refusal(draft)
+    assert reason is not None
+    assert (reason.code, reason.subject) == (ReasonCode.CAPABILITY, "scaled-batch")
+    assert "no scales of three dimensions" in reason.detail
+    assert objection(kernel, draft, reason) is None
+    targets._capability.cache_clear()
+    monkeypatch.delattr(semantic.TritonSemantic, "verify_scaled_shape")  # Triton up to 3.5 compares nothing
+    assert kernel.refusal(draft) is None
 
 
 def test_limits_of_an_architecture_and_of_a_device() -> None:

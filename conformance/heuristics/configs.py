@@ -96,6 +96,17 @@ class ChainedConfig(Config):
 
 
 @dataclass(frozen=True)
+class BatchConfig(Config):
+    """Config of a batch of products whose tiles have several ``matrices`` each."""
+
+    matrices: int = field(default=2, kw_only=True)
+
+    @property
+    def _id_suffix(self) -> str:
+        return f"{super()._id_suffix}-z{self.matrices}"
+
+
+@dataclass(frozen=True)
 class DepthwiseConfig(AnyConfig):
     """Config of a depthwise convolution: ``block_m`` output positions by ``block_n`` output channels of all groups."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
+from conformance.heuristics.configs import AnyConfig, BatchConfig, DepthwiseConfig
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
 from conformance.problems.int4 import Int4Gemm
@@ -43,6 +43,8 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
         if kernel.family == "split-k":
             return (one, variant.splits) if variant.splits else None
         return (one if problem.batch is None else one * problem.batch,)
+    if isinstance(problem, MicroscaledGemm) and isinstance(config, BatchConfig):
+        return (math.prod(tiles) * -(-batch // config.matrices),)
     if isinstance(problem, MicroscaledGemm):
         return (math.prod(tiles),) if problem.batch is None else (math.prod(tiles), problem.batch)
     if isinstance(problem, Conv):

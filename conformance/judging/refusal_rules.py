@@ -337,6 +337,8 @@ def _tiles_of_scales(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _layout_of_scales(kernel: Any, plan: Plan, subject: str) -> bool:
+    if not kernel.descriptors:
+        return bool(_several_matrices(kernel) and plan.problem.swizzled)
     return not plan.problem.swizzled or plan.problem.operand(subject).offset % DESCRIPTOR_BYTES != 0
 
 
@@ -366,6 +368,15 @@ def _block_k(kernel: Any, plan: Plan, subject: str) -> bool:
     if kernel.name == "mm_plus_mm":
         return bool(0 < plan.problem.K <= plan.config.block_k)
     return plan.problem.scaling in BLOCK_SCALINGS and SCALE_BLOCK % plan.config.block_k != 0
+
+
+def _several_matrices(kernel: Any) -> bool:
+    """Whether a tile of the kernel has several matrices of a batch."""
+    return bool(getattr(kernel, "batched", False) and not kernel.descriptors)
+
+
+def _matrices(kernel: Any, plan: Plan, subject: str) -> bool:
+    return not hasattr(plan.config, "matrices")
 
 
 def _chain(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -472,6 +483,7 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.CONFIG, "block size"): _block_size,
     (ReasonCode.CONFIG, "BLOCK_K"): _block_k,
     (ReasonCode.CONFIG, "chain"): _chain,
+    (ReasonCode.CONFIG, "matrices"): _matrices,
     (ReasonCode.CONFIG, "loop"): _loop,
     (ReasonCode.CONFIG, "chunk"): _chunk,
     (ReasonCode.CONFIG, "kpack"): _kpack,

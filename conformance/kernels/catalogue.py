@@ -70,6 +70,7 @@ ORDER = (
     "attention_fp8_descriptors",
     "weight_gradient",
     "microscaled_mm_batch",
+    "microscaled_mm_batch_tiles",
 )
 
 

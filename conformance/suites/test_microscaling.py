@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from conformance.cases.scenarios import CROSSED, every_kernel, scenario, where
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import BatchConfig, Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 
@@ -89,6 +89,11 @@ BATCHES = {
 #: Batches of nothing: of no matrix, of one, of no k, of no columns.
 LEAST_BATCHES = {"no-matrix": {"batch": 0}, "one-matrix": {"batch": 1}, "no-k": {"K": 0}, "no-column": {"N": 0}}
 
+#: Formats and depths of tiles of several matrices, for every target and for those with e4m3.
+TILE_FORMATS = ("mxfp4.mxfp4.kk", "mxfp4.mxfp8e5.kk", "bf16.mxfp4.kk", "mxfp8e5.fp16.kk")
+TILE_DEPTHS = ["one-pair", "less-than-a-scale", "one-block", "half-a-scale-over"]
+E4M3_TILE_FORMATS = ("mxfp8.mxfp8.kk", "mxfp8.mxfp4.kk", "nvfp4.nvfp4.kk", "mxfp8e5.mxfp8.kk")
+
 #: Four blocks that differ, in bands of two tile rows.
 UNLIKE = Config(32, 64, 128, 2, 4, group_m=2)
 #: M, N and K: three tile rows, more tile columns, and six blocks of k of which the last has one k, which begins a block
@@ -101,17 +106,22 @@ EDGES = {
 
 
 #: Selects the kernel that has all rows of these tests in the quick tier.
-by_pointers = where(family="microscaled", persistent=False)
+by_pointers = where(family="microscaled", persistent=False, batched=False)
 #: Selects kernels for tests whose answer does not depend on who loads: the specialised kernel has the persistent one's
 #: code.
 unspecialised = where(family="microscaled", specialised=False, batched=False)
 #: Selects kernels of batches by descriptors.
-in_batches = where(family="microscaled", batched=True)
+in_batches = where(family="microscaled", batched=True, descriptors=True)
+#: Selects kernels whose tiles have several matrices of a batch.
+in_tiles = where(family="microscaled", batched=True, descriptors=False)
 
 
 def any_format(kernel):
-    """Selects kernels that have a case of each format: of those for batches the one with scales by pointers."""
-    return kernel.family == "microscaled" and not (kernel.batched and kernel.described_scales)
+    """Selects kernels that have a case of each format here: of those for batches the one with scales by pointers and
+    codes by descriptors."""
+    return kernel.family == "microscaled" and (
+        not kernel.batched or (kernel.descriptors and not kernel.described_scales)
+    )
 
 
 def problem_of(kernel, formats, *sizes, **fields):
@@ -155,7 +165,7 @@ def test_depths(conform, kernel, target, config, depth, formats):
 
 
 @scenario(
-    where(family="microscaled", descriptors=False),
+    where(family="microscaled", descriptors=False, batched=False),
     dtypes=E4M3,
     order=list(ORDERS),
     batch=[None, 3],
@@ -348,7 +358,7 @@ def test_least_batches(conform, recorder, kernel, target, config, least, made):
     recorder.verdict("launch", (0 in run.plan.grid) == empty, f"grid {run.plan.grid}")
 
 
-@scenario(where(family="microscaled", batched=True, described_scales=False), dtypes=E4M3, configs=1)
+@scenario(where(family="microscaled", batched=True, descriptors=True, described_scales=False), dtypes=E4M3, configs=1)
 def test_far_batches(conform, harness, kernel, target, config):
     """The last matrix of each operand and of the result, and its scales, begin past 2**31 elements. The memory between
     is not used. Below the full tier one fill shows what was read and written."""
@@ -358,3 +368,84 @@ def test_far_batches(conform, harness, kernel, target, config):
     problem = problem_of(kernel, "mxfp8.mxfp8.kk", *sizes, batch=3, **layouts)
     fills = None if harness.settings.whole_tier else ("codes-A", "codes-B")
     conform(kernel, problem, config=config, target=target, fills=fills)
+
+
+def of_batches(kernel, formats, order, config, batch, **fields):
+    """A problem whose matrices lie apart in memory, in one of :data:`ORDERS`; rows, columns and k end within blocks,
+    and k within a block of scales."""
+    layouts = zip(("layout_a", "layout_b", "layout_scale"), ORDERS[order], (7, 16, 3), strict=True)
+    fields |= {name: replace(layout, batch_pad=gap) for name, layout, gap in layouts}
+    fields |= {"batch": batch, "layout_out": Layout("col", pad=1, batch_pad=5)}
+    sizes = (config.block_m + 10, config.block_n + 6, config.block_k + 40)
+    return problem_of(kernel, formats, *sizes, **fields)
+
+
+@scenario(
+    in_tiles,
+    formats=TILE_FORMATS,
+    batch=[4, 3],
+    rotate={"order": list(ORDERS), "out": ["fp32", "bf16"]},
+    configs=2,
+)
+def test_batch_tiles(conform, kernel, target, config, formats, batch, order, out):
+    """The last tile has all of its matrices, or some. What is beside them must not be read or written."""
+    problem = of_batches(kernel, formats, order, config, batch, out_dtype=out)
+    conform(kernel, problem, config=config, target=target)
+
+
+@scenario(
+    in_tiles,
+    dtypes=E4M3,
+    formats=E4M3_TILE_FORMATS,
+    batch=[4, 3],
+    rotate={"order": list(ORDERS), "out": ["fp32", "bf16"]},
+    configs=2,
+)
+def test_batch_tiles_with_e4m3(conform, kernel, target, config, formats, batch, order, out):
+    """The same of formats that not every target has."""
+    problem = of_batches(kernel, formats, order, config, batch, out_dtype=out)
+    conform(kernel, problem, config=config, target=target)
+
+
+@scenario(in_tiles, dtypes=E4M3, least=list(LEAST_BATCHES), configs=1)
+def test_least_batch_tiles(conform, recorder, kernel, target, config, least):
+    """A batch of no matrix launches nothing, and so does one without columns. One of a single matrix has one tile, and
+    products of no k are zeros."""
+    sizes = {"M": config.block_m + 8, "N": 2 * config.block_n + 4, "K": config.block_k + 32, "batch": 2}
+    problem = kernel.problem(("mxfp8", "mxfp4"), **(sizes | LEAST_BATCHES[least]))
+    run = conform(kernel, problem, config=config, target=target)
+    empty = least in ("no-matrix", "no-column")
+    recorder.verdict("launch", (0 in run.plan.grid) == empty, f"grid {run.plan.grid}")
+
+
+@scenario(in_tiles, dtypes=E4M3, depth=TILE_DEPTHS, rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk"]}, configs=1)
+def test_depths_of_batch_tiles(conform, kernel, target, config, depth, formats):
+    """K ends with a block of scales, within one, and right behind one."""
+    problem = problem_of(kernel, formats, config.block_m + 2, config.block_n - 2, DEPTHS[depth](config))
+    conform(kernel, problem, config=config, target=target)
+
+
+@scenario(in_tiles, dtypes=E4M3, far=["row", "col", "batch"], configs=1)
+def test_far_batch_tiles(conform, harness, kernel, target, config, far):
+    """Offsets need over 32 bits: of the last rows or columns of every operand, or of the last matrix. The memory
+    between is not used. Below the full tier one fill shows what was read and written."""
+    M, N, K = config.block_m + 16, config.block_n + 16, 2 * config.block_k
+    lines = {"a": (M, K), "b": (K, N), "out": (M, N), "scale": (min(M, N), K // 32)}
+    if far == "batch":
+        layouts = dict.fromkeys(lines, Layout(batch_pad=2**30))
+    else:
+        layouts = {
+            name: Layout(far, pad=2**31 // (extents[far == "col"] - 1) // 16 * 16 + 16)
+            for name, extents in lines.items()
+        }
+    fields = {f"layout_{name}": layout for name, layout in layouts.items()}
+    problem = problem_of(kernel, "mxfp8.mxfp8.kk", M, N, K, batch=3 if far == "batch" else 1, **fields)
+    fills = None if harness.settings.whole_tier else ("codes-A", "codes-B")
+    conform(kernel, problem, config=config, target=target, fills=fills)
+
+
+@scenario(in_tiles, dtypes=E4M3)
+def test_batch_tile_edges(conform, kernel, target):
+    """No extent can be one more or one less, and no number of the config can stand for another."""
+    config = BatchConfig(32, 64, 128, 2, 4, group_m=2, matrices=2)
+    conform(kernel, problem_of(kernel, "mxfp8.mxfp8.kk", 65, 257, 641, batch=5), config=config, target=target)

@@ -5,7 +5,8 @@ import torch
 
 from conformance import codegen_checks as codegen
 from conformance import targets
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import BatchConfig, Config
+from conformance.judging.expected_grid import expected_grid
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
@@ -17,6 +18,7 @@ from conformance.records import ReasonCode
 HOPPER, BLACKWELL, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_100", "sm_80", "gfx950"))
 LARGE, SMALL = Config(128, 64, 128, 2, 4), Config(64, 64, 128, 2, 4)
 BATCH, BATCH_OF_SCALES = "microscaled_mm_batch_descriptors", "microscaled_mm_batch_scales_descriptors"
+TILES, TWO = "microscaled_mm_batch_tiles", BatchConfig(32, 64, 64, 1, 4)
 TMA, SPECIALISED = "microscaled_mm_persistent_tma", "microscaled_mm_blackwell_ws"
 COLUMN = Layout("col")
 
@@ -303,3 +305,60 @@ def test_the_stride_of_a_single_matrix_is_one_that_a_descriptor_takes():
         for made in ("host", "device")
     )
     assert by_host["a_desc"].strides[0] == by_device["stride_az"] == 160 * 144
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "variant", "code", "subject"),
+    [
+        (_batch(batch=None), TWO, {}, ReasonCode.EXTENT, "batch"),
+        (_batch(), Config(32, 64, 64, 1, 4), {}, ReasonCode.CONFIG, "matrices"),
+        (_batch(), BatchConfig(32, 64, 32, 1, 4), {}, ReasonCode.CONFIG, "block size"),
+        (_batch(), TWO, {"tma_store": True}, ReasonCode.CONFIG, "variant"),
+        (_batch(swizzled=True), TWO, {}, ReasonCode.LAYOUT, "scale_a"),
+        (_batch("bf16", swizzled=True), TWO, {}, ReasonCode.LAYOUT, "scale_b"),
+        (_batch("mxfp4", "nvfp4"), TWO, {}, ReasonCode.SCALE, "scale_b"),
+    ],
+)
+def test_batches_that_tiles_of_several_matrices_refuse(problem, config, variant, code, subject):
+    kernel, draft = _draft(TILES, problem, config, HOPPER, **variant)
+    reason = kernel.refusal(draft)
+    assert (reason.code, reason.subject) == (code, subject), reason
+    assert objection(kernel, draft, reason) is None
+
+
+@pytest.mark.parametrize(("batch", "matrices", "tiles"), [(0, 2, 0), (1, 2, 1), (4, 2, 2), (5, 2, 3), (5, 4, 2)])
+def test_programs_of_tiles_of_several_matrices(batch, matrices, tiles):
+    kernel, draft = _draft(TILES, _batch(batch=batch), BatchConfig(64, 64, 128, 2, 4, matrices=matrices), HOPPER)
+    assert kernel.grid(draft) == (3 * 2 * tiles,)
+    assert expected_grid(kernel, draft, 0) == kernel.grid(draft)
+
+
+def test_the_id_of_a_config_says_how_many_matrices_a_tile_has():
+    assert BatchConfig(64, 64, 128, 2, 4, matrices=4).id == "64x64x128-s2-w4-z4"
+
+
+@pytest.mark.parametrize(
+    ("target", "a", "b", "units"),
+    [
+        (HOPPER, "mxfp8", "mxfp8", {codegen.MMA}),
+        (BLACKWELL, "mxfp8", "mxfp8", {codegen.MMA}),
+        (targets.find("sm_120"), "mxfp8", "mxfp8e5", {codegen.SCALED_MMA}),
+        (targets.find("sm_120"), "nvfp4", "nvfp4", {codegen.SCALED_MMA}),
+        (targets.find("sm_120"), "mxfp8", "mxfp4", {codegen.MMA}),
+        (AMD, "mxfp8", "mxfp8", {codegen.MFMA}),
+    ],
+)
+def test_units_that_multiply_three_dimensions(target, a, b, units):
+    kernel, draft = _draft(TILES, _batch(a, b), BatchConfig(128, 64, 128, 2, 4), target)
+    features = kernel.features(draft)
+    every = {codegen.MMA, codegen.WGMMA, codegen.TCGEN05, codegen.MFMA, codegen.WMMA, codegen.SCALED_MMA}
+    assert features.required & every == units
+    assert kernel.multiplies_scaled(draft) == (units == {codegen.SCALED_MMA})
+
+
+def test_problems_of_tiles_of_several_matrices():
+    kernel = catalogue.get(TILES)
+    assert kernel.example("e4m3", TWO).batch == 3  # one tile and a part
+    assert kernel.problem(("mxfp8", "mxfp8"), 32, 32, 64, batch=0).batch == 0
+    assert kernel.timed("uint8").batch == 16
+    assert kernel.multiply_adds(_batch(), TWO) == 2 * 32 * 64 * 64

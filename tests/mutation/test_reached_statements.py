@@ -41,7 +41,7 @@ MODULES = (
     ),
     *("attention_backward", "attention_decode", "attention_forward", "attention_tiles"),
     "conv_weight_gradient",
-    *("linear_attention", "linear_attention_transposed", "microscaled_mm_batch"),
+    *("linear_attention", "linear_attention_transposed", "microscaled_mm_batch", "microscaled_mm_batch_tiles"),
 )
 KERNELS = (
     *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
@@ -68,6 +68,7 @@ KERNELS = (
     "attention_paged",
     *("gated_linear_attention", "linear_attention_transposed"),
     *("microscaled_mm_batch_descriptors", "microscaled_mm_batch_scales_descriptors"),
+    "microscaled_mm_batch_tiles",
     *("mm_scaled_k", "mm_scatter", "mm_reduce_split_k"),
     *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )

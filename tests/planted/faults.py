@@ -23,6 +23,7 @@ from tests.planted.legacy_faults import LEGACY
 from tests.planted.linear_attention_faults import LINEAR_ATTENTION
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 from tests.planted.microscaled_batch_faults import MICROSCALED_BATCH
+from tests.planted.microscaled_batch_tiles_faults import MICROSCALED_BATCH_TILES
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
 from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 from tests.planted.specialised_faults import SPECIALISED
@@ -61,6 +62,7 @@ _PLANTED: tuple[Fault, ...] = (
     *WEIGHT_GRADIENT,
     *MICROSCALED_BATCH,
     *FNUZ_FORMATS,
+    *MICROSCALED_BATCH_TILES,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

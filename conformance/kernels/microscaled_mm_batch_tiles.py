@@ -1,0 +1,125 @@
+"""Batches of products of block-scaled operands by ``tl.dot_scaled`` of three dimensions, by pointer loads and stores.
+
+Triton up to 3.5, and from 3.7 on, takes operands of three dimensions. 3.7 and 3.8 abort where the matrix unit of sm_120
+would take their scales: https://github.com/triton-lang/triton/pull/11262.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.configs import AnyConfig, BatchConfig
+from conformance.kernels.device.microscaled_mm_batch_tiles import gemm_microscaled_batch_tiles
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.families.examples import TIMED_EDGE
+from conformance.kernels.gemm import output_tiles
+from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.launch import Launch
+from conformance.kernels.microscaled_mm import MicroscaledMm, code_arguments, scale_arguments, tile_arguments
+from conformance.problems import Problem
+from conformance.problems.microscaled import MicroscaledGemm
+from conformance.records import Reason, ReasonCode
+
+#: Tiles of two matrices and of four, loops with and without a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    BatchConfig(64, 64, 128, 2, 4),
+    BatchConfig(32, 64, 64, 1, 4),
+    BatchConfig(32, 32, 128, 2, 8, matrices=4),
+)
+
+#: Matrices in the problems that do not say how many: one more than most tiles have.
+MATRICES = 3
+
+
+class BatchTiles(MicroscaledMm):
+    """One tile of several matrices per program, as many as the config says; operands of any strides, scales in rows or
+    columns."""
+
+    dtypes = ("e4m3", "e5m2", "uint8", "bf16")
+    configs = CONFIGS
+    batched = True
+    zero_sign = "ieee"
+
+    def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
+        """See :class:`MicroscaledMm`: a batch, of :data:`MATRICES` unless ``fields`` say how many."""
+        if fields.get("batch") is None:
+            fields["batch"] = MATRICES
+        return super().problem(formats, M, N, K, **fields)
+
+    def timed(self, dtype: str) -> MicroscaledGemm:
+        """See :class:`Kernel`: 16 smaller square products."""
+        formats = self.example(dtype, self.configs[0])
+        edge = TIMED_EDGE // 4
+        return self.problem((formats.a_format, formats.b_format), edge, edge, edge, batch=16)
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`MicroscaledMm`. Its config must say how many matrices a tile has, and scales in tiles of their
+        own are refused."""
+        if reason := super().refusal(plan):
+            return reason
+        if not isinstance(plan.config, BatchConfig):
+            detail = f"{plan.config.id} does not say how many matrices a tile has: use a BatchConfig"
+            return Reason(ReasonCode.CONFIG, "matrices", detail)
+        if plan.problem.swizzled:
+            name = next(each.name for each in plan.problem.operands if each.name.startswith("scale"))
+            detail = f"{name} lies in tiles of 128 lines: {self.name} loads rows or columns. Use microscaled_mm"
+            return Reason(ReasonCode.LAYOUT, name, detail)
+        capability = plan.target.capability("scaled-batch")
+        return None if capability.available else Reason(ReasonCode.CAPABILITY, capability.name, capability.why)
+
+    def _batch(self, plan: Plan) -> Reason | None:
+        if plan.problem.batch is not None:
+            return None
+        detail = f"one product without a batch: a tile of {self.name} has several matrices. Use microscaled_mm"
+        return Reason(ReasonCode.EXTENT, "batch", detail)
+
+    def multiply_adds(self, problem: Problem, config: AnyConfig) -> int:
+        """See :class:`Kernel`: the code of a step multiplies tiles of every matrix."""
+        assert isinstance(config, BatchConfig)
+        return config.matrices * math.prod(config.tile)
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: one program per tile of several matrices."""
+        return (output_tiles(plan) * triton.cdiv(plan.problem.batch, plan.config.matrices),)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        problem = plan.problem
+        check_tensors(self.name, problem, tensors)
+        arguments = {
+            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
+            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
+            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
+            **scale_arguments(problem, "a", tensors),
+            **scale_arguments(problem, "b", tensors),
+            **tile_arguments(problem, plan.config, plan.variant.static),
+            "batch": problem.batch,
+            "MATRICES": plan.config.matrices,
+        }
+        del arguments["SWIZZLED"]
+        return Launch(gemm_microscaled_batch_tiles, plan.grid, arguments, plan.config.options)
+
+    def multiplies_scaled(self, plan: Plan) -> bool:
+        """See :class:`MicroscaledMm`: of the units that take scales, that of sm_120 alone multiplies three
+        dimensions."""
+        return bool(plan.target.arch == 120 and super().multiplies_scaled(plan))
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`MicroscaledMm`. Neither wgmma nor tcgen05 multiplies three dimensions: mma.sync does."""
+        features = super().features(plan)
+        wide = features.required & {codegen.WGMMA, codegen.TCGEN05}
+        return dataclasses.replace(features, required=features.required - wide | ({codegen.MMA} if wide else set()))
+
+    def draw_problem(self, draw: Draw) -> MicroscaledGemm:
+        """See :class:`Kernel`: one matrix or several, in whole tiles or not."""
+        return dataclasses.replace(super().draw_problem(draw), batch=draw.pick((1, 2, 3, 5)))
+
+
+KERNELS: tuple[BatchTiles, ...] = (BatchTiles("microscaled_mm_batch_tiles"),)

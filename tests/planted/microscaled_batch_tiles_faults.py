@@ -1,0 +1,96 @@
+"""Faults of products of block-scaled operands by tiles of several matrices: whose codes and scales they have, and what
+lies past the last matrix."""
+
+from dataclasses import replace
+
+from conformance.heuristics.configs import BatchConfig
+from conformance.problems import Layout
+from conformance.problems.microscaled import MicroscaledGemm
+from conformance.targets import find
+from tests.planted.cases import Case, fault, grouped
+
+#: Whether the installed Triton's scaled products have two dimensions alone.
+_ABSENT = not find("sm_90").capability("scaled-batch").available
+
+SOURCE, HOST = "device/microscaled_mm_batch_tiles.py", "microscaled_mm_batch_tiles.py"
+
+#: Two tiles of rows and of columns in each of three matrices, which have gaps; the second tile of the batch has one
+#: matrix, and k ends within a block of scales.
+MX8 = Case(
+    "microscaled_mm_batch_tiles",
+    MicroscaledGemm(
+        *("mxfp8", "mxfp8", 42, 74, 176),
+        batch=3,
+        layout_a=Layout(batch_pad=48),
+        layout_b=Layout("col", batch_pad=32),
+        layout_out=Layout(batch_pad=12),
+        layout_scale=Layout(batch_pad=5),
+    ),
+    BatchConfig(32, 64, 64, 1, 4),
+)
+MX4 = replace(MX8, problem=replace(MX8.problem, a_format="mxfp4", b_format="mxfp4"))
+MIXED = replace(MX8, problem=replace(MX8.problem, b_format="mxfp4"))
+#: A tile of four matrices, of which the last has three.
+FOUR = replace(MX8, problem=replace(MX8.problem, batch=7), config=BatchConfig(32, 32, 64, 1, 4, matrices=4))
+
+_BATCH = "in_batch = matrix < batch"
+_STEP = "tl.program_id(0) // tiles * MATRICES + tl.arange(0, MATRICES)"
+_SCALE_A, _SCALE_B = "scale_a_ptr + matrix * stride_scale_az", "scale_b_ptr + matrix * stride_scale_bz"
+_IN_K = "(blocks * SCALE_BLOCK < K)[None, None, :]"
+_PLACES = "places = first + line[None, :, None] * stride_line + blocks[None, None, :] * stride_block"
+
+_FAULTS = grouped(
+    "microscaled_batch_tiles",
+    fault("batch_tile_scale_a_of_first", MX8, SOURCE, _SCALE_A, "scale_a_ptr + 0 * matrix"),
+    fault("batch_tile_scale_b_of_first", MX4, SOURCE, _SCALE_B, "scale_b_ptr + 0 * matrix"),
+    fault("batch_tile_scale_of_its_number", MX8, SOURCE, _SCALE_B, "scale_b_ptr + matrix % MATRICES * stride_scale_bz"),
+    fault("batch_tile_scale_by_other_step", MX8, SOURCE, _SCALE_A, "scale_a_ptr + matrix * stride_scale_bz"),
+    fault("batch_tile_a_of_first", MX8, SOURCE, "a_ptr + matrix * stride_az", "a_ptr + 0 * matrix"),
+    fault("batch_tile_b_of_first", MIXED, SOURCE, "b_ptr + matrix * stride_bz", "b_ptr + 0 * matrix"),
+    fault("batch_tile_a_by_step_of_b", MX4, SOURCE, "a_ptr + matrix * stride_az", "a_ptr + matrix * stride_bz"),
+    fault(
+        "batch_tile_matrices_exchanged", MX8, SOURCE, "b_ptr + matrix * stride_bz", "b_ptr + (matrix ^ 1) * stride_bz"
+    ),
+    fault("batch_tile_stored_in_first", MX8, SOURCE, "c_ptr + matrix * stride_cz", "c_ptr + 0 * matrix"),
+    fault("batch_tile_stored_without_gaps", MX8, SOURCE, "c_ptr + matrix * stride_cz", "c_ptr + matrix * M * N"),
+    fault("batch_tile_one_matrix_too_many", MX8, SOURCE, _BATCH, "in_batch = matrix <= batch", memory=True),
+    fault("batch_tile_last_matrix_dropped", MX8, SOURCE, _BATCH, "in_batch = matrix < batch - 1"),
+    fault("batch_tile_of_two_in_steps_of_one", FOUR, SOURCE, _STEP, _STEP.replace("* MATRICES", "* (MATRICES // 2)")),
+    fault("batch_tile_batch_not_masked", MX8, SOURCE, "in_a = in_batch & ", "in_a = ", memory=True, watch_only=True),
+    fault("batch_tile_store_not_masked", FOUR, SOURCE, "inside = in_batch & (rm", "inside = (rm", memory=True),
+    fault(
+        "batch_tile_scales_not_masked",
+        MX8,
+        SOURCE,
+        "mask=in_batch & inside",
+        "mask=inside",
+        memory=True,
+        watch_only=True,
+    ),
+    fault(
+        "batch_tile_programs_of_one_matrix", FOUR, HOST, "triton.cdiv(plan.problem.batch, plan.config.matrices)", "1"
+    ),
+    fault("batch_tile_codes_past_k", MX8, SOURCE, "(ka < K // A_ALONG_K)", "(ka < (K + 2) // A_ALONG_K)"),
+    fault(
+        "batch_tile_b_codes_past_k", MX4, SOURCE, "b_mask = in_b & (kb < K // B_ALONG_K)", "b_mask = in_b & (kb < K)"
+    ),
+    fault("batch_tile_last_scales_dropped", MX8, SOURCE, _IN_K, _IN_K.replace("blocks", "(blocks + 1)")),
+    fault(
+        "batch_tile_scales_exchanged",
+        MX8,
+        SOURCE,
+        _PLACES,
+        "places = first + line[None, :, None] * stride_block + blocks[None, None, :] * stride_line",
+    ),
+    fault("batch_tile_blocks_of_first_k", MX4, SOURCE, "blocks = first_k // SCALE_BLOCK + tl", "blocks = tl"),
+    fault("batch_tile_columns_in_next_matrix", MX8, SOURCE, "& (rn < N)[None", "& (rn < N + 1)[None"),
+    fault(
+        "batch_tile_matrices_in_other_order",
+        MX8,
+        SOURCE,
+        _STEP,
+        _STEP.replace("tl.program_id(0) // tiles", "(tl.cdiv(batch, MATRICES) - 1 - tl.program_id(0) // tiles)"),
+        equivalent="each tile of each matrix is still computed once",
+    ),
+)
+MICROSCALED_BATCH_TILES = tuple(replace(fault, defect=_ABSENT) for fault in _FAULTS)
