@@ -90,7 +90,7 @@ BATCHES = {
 LEAST_BATCHES = {"no-matrix": {"batch": 0}, "one-matrix": {"batch": 1}, "no-k": {"K": 0}, "no-column": {"N": 0}}
 
 #: Formats and depths of tiles of several matrices, for every target and for those with e4m3.
-TILE_FORMATS = ("mxfp4.mxfp4.kk", "mxfp4.mxfp8e5.kk", "bf16.mxfp4.kk", "mxfp8e5.fp16.kk")
+TILE_FORMATS = ("mxfp4.mxfp4.kk", "mxfp4.mxfp8e5.kk", "bf16.mxfp4.kk", "mxfp4.bf16.kk")
 TILE_DEPTHS = ["one-pair", "less-than-a-scale", "one-block", "half-a-scale-over"]
 E4M3_TILE_FORMATS = ("mxfp8.mxfp8.kk", "mxfp8.mxfp4.kk", "nvfp4.nvfp4.kk", "mxfp8e5.mxfp8.kk")
 
