@@ -370,40 +370,40 @@ def test_far_batches(conform, harness, kernel, target, config):
     conform(kernel, problem, config=config, target=target, fills=fills)
 
 
-def of_batches(kernel, formats, order, config, batch, **fields):
+def of_batches(kernel, pair, order, config, batch, **fields):
     """A problem whose matrices lie apart in memory, in one of :data:`ORDERS`; rows, columns and k end within blocks,
     and k within a block of scales."""
     layouts = zip(("layout_a", "layout_b", "layout_scale"), ORDERS[order], (7, 16, 3), strict=True)
     fields |= {name: replace(layout, batch_pad=gap) for name, layout, gap in layouts}
     fields |= {"batch": batch, "layout_out": Layout("col", pad=1, batch_pad=5)}
     sizes = (config.block_m + 10, config.block_n + 6, config.block_k + 40)
-    return problem_of(kernel, formats, *sizes, **fields)
+    return problem_of(kernel, pair, *sizes, **fields)
 
 
 @scenario(
     in_tiles,
-    formats=TILE_FORMATS,
+    pair=TILE_FORMATS,
     batch=[4, 3],
     rotate={"order": list(ORDERS), "out": ["fp32", "bf16"]},
     configs=2,
 )
-def test_batch_tiles(conform, kernel, target, config, formats, batch, order, out):
+def test_batch_tiles(conform, kernel, target, config, pair, batch, order, out):
     """The last tile has all of its matrices, or some. What is beside them must not be read or written."""
-    problem = of_batches(kernel, formats, order, config, batch, out_dtype=out)
+    problem = of_batches(kernel, pair, order, config, batch, out_dtype=out)
     conform(kernel, problem, config=config, target=target)
 
 
 @scenario(
     in_tiles,
     dtypes=E4M3,
-    formats=E4M3_TILE_FORMATS,
+    pair=E4M3_TILE_FORMATS,
     batch=[4, 3],
     rotate={"order": list(ORDERS), "out": ["fp32", "bf16"]},
     configs=2,
 )
-def test_batch_tiles_with_e4m3(conform, kernel, target, config, formats, batch, order, out):
+def test_batch_tiles_with_e4m3(conform, kernel, target, config, pair, batch, order, out):
     """The same of formats that not every target has."""
-    problem = of_batches(kernel, formats, order, config, batch, out_dtype=out)
+    problem = of_batches(kernel, pair, order, config, batch, out_dtype=out)
     conform(kernel, problem, config=config, target=target)
 
 
