@@ -455,13 +455,13 @@ def _failed(status: Status, error: str, started: float) -> CompileResult:
 def process_group(target: Target) -> str:
     """What may share a compiler process with ``target``.
 
-    Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for its first NVIDIA architecture, and uses
-    it for all others. The next architecture may lack these instructions, or have better ones. So architectures without
-    instructions for e4m3, with those, and with conversions between bf16 and fp16 too (sm_90 and later) get processes of
-    their own.
+    Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for its first architecture of a vendor, and
+    uses it for all others. The next architecture may lack these instructions, or have better ones. So NVIDIA's
+    architectures without instructions for e4m3, with those, and with conversions between bf16 and fp16 too (sm_90 and
+    later) get processes of their own, and so does each of any other vendor's.
     """
     if target.vendor != "nvidia":
-        return target.vendor
+        return f"{target.vendor} {target.arch}"
     if not target.capability("e4m3").available:
         return "nvidia without fp8"
     return "nvidia with fp8" if int(target.arch) >= 90 else "nvidia with fp8, no bf16 conversions"
