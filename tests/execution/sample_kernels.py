@@ -34,6 +34,12 @@ def sum_by_atomics(x_ptr, total_ptr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
+def widened(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(tl.float16))
+
+
+@triton.jit
 def pointer_mm(
     a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr
 ):
@@ -158,6 +164,8 @@ def launch(sample: Sample, target: Target) -> Launch:
             "K": size,
         }
         return Launch(host_descriptor_mm, grid, {**described, **blocks}, options)
+    if sample.kernel == "widened":
+        return Launch(widened, (1,), {"x_ptr": a, "y_ptr": meta(size, torch.float16), "BLOCK": 256}, options)
     if sample.kernel == "copy":
         return Launch(tma_store_wgmma_tcgen05, (1,), {"x_ptr": a, "y_ptr": c, "N": size, "BLOCK": 128}, options)
     return Launch(broken, (1,), {"x_ptr": a, "BLOCK": 128}, options)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from conformance import targets
 from conformance.execution import compilation
@@ -371,21 +372,17 @@ def test_architectures_with_and_without_fp8_never_share_a_process():
     assert groups[75] == groups[80] == groups[86] != groups[89] != groups[90] == groups[100] == groups[120]
     assert groups[75] != groups[90]
     others = {process_group(targets.Target("hip", name, 64)) for name in ("gfx942", "gfx950", "gfx1201")}
-    assert len(others) == 3 and not others & set(groups.values())
+    assert len(others) == 3
+    assert not others & set(groups.values())
 
 
 @pytest.mark.parametrize("specs", [("sm_90", "sm_80"), ("gfx950", "gfx942", "gfx1201")])
 def test_pools_compile_fp8_for_one_architecture_after_the_other(specs):
-    from conformance.kernels import catalogue
-    from conformance.problems import scaled_mm
-
-    kernel, pools = catalogue.get("scaled_mm"), CompilePools(1, 120.0)
-    problem = scaled_mm(48, 48, 80, "e5m2")
+    pools = CompilePools(1, 120.0)
     try:
         for spec in specs:
-            target = targets.find(spec)
-            plan = kernel.plan(problem, kernel.configs[-1], target)
-            request = CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)
+            sample = Sample("widened", torch.float8_e5m2)
+            request = CompileRequest("tests.execution.sample_kernels:launch", sample, targets.find(spec))
             result = pools.submit(request).result()
             assert result.status is Status.PASS, result.error
     finally:
