@@ -115,17 +115,16 @@ def scenario(
     """Makes a test a scenario.
 
     ``kernels`` selects from the catalogue (see :func:`where`) and ``dtypes`` restricts the dtypes; a kernel's rare ones
-    have cases where they are named here. ``rotate`` are
-    parameters that are not crossed below the full tier, neither with the others nor among themselves. ``configs``
-    takes, in the quick tier only, that many of each kernel's sample of configs: those of the smallest tiles, because
-    they are interpreted. With ``every_config`` the configs are those of the sweep
-    (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with ``every_target``
-    the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about what a kernel does
-    with its products: of two kernels that differ in that alone the quick tier has one row with the second, addmm. Of
-    kernels beyond the core that ``every_row`` selects, the quick tier has every value, too; with ``taking_turns`` only
-    one in :data:`TURNS` kernels beyond the core has a row there. The rest are the test's own parameters: each a list of
-    values, or the number of values, which are then numbers from 0, or a function that returns the values for a kernel;
-    or a mapping from tier to one of these.
+    have cases where they are named here. ``rotate`` are parameters that are not crossed below the full tier, neither
+    with the others nor among themselves. ``configs`` takes, in the quick tier only, that many of each kernel's sample
+    of configs: those of the smallest tiles, because they are interpreted. With ``every_config`` the configs are those
+    of the sweep (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with
+    ``every_target`` the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about
+    what a kernel does with its products: of two kernels that differ in that alone the quick tier has one row with the
+    second, addmm. Of kernels beyond the core that ``every_row`` selects, the quick tier has every value, too; with
+    ``taking_turns`` only one in :data:`TURNS` kernels beyond the core has a row there. The rest are the test's own
+    parameters: each a list of values, or the number of values, which are then numbers from 0, or a function that
+    returns the values for a kernel; or a mapping from tier to one of these.
     """
 
     def decorate(test: Test) -> Test:
