@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.kernels.interpreter_runs import in_interpreter
 
-#: A case of each kernel and problem runs at most so often for one load.
+#: So many cases at most run for one line of a load. A load of one text may stand in two places, and one stays inside.
 TRIES = 4
 #: Loads that no case of the planted faults reaches: of whole blocks of K, of documents backward, and the like.
 UNREACHED = 11
@@ -98,7 +98,7 @@ def results() -> tuple[list[str], dict[str, str]]:
     told: dict[str, str] = {}
     for number, load in enumerate(masked_loads()):
         told[load.name] = "" if load.lines & reached.keys() else "unreached"
-        for case in [case for line in sorted(load.lines) for case in reached.get(line, [])][:TRIES]:
+        for case in [case for line in sorted(load.lines) for case in reached.get(line, [])[:TRIES]]:
             edit = Edit(f"device/{load.file}", load.old, load.new, load.count)
             with planted(Fault(f"unmasked_{number}_{case.kernel}", edit, case)) as kernel:
                 text = " ".join(text for text in strays(kernel, case) if f"{load.file}:" in text and " loads " in text)
