@@ -29,6 +29,9 @@ CONFIGS: tuple[AnyConfig, ...] = (
     Config(64, 32, 64, 2, 4, group_m=1),
 )
 
+#: The smallest tile of the kernel that gathers has other columns than rows, so that they are not taken for each other.
+GATHERING: tuple[AnyConfig, ...] = (CONFIGS[0], Config(32, 16, 64, 1, 2), *CONFIGS[2:])
+
 
 class GatheringGemm(PointerGemm):
     """One tile per program: A by descriptor gathers, B by descriptor loads of any order, stores by pointers."""
@@ -193,7 +196,7 @@ def _moves_tiles(plan: Plan) -> bool:
 
 
 KERNELS = (
-    GatheringGemm("mm_gather", "fused_mm", configs=CONFIGS),
+    GatheringGemm("mm_gather", "fused_mm", configs=GATHERING),
     ScatteringGemm("mm_scatter", "fused_mm", configs=CONFIGS),
     VectorGemm("mm_scaled_k", "fused_mm", configs=CONFIGS),
 )

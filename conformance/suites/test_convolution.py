@@ -173,6 +173,7 @@ def test_groups_of_one_channel(conform, kernel, target, dtype, config, window, s
     edge=["far-images", "far-taps", "far-channels", "empty"],
     dtypes=("bf16",),
     configs=1,
+    every_row=where(family="conv", depthwise=True),
 )
 def test_edges_of_groups_of_one_channel(conform, kernel, target, dtype, config, edge):
     """A batch of no image launches nothing. Offsets of the last image, tap and channel may need more than 32 bits; the
