@@ -132,13 +132,13 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
         return listed_rows(kernel, tables)
     if tier == "exhaustive":
         return tuple(dict.fromkeys((*listed, *more)))
-    sample = covering_sample(listed)
+    sample, more = (covering_sample(rows, extents=tier == "quick") for rows in (listed, more))
     if tier == "quick":
         # one class is shown whole; of another, whose rows are mostly the same with options of its own, one row
         sample = _with_one_that_fits(kernel, target, _share(kernel, target, sample), listed)
         sample = sample[: None if tables is CUDA else 1]
         more = more if tables is CUDA else ()
-    return tuple(dict.fromkeys((*sample, *covering_sample(more))))
+    return tuple(dict.fromkeys((*sample, *more)))
 
 
 def listed_rows(kernel: Kernel, tables: DeviceClass) -> tuple[AnyConfig, ...]:
@@ -147,9 +147,15 @@ def listed_rows(kernel: Kernel, tables: DeviceClass) -> tuple[AnyConfig, ...]:
     return tuple(dict.fromkeys((*tables.rows(kernel.table), *tables.tables.get(kernel.extra_table or "", ()))))
 
 
-def covering_sample(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
-    """A sample of ``configs`` in which every tile size, stage count and warp count of the table appears."""
-    return tuple(config for (config,) in cover({"config": configs}, shown=_traits))
+def covering_sample(configs: Sequence[AnyConfig], *, extents: bool = False) -> tuple[AnyConfig, ...]:
+    """A sample of ``configs`` in which every tile, stage count and warp count of the table appears; with ``extents``
+    every extent of a tile, in place of every tile."""
+
+    def traits(config: AnyConfig) -> set[Hashable]:
+        tile: Iterable[Hashable] = enumerate(config.tile) if extents else [("tile", config.tile)]
+        return {*tile, ("stages", config.num_stages), ("warps", config.num_warps)}
+
+    return tuple(config for (config,) in cover({"config": configs}, shown=traits))
 
 
 def _with_one_that_fits(
@@ -165,20 +171,15 @@ def _with_one_that_fits(
 
 
 def _forms(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
-    """A sample of ``configs``, at least two of them, in which everything appears that their ids say behind tile, stages
+    """A sample of ``configs``, at least one of them, in which everything appears that their ids say behind tile, stages
     and warps: it decides how the kernel works. Those of large tiles come first."""
     sample = [config for (config,) in cover({"config": configs}, shown=lambda config: config.id.split("-")[3:])]
-    enough = tuple(dict.fromkeys((*sample, *configs)))[: max(2, len(sample))]
-    return tuple(sorted(enough, key=lambda config: -math.prod(config.tile)))
-
-
-def _traits(config: AnyConfig) -> set[Hashable]:
-    return {("tile", config.tile), ("stages", config.num_stages), ("warps", config.num_warps)}
+    return tuple(sorted(sample or configs[:1], key=lambda config: -math.prod(config.tile)))
 
 
 def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """Every n-th row of ``sample``, for the n kernels that share its table and run on ``target``; at least
-    two rows. A kernel from elsewhere shares with ours and takes nothing from them."""
+    """Every n-th row of ``sample``, for the n kernels that share its table and run on ``target``: at least two rows for
+    a kernel of the core, and one for another. A kernel from elsewhere shares with ours and takes nothing from them."""
     sharing = [
         other.name
         for other in {**own_kernels(), kernel.name: kernel}.values()
@@ -186,4 +187,5 @@ def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tup
     ]
     place = sharing.index(kernel.name)
     part = sample[place :: len(sharing)]
-    return part if len(part) > 1 else tuple(in_turn(sample, place)[:2])
+    least = 2 if kernel.core else 1
+    return part if len(part) >= least else tuple(in_turn(sample, place)[:least])

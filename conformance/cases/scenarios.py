@@ -13,7 +13,7 @@ A test states what it is about and gets one case per row::
   the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``: then it has each
   value, and need not have every two together. So has addmm where mm shows the same loop and the test is about
   ``any_epilogue``. Where a test asks the same of all kernels, those beyond the core are ``taking_turns``: one in
-  :data:`TURNS` has a case. A sweep has, beyond the core, each kind of dtype (:func:`_kind`), and not every dtype;
+  :data:`TURNS` has a case. A sweep has, beyond the core, one row for each config: dtypes and shape classes take turns;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
   dtype. A kernel beyond the core has every two values of two of the test's own parameters together, and each rotated
   value and size of dtype once. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what
@@ -21,7 +21,8 @@ A test states what it is about and gets one case per row::
   of dtype;
 * *full* and *exhaustive*: crossed.
 
-Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`).
+Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`). In the quick
+tier it has none with a kernel that has no such config.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def scenario(
 
     ``kernels`` selects from the catalogue (see :func:`where`) and ``dtypes`` restricts the dtypes; a kernel's rare ones
     have cases where they are named here. ``rotate`` are parameters that are not crossed below the full tier, neither
-    with the others nor among themselves. ``configs`` takes, in the quick tier only, that many of each kernel's sample
-    of configs: those of the smallest tiles, because they are interpreted. With ``every_config`` the configs are those
+    with the others nor among themselves. ``configs`` takes, in the quick tier only, that many of each kernel's
+    configs: those of the smallest tiles, because they are interpreted. With ``every_config`` the configs are those
     of the sweep (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with
     ``every_target`` the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about
     what a kernel does with its products: of two kernels that differ in that alone the quick tier has one row with the
@@ -262,7 +263,7 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
     else:
         listed = kernel.configs if tier in CROSSED else covering_sample(kernel.configs)
         if scenario.configs and tier == "quick":
-            listed = tuple(sorted(listed, key=_tile_size)[: scenario.configs])
+            listed = _of_least_tiles(kernel.configs, scenario.configs)
         spaces = dict.fromkeys(targets, dict.fromkeys(listed))
     listed_anywhere = dict.fromkeys(config for space in spaces.values() for config in space)
     targets_of = {config: tuple(t for t in targets if config in spaces[t]) for config in listed_anywhere}
@@ -340,8 +341,8 @@ def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
 
 #: The test's own parameters in a cover: their combinations count as the values of one parameter.
 OWN = "own parameters"
-#: Likewise :func:`_size` and :func:`_kind` of the dtypes. A test has no parameter of these names.
-SIZE, KIND = "size of dtype", "kind of dtype"
+#: Likewise :func:`_size` of the dtypes. A test has no parameter of this name.
+SIZE = "size of dtype"
 
 
 def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
@@ -359,22 +360,22 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
         place, turn = divmod(place, TURNS)
         if turn:
             return []
-    by_kind = bool(scenario.every_config) and not kernel.core
-    targets = list(dict.fromkeys(target for _, _, target in taken))
-    own = {name: list(_values(values, kernel, "quick")) for name, values in scenario.parameters.items()}
+    of_configs = bool(scenario.every_config) and not kernel.core
+    first = place if of_configs else 0
+    own = {name: in_turn(list(_values(values, kernel, "quick")), first) for name, values in scenario.parameters.items()}
+    targets, dtypes, configs = (list(dict.fromkeys(row[at] for row in taken)) for at in (2, 0, 1))
     parameters = {
         **own,
-        **({KIND: list(dict.fromkeys(_kind(dtype) for dtype, _, _ in taken))} if by_kind else {}),
-        "dtype": list(dict.fromkeys(dtype for dtype, _, _ in taken)),
-        "config": list(dict.fromkeys(config for _, config, _ in taken)),
+        "dtype": in_turn(dtypes, first),
+        "config": configs,
         **scenario.rotate,
         "target": in_turn(targets, place),
     }
     covered = cover(
         parameters,
         pairs=itertools.combinations(own, 2) if kernel.core else (),
-        free=(("dtype",) if by_kind else ()) + (() if scenario.every_target else ("target",)),
-        possible=_among((KIND, "dtype", "config", "target"), [(_kind(row[0]), *row) for row in taken]),
+        free=parameters.keys() - {"config"} if of_configs else () if scenario.every_target else ("target",),
+        possible=_among(("dtype", "config", "target"), taken),
     )
     columns = ("target", "dtype", "config", *own, *scenario.rotate)
     chosen = [tuple(dict(zip(parameters, row, strict=True))[name] for name in columns) for row in covered]
@@ -432,6 +433,15 @@ def _usual(kernel: Kernel, pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, 
     return list(dict.fromkeys(usual))
 
 
+def _of_least_tiles(configs: Iterable[Any], count: int) -> tuple[Any, ...]:
+    """The config with most warps of each of the ``count`` smallest tiles. There is little to interpret; a thread has few
+    elements, so that it compiles soon."""
+    of_tile: dict[Any, Any] = {}
+    for config in configs:
+        of_tile[config.tile] = max(of_tile.get(config.tile, config), config, key=lambda config: config.num_warps)
+    return tuple(sorted(of_tile.values(), key=_tile_size)[:count])
+
+
 def _tile_size(config: Any) -> int:
     """Elements of a config's tile; 0 for :data:`ANY`."""
     return 0 if config == ANY else math.prod(config.tile)
@@ -471,12 +481,6 @@ def _size(dtype: str) -> int:
     return 0 if dtype == ANY else itemsize(stored_dtype(dtype))
 
 
-def _kind(dtype: str) -> int:
-    """By what the quick tier's sweep tells dtypes apart beyond the core: 4 for fp32 that no matrix unit multiplies, the
-    bytes of the first operand of others, and 2 for what matrix units make of fp32."""
-    return _size(dtype) if dtype == UNROLLED else min(_size(dtype), 2)
-
-
 def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:
     """Says whether a partial row, a mapping from some names to values, can still become one of ``taken``."""
     parts = {part for row in taken for part in itertools.product(*((None, value) for value in row))}
@@ -494,7 +498,10 @@ def _soon_compiled(kernel: Kernel, taken: Sequence[Taken], tier: str) -> list[Ta
         (dtype, config, target)
         for dtype, config, target in taken
         if dtype != UNROLLED
-        or within_limit(kernel, kernel.example(dtype, config, kernel.usual_shape), config, configs.get(target, ()))
+        or within_limit(
+            *(kernel, kernel.example(dtype, config, kernel.usual_shape), config),
+            () if tier == "quick" else configs.get(target, ()),
+        )
     ]
 
 

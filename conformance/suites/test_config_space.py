@@ -35,7 +35,7 @@ def swept_fills(problem, tier):
 
 
 def quick_shapes(kernel):
-    """The shape classes of the quick tier: beyond the core several tiles, and less than one."""
+    """The shape classes of the quick tier: beyond the core several tiles or less than one, which take turns."""
     shapes = shapes_of(kernel)
     return shapes if kernel.core else [name for name in ("several-tiles", "smaller-than-a-tile") if name in shapes]
 

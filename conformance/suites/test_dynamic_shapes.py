@@ -173,7 +173,7 @@ SIZES = {
 }
 
 
-@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=6, any_epilogue=True, taking_turns=True)
+@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=2, any_epilogue=True, taking_turns=True)
 def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, static):
     """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
 

@@ -29,7 +29,7 @@ def test_transposed_operands(conform, kernel, target, dtype, config, order, stat
     static=[False, True],
     tma_store=[False, True],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
-    configs=2,
+    configs=1,
     any_epilogue=True,
 )
 def test_transposed_descriptors(conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten):

@@ -82,19 +82,25 @@ def test_the_full_tier_keeps_everything():
     assert {name for name, _ in long_compilations(SWEEP, "full")} >= {"mm", "attention", "attention_backward"}
 
 
-@pytest.mark.parametrize("tier", ["quick", "default"])
-def test_no_dtype_is_lost_by_the_limit(tier, monkeypatch):
+def test_no_dtype_is_lost_by_the_limit(monkeypatch):
     def dtypes():
-        """By kernel; beyond the core the quick tier shows kinds of dtypes alone."""
-        kinds = {name for name, kernel in catalogue().items() if tier == "quick" and not kernel.core}
-        cases = {name: rows(SWEEP, get(name), [HOPPER], tier) for name in catalogue()}
-        return {name: {scenarios._kind(d) if name in kinds else d for _, d, *_ in cases[name]} for name in cases}
+        return {name: {row[1] for row in rows(SWEEP, get(name), [HOPPER], "default")} for name in catalogue()}
 
     limited = dtypes()
     monkeypatch.setattr(unrolled, "LIMIT", 10**9)
     assert limited == dtypes()
     assert "fp32" in limited["mm"]
-    assert limited["attention_backward"] >= ({2, 4} if tier == "quick" else {"fp32"})
+    assert "fp32" in limited["attention_backward"]
+
+
+def test_the_quick_tier_has_the_dtype_where_a_config_keeps_to_the_limit(monkeypatch):
+    def having():
+        return {name for name in catalogue() if of(SWEEP, get(name), "quick", UNROLLED)}
+
+    assert {"mm", "scaled_mm"} & having() == {"mm"}
+    assert not having() & {"attention", "attention_backward"}
+    monkeypatch.setattr(unrolled, "LIMIT", 10**9)
+    assert having() >= {"mm", "attention", "attention_backward"}
 
 
 def drawn(**options):
