@@ -434,8 +434,8 @@ def _usual(kernel: Kernel, pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, 
 
 
 def _of_least_tiles(configs: Iterable[Any], count: int) -> tuple[Any, ...]:
-    """The config with most warps of each of the ``count`` smallest tiles. There is little to interpret; a thread has few
-    elements, so that it compiles soon."""
+    """The config with most warps of each of the ``count`` smallest tiles: little to interpret, and few elements of each
+    thread to compile."""
     of_tile: dict[Any, Any] = {}
     for config in configs:
         of_tile[config.tile] = max(of_tile.get(config.tile, config), config, key=lambda config: config.num_warps)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from conformance.cases import random_problems, scenarios, selected_rows, unrolled
+from conformance.cases import random_problems, selected_rows, unrolled
 from conformance.cases.random_problems import random_plan
 from conformance.cases.scenarios import Scenario, every_kernel, rows
 from conformance.cases.unrolled import LIMIT, UNROLLED, multiply_adds, within_limit
