@@ -124,10 +124,8 @@ class View:
 
     def as_shape(self, shape: tuple[int, ...]) -> View:
         """The same elements in ``shape``. A view in which they do not lie so is only read and written whole."""
-        bits = self.bits.view()
-        try:
-            bits.shape = shape
-        except AttributeError:
+        bits = self.bits.reshape(shape)
+        if bits.size and not np.may_share_memory(bits, self.bits):
             return View(self.buffer, self.bits, self.element, self.missing, shape)
         return View(self.buffer, bits, self.element, self.missing)
 
