@@ -434,11 +434,12 @@ def _usual(kernel: Kernel, pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, 
 
 
 def _of_least_tiles(configs: Iterable[Any], count: int) -> tuple[Any, ...]:
-    """The config with most warps of each of the ``count`` smallest tiles: little to interpret, and few elements of each
-    thread to compile."""
+    """The config with most warps, and of these with most stages, of each of the ``count`` smallest tiles: little to
+    interpret, few elements of each thread to compile, and a deep pipeline."""
     of_tile: dict[Any, Any] = {}
     for config in configs:
-        of_tile[config.tile] = max(of_tile.get(config.tile, config), config, key=lambda config: config.num_warps)
+        best = of_tile.get(config.tile, config)
+        of_tile[config.tile] = max(best, config, key=lambda config: (config.num_warps, config.num_stages))
     return tuple(sorted(of_tile.values(), key=_tile_size)[:count])
 
 
