@@ -80,7 +80,7 @@ def _one_fill(tier):
     return FURTHER_FILLS if tier == "quick" else None
 
 
-@scenario(where(), size_class=list(CLASSES), configs=2, any_epilogue=True, taking_turns=True)
+@scenario(where(), size_class=list(CLASSES), configs=1, any_epilogue=True, taking_turns=True)
 def test_one_compilation_serves_a_class(conform, harness, recorder, kernel, target, dtype, config, size_class):
     """Three shapes of one size class are right, and all come from one compilation, as predicted. In the quick tier
     one fill judges them, because sizes change what is read and written."""
@@ -173,7 +173,7 @@ SIZES = {
 }
 
 
-@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=2, any_epilogue=True, taking_turns=True)
+@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=1, any_epilogue=True, taking_turns=True)
 def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, static):
     """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
 

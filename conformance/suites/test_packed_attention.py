@@ -40,7 +40,7 @@ def packed(dtype: str, config: Any, lengths: str, mask: str, **fields: Any) -> A
     lengths=list(LENGTHS),
     mask=list(PACKED),
     rotate={"score": list(SCORES)},
-    configs=3,
+    configs=1,
     every_row=every_kernel,
 )
 def test_lengths(conform, harness, kernel, target, dtype, config, lengths, mask, score):
@@ -61,7 +61,7 @@ PAGES = {"16": 16, "64": 64}
     lengths=list(PAGED_LENGTHS),
     page=list(PAGES),
     rotate={"mask": list(PACKED[::-1]), "score": list(SCORES)},
-    configs=3,
+    configs=1,
     every_row=every_kernel,
 )
 def test_pages(conform, harness, kernel, target, dtype, config, lengths, page, mask, score):
