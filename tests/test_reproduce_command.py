@@ -15,7 +15,7 @@ from conformance.reproducers.script_request import ScriptRequest
 from tests.command_runs import JUDGED, write_run
 
 CASE = (
-    "test_tma_store.py::test_store_as_asked[mm_persistent_tma-bf16-128x128x64-s5-w4-"
+    "test_tma_store.py::test_store_as_asked[mm_persistent_tma-bf16-128x128x64-s5-w8-"
     "tma_store=False-subtile=4-descriptors=device-flatten=False-sm_90]"
 )
 RECORD = CaseRecord(

@@ -116,7 +116,7 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
     """The configs of ``kernel`` on ``target`` by the tables here: the listed rows of the target's device class (a
     sample of them below the full tier), and in the exhaustive tier its enumerated space too, less what cannot fit."""
     if kernel.table is None:
-        return _forms(kernel.configs) if tier == "quick" and not kernel.core else kernel.configs
+        return _forms(kernel) if tier == "quick" and not kernel.core else kernel.configs
     tables = for_target(target)
     listed = tables.rows(kernel.table)
     if tier == "exhaustive" and kernel.table in tables.spaces:
@@ -170,16 +170,22 @@ def _with_one_that_fits(
     return share if any(map(fits, share)) else (*itertools.islice(filter(fits, listed), 1), *share)
 
 
-def _forms(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
-    """A sample of ``configs``, at least one of them, in which everything appears that their ids say behind tile, stages
-    and warps: it decides how the kernel works. Those of large tiles come first."""
-    sample = [config for (config,) in cover({"config": configs}, shown=lambda config: config.id.split("-")[3:])]
-    return tuple(sorted(sample or configs[:1], key=lambda config: -math.prod(config.tile)))
+def _least_rows(kernel: Kernel) -> int:
+    """Rows that the quick tier's sweep has of ``kernel`` at least: one of ours beyond the core, two of others."""
+    return 2 if kernel.core or kernel.name not in own_kernels() else 1
+
+
+def _forms(kernel: Kernel) -> tuple[AnyConfig, ...]:
+    """A sample of the kernel's configs, at least :func:`_least_rows` of them, in which everything appears that their ids
+    say behind tile, stages and warps: it decides how the kernel works. Those of large tiles come first."""
+    sample = [config for (config,) in cover({"config": kernel.configs}, shown=lambda config: config.id.split("-")[3:])]
+    enough = tuple(dict.fromkeys((*sample, *kernel.configs)))[: max(_least_rows(kernel), len(sample))]
+    return tuple(sorted(enough, key=lambda config: -math.prod(config.tile)))
 
 
 def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """Every n-th row of ``sample``, for the n kernels that share its table and run on ``target``: at least two rows for
-    a kernel of the core, and one for another. A kernel from elsewhere shares with ours and takes nothing from them."""
+    """Every n-th row of ``sample``, for the n kernels that share its table and run on ``target``; at least
+    :func:`_least_rows`. A kernel from elsewhere shares with ours and takes nothing from them."""
     sharing = [
         other.name
         for other in {**own_kernels(), kernel.name: kernel}.values()
@@ -187,5 +193,5 @@ def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tup
     ]
     place = sharing.index(kernel.name)
     part = sample[place :: len(sharing)]
-    least = 2 if kernel.core else 1
+    least = _least_rows(kernel)
     return part if len(part) >= least else tuple(in_turn(sample, place)[:least])

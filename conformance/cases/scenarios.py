@@ -13,7 +13,8 @@ A test states what it is about and gets one case per row::
   the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``: then it has each
   value, and need not have every two together. So has addmm where mm shows the same loop and the test is about
   ``any_epilogue``. Where a test asks the same of all kernels, those beyond the core are ``taking_turns``: one in
-  :data:`TURNS` has a case. A sweep has, beyond the core, one row for each config: dtypes and shape classes take turns;
+  :data:`TURNS` has a case. A sweep has, beyond the core, one row for each config: dtypes and shape classes take turns.
+  Of a kernel from elsewhere it has each of them;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
   dtype. A kernel beyond the core has every two values of two of the test's own parameters together, and each rotated
   value and size of dtype once. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what
@@ -22,7 +23,7 @@ A test states what it is about and gets one case per row::
 * *full* and *exhaustive*: crossed.
 
 Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`). In the quick
-tier it has none with a kernel that has no such config.
+tier it has none with a kernel that has no such config, and other dtypes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import contextlib
 import functools
 import itertools
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -360,8 +362,8 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
         place, turn = divmod(place, TURNS)
         if turn:
             return []
-    of_configs = bool(scenario.every_config) and not kernel.core
-    first = place if of_configs else 0
+    of_configs = bool(scenario.every_config) and not kernel.core and kernel.name in peers
+    first = zlib.crc32(kernel.name.encode()) if of_configs else 0  # no other kernel moves it
     own = {name: in_turn(list(_values(values, kernel, "quick")), first) for name, values in scenario.parameters.items()}
     targets, dtypes, configs = (list(dict.fromkeys(row[at] for row in taken)) for at in (2, 0, 1))
     parameters = {
@@ -492,17 +494,15 @@ def _soon_compiled(kernel: Kernel, taken: Sequence[Taken], tier: str) -> list[Ta
     """``taken`` without what takes long to compile: see :func:`~conformance.cases.unrolled.within_limit`. Rows of the
     installed torch's tables alone decide nothing about others."""
     configs: dict[Target, list[Any]] = {}
+    keeps_its_least = tier != "quick" or all(dtype == UNROLLED for dtype, *_ in taken)
     for dtype, config, target in taken:
-        if dtype == UNROLLED and config_space.torch_row(kernel, target, config, tier) is None:
+        if keeps_its_least and dtype == UNROLLED and config_space.torch_row(kernel, target, config, tier) is None:
             configs.setdefault(target, []).append(config)
     return [
         (dtype, config, target)
         for dtype, config, target in taken
         if dtype != UNROLLED
-        or within_limit(
-            *(kernel, kernel.example(dtype, config, kernel.usual_shape), config),
-            () if tier == "quick" else configs.get(target, ()),
-        )
+        or within_limit(kernel, kernel.example(dtype, config, kernel.usual_shape), config, configs.get(target, ()))
     ]
 
 
