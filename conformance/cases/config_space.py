@@ -176,8 +176,8 @@ def _least_rows(kernel: Kernel) -> int:
 
 
 def _forms(kernel: Kernel) -> tuple[AnyConfig, ...]:
-    """A sample of the kernel's configs, at least :func:`_least_rows` of them, in which everything appears that their ids
-    say behind tile, stages and warps: it decides how the kernel works. Those of large tiles come first."""
+    """A sample of the kernel's configs, at least :func:`_least_rows`, in which everything appears that their ids say
+    behind tile, stages and warps: it decides how the kernel works. Those of large tiles come first."""
     sample = [config for (config,) in cover({"config": kernel.configs}, shown=lambda config: config.id.split("-")[3:])]
     enough = tuple(dict.fromkeys((*sample, *kernel.configs)))[: max(_least_rows(kernel), len(sample))]
     return tuple(sorted(enough, key=lambda config: -math.prod(config.tile)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 import inspect
@@ -21,7 +22,7 @@ from conformance.cases.scenarios import TURNS, Scenario, every_kernel, ragged, r
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
-from conformance.kernels.catalogue import catalogue, get
+from conformance.kernels.catalogue import catalogue, get, own_kernels
 from conformance.targets import claims, compile_targets, find
 from tests.planted.cases import MM, Edit, Fault
 from tests.planted.planted_kernels import planted
@@ -176,6 +177,25 @@ def test_dtypes_and_shapes_take_turns_in_the_sweep_beyond_the_core():
     mains = [dtype == get(name).dtype_names()[0] for name, rows in chosen.items() for _, dtype, *_ in rows]
     assert len(rows) // 6 < sum(mains) < len(rows) // 2
     assert {scenarios._size(dtype) for _, dtype, *_ in rows} >= {1, 2, 4}
+
+
+@pytest.mark.parametrize("ours", ["attention", "conv2d"])
+def test_the_sweep_has_every_dtype_and_both_shapes_of_a_kernel_from_elsewhere(ours, monkeypatch):
+    theirs = copy.copy(get(ours))
+    theirs.name = f"vendor_{ours}"
+    sweep, _ = swept()
+
+    def shown():
+        rows = scenarios.rows(sweep, theirs, TARGETS, "quick")
+        return {dtype for _, dtype, *_ in rows}, {shape for *_, shape in rows}, {config for _, _, config, _ in rows}
+
+    dtypes, shapes, configs = shown()
+    assert not theirs.core
+    assert dtypes == {dtype for dtype, *_ in scenarios._taken(sweep, theirs, TARGETS, "quick")}
+    assert shapes == {"several-tiles", "smaller-than-a-tile"}
+    assert len(configs) > 1
+    monkeypatch.setitem(own_kernels(), theirs.name, theirs)  # as one of ours it has fewer rows
+    assert sum(map(len, shown())) < sum(map(len, (dtypes, shapes, configs)))
 
 
 def without_case(scenes):

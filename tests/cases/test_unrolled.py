@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from conformance.cases import random_problems, selected_rows, unrolled
+from conformance.cases import random_problems, scenarios, selected_rows, unrolled
 from conformance.cases.random_problems import random_plan
 from conformance.cases.scenarios import Scenario, every_kernel, rows
 from conformance.cases.unrolled import LIMIT, UNROLLED, multiply_adds, within_limit
@@ -101,6 +101,15 @@ def test_the_quick_tier_has_the_dtype_where_a_config_keeps_to_the_limit(monkeypa
     assert not having() & {"attention", "attention_backward"}
     monkeypatch.setattr(unrolled, "LIMIT", 10**9)
     assert having() >= {"mm", "attention", "attention_backward"}
+
+
+def test_the_quick_tier_keeps_the_least_of_a_kernel_that_has_no_other_dtype():
+    kernel = get("attention")
+    rows = [("fp32", config, HOPPER) for config in kernel.configs]
+    kept = scenarios._soon_compiled(kernel, rows, "quick")
+    assert [config for _, config, _ in kept] == [min(kernel.configs, key=lambda config: math.prod(config.tile))]
+    with_another = [*rows, ("bf16", kernel.configs[0], HOPPER)]
+    assert scenarios._soon_compiled(kernel, with_another, "quick") == with_another[-1:]
 
 
 def drawn(**options):
