@@ -353,8 +353,29 @@ def test_fewer_configs_of_one_case_are_lost(compared):
 
 
 def test_a_failure_that_passes_by_being_judged_less_is_not_fixed(compared):
-    for check in ("repeat/randn", "memory/randn", "repeat/randn@64x64x64-s3-w4", "diagnosis"):
+    for check in ("repeat/randn", "memory/randn", "repeat/randn@64x64x64-s3-w4", "diagnosis", "codegen/repeated-k"):
         assert kinds(compared(BASE, changed(BASE, failing(check, "it differs"), **KERNEL))) == {"FIXED": 8}, check
+    failed = changed(BASE, failing("codegen/judged-is-launched", "another one"), **KERNEL)
+    assert kinds(compared(BASE, failed)) == {"LOST_COVERAGE": 8}
+
+
+def test_a_case_whose_layouts_differed_in_two_places_is_fixed_where_they_do_not(compared):
+    def layouts(*texts):
+        def change(one: Record) -> None:
+            for text in texts:
+                fail(one, "executed/layouts", text)
+
+        return change
+
+    def right(one: Record) -> None:
+        one["verdicts"].append({"check": "executed/layouts", "passed": True, "text": "each fits"})
+
+    twice = changed(BASE, layouts("here", "there"), **KERNEL)
+    assert kinds(compared(changed(BASE, right, **KERNEL), twice)) == {"FIXED": 8}
+    assert kinds(compared(BASE, twice)) == {"LOST_COVERAGE": 8}
+
+
+def test_fewer_checks_beside_a_failure_are_lost(compared):
     broken = changed(BASE, wrong, **KERNEL)
     assert kinds(compared(BASE, broken)) == {"FIXED": 8}
     for less, cause in ((interpreted, "run by: device before, interpreter now"), (fewer_checks, "no longer checked")):
