@@ -23,7 +23,7 @@ A test states what it is about and gets one case per row::
 * *full* and *exhaustive*: crossed.
 
 Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`). In the quick
-tier it has none with a kernel that has no such config, and other dtypes.
+tier it has none with a kernel of ours that has no such config, and other dtypes.
 """
 
 from __future__ import annotations
@@ -494,7 +494,8 @@ def _soon_compiled(kernel: Kernel, taken: Sequence[Taken], tier: str) -> list[Ta
     """``taken`` without what takes long to compile: see :func:`~conformance.cases.unrolled.within_limit`. Rows of the
     installed torch's tables alone decide nothing about others."""
     configs: dict[Target, list[Any]] = {}
-    keeps_its_least = tier != "quick" or all(dtype == UNROLLED for dtype, *_ in taken)
+    others = any(dtype != UNROLLED for dtype, *_ in taken)
+    keeps_its_least = tier != "quick" or kernel.name not in own_kernels() or not others
     for dtype, config, target in taken:
         if keeps_its_least and dtype == UNROLLED and config_space.torch_row(kernel, target, config, tier) is None:
             configs.setdefault(target, []).append(config)

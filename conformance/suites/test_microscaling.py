@@ -129,8 +129,8 @@ SINGLE_PRODUCTS = ("codes-A", "codes-B")
 
 
 def quick_fills(harness):
-    """The fills of the quick tier where a test is about which codes and scales are read; None, which is all, in
-    others."""
+    """The fills of the quick tier where a test is about which codes and scales are read. In the other tiers None, which
+    stands for all fills."""
     return (*SINGLE_PRODUCTS, "randn") if harness.settings.tier == "quick" else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -110,6 +111,15 @@ def test_the_quick_tier_keeps_the_least_of_a_kernel_that_has_no_other_dtype():
     assert [config for _, config, _ in kept] == [min(kernel.configs, key=lambda config: math.prod(config.tile))]
     with_another = [*rows, ("bf16", kernel.configs[0], HOPPER)]
     assert scenarios._soon_compiled(kernel, with_another, "quick") == with_another[-1:]
+
+
+def test_the_quick_tier_keeps_the_least_of_a_kernel_from_elsewhere():
+    theirs = copy.copy(get("attention"))
+    theirs.name = "vendor_attention"
+    least = min(theirs.configs, key=lambda config: math.prod(config.tile))
+    rows = [(dtype, config, HOPPER) for dtype in ("fp32", "bf16") for config in theirs.configs]
+    kept = scenarios._soon_compiled(theirs, rows, "quick")
+    assert [config for dtype, config, _ in kept if dtype == "fp32"] == [least]
 
 
 def drawn(**options):

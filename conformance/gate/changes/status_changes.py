@@ -238,7 +238,7 @@ def _lost_checks(before: ComparedRecord, after: ComparedRecord) -> Finding | Non
         if fault or check.kind in _BY_FILL_IF_FAILING:
             had.pop(check.name, None)
         elif check.kind is CheckKind.EXECUTED:
-            had[check.name] = 1  # each difference of layouts is a verdict, and none of them is one
+            had[check.name] = 1  # there is one verdict for each difference, and one where nothing differs
     lost = sorted(had.keys() - has.keys())
     if lost:
         cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
