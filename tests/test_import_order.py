@@ -17,6 +17,7 @@ ORDER = [
     ("plain_json",),
     ("case_record",),
     ("records",),
+    ("proof_level",),
     ("data",),
     ("gate",),
     ("reporting",),  # readings of records and comparisons; the plugin shows them
@@ -48,7 +49,7 @@ ORDER = [
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-RECORDS_ONLY = ("record_forms", "plain_json", "case_record", "records", "reporting", "gate")
+RECORDS_ONLY = ("record_forms", "plain_json", "case_record", "records", "proof_level", "reporting", "gate")
 STACK = ("torch", "triton")
 #: What starts without torch and triton: rooms, and modules of rooms that need them elsewhere. The plugin loads what
 #: needs them when the environment has been prepared.

@@ -14,13 +14,19 @@ from conformance.gate.mustpass import profiles
 from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers
 from conformance.gate.verdict.gate_verdict import GateVerdict, Part, decide, lines
-from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status
+from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
 from tests.gate.sample_entries import waiver
 
 STACK = {"torch": "2.13.0", "triton": "3.9.0"}
 CASE = "test_a.py::test_x[{}-fp16-sm_90]"
 RECORDS = tuple(
-    CaseRecord(CASE.format(kernel), "a", Status.PASS, executor="device", target="sm_90", stack=STACK)
+    CaseRecord(
+        *(CASE.format(kernel), "a", Status.PASS),
+        executor="device",
+        target="sm_90",
+        stack=STACK,
+        verdicts=(Verdict("memory", True),),
+    )
     for kernel in ("mm", "addmm", "int_mm")
 )
 RUN = RunInfo("r", "2026-09-01", "quick", 0, ("sm_90",), stack=STACK, selected=3, wall_s=1.0)

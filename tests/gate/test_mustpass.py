@@ -125,9 +125,10 @@ def test_a_duplicate_fails_and_proves_nothing():
 
 
 def test_a_proof_that_was_not_owed_counts():
-    lists = lists_of(*run_of([case("test_device[sm_90]", Status.NOT_RUN, ReasonCode.NO_DEVICE)]))
+    not_run = case("test_device[sm_90]", Status.NOT_RUN, ReasonCode.NO_DEVICE, executor=None)
+    lists = lists_of(*run_of([not_run, *without("sm_90")]))
     for record, proven in ((case("test_device[sm_90]"), 1), (case("test_device[sm_90]", Status.FAIL), 0)):
-        (headline,) = check(lists, *run_of([record])).headlines
+        headline = check(lists, *run_of([record, *without("sm_90")])).headlines[-1]
         assert (headline.owed, headline.proven) == (1, proven)
 
 
@@ -209,6 +210,15 @@ def test_a_target_whose_list_is_gone_is_seen():
     assert checked.lacking[0].startswith("sm_90: no mustpass list for tier quick")
 
 
+EXECUTED = (Verdict("memory", True), Verdict("executed/ttgir", True))
+
+
+def test_a_pass_is_called_by_what_its_verdicts_show():
+    assert outcome(case("z", executor="ttgir")) == "pass:interpreter"
+    assert outcome(case("z", executor="ttgir", verdicts=EXECUTED)) == "pass:ttgir"
+    assert outcome(case("z", executor="device", verdicts=(Verdict("codegen/requires/MMA", True),))) == "pass"
+
+
 def test_levels_and_outcomes():
     verdict = Verdict("codegen/requires/MMA", True)
     not_run = case("x", Status.NOT_RUN, ReasonCode.NO_DEVICE, executor=None, verdicts=(verdict,))
@@ -216,7 +226,10 @@ def test_levels_and_outcomes():
     assert outcome(replace(not_run, verdicts=(verdict, Verdict("y", False)))) == "not-run:no-device"
     assert mustpass_lists.level_of([not_run]) is Level.COMPILED
     assert mustpass_lists.level_of([not_run, case("y"), case("z", executor="device")]) is Level.DEVICE
-    assert mustpass_lists.level_of([not_run, case("y"), case("z", executor="ttgir")]) is Level.EXECUTED
+    assert (
+        mustpass_lists.level_of([not_run, case("y"), replace(case("z", executor="ttgir"), verdicts=EXECUTED)])
+        is Level.EXECUTED
+    )
     assert mustpass_lists.level_of([case("y")]) is Level.INTERPRETED
     assert satisfies("pass:device", "pass:interpreter")
     assert satisfies("pass:ttgir", "pass:interpreter")

@@ -49,12 +49,14 @@ claims = ["baseline"]
 """
 PROFILES = parsed({"profiles.toml": FILE})
 TMA = Verdict("codegen/requires/TMA_LOAD", True)
+RAN = Verdict("memory", True)
+EXECUTED = Verdict("executed/ttgir", True)
 REFUSED = Reason(ReasonCode.CAPABILITY, "x", "y")
 
 
 def record(kernel: str, target: str = "sm_90", status: Status = Status.PASS, **fields) -> CaseRecord:
     executor = fields.pop("executor", "interpreter")
-    verdicts = fields.pop("verdicts", (TMA,) if "tma" in kernel else ())
+    verdicts = fields.pop("verdicts", (RAN, TMA) if "tma" in kernel else (RAN,))
     case = f"test_scaling.py::test_x[{kernel}-fp16-{target}]"
     return CaseRecord(case, "scaling", status, executor=executor, target=target, verdicts=verdicts, **fields)
 
@@ -87,7 +89,7 @@ def test_claims_of_included_profiles_are_proven_by_their_own_cases():
 
 
 def test_a_claim_is_proven_at_the_least_level_of_its_cases():
-    executed = [replace(record, executor="ttgir") for record in RECORDS]
+    executed = [replace(record, executor="ttgir", verdicts=(*record.verdicts, EXECUTED)) for record in RECORDS]
     assert str(claims(PROFILES, mustpass(), executed)[0]) == "sm_90: baseline proven at level executed: 2 cases"
     one_less = [RECORDS[0], *executed[1:]]
     assert str(claims(PROFILES, mustpass(), one_less)[0]) == "sm_90: baseline proven at level interpreted: 2 cases"
@@ -140,7 +142,7 @@ def test_cases_that_need_more_than_the_run_has_are_mentioned():
 
 def test_right_numbers_by_another_way_are_no_evidence():
     for verdicts in ((), (Verdict("codegen/requires/TMA_LOAD", False),), (Verdict("codegen/forbids/TMA_LOAD", True),)):
-        judged = claims(PROFILES, mustpass(), but("mm_tma", verdicts=verdicts))
+        judged = claims(PROFILES, mustpass(), but("mm_tma", verdicts=(RAN, *verdicts)))
         assert judged[1].state is State.NOT_PROVEN
         assert judged[1].text == "no case passed codegen/requires/TMA_LOAD"
 

@@ -37,6 +37,7 @@ from pathlib import Path
 
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.user_files.stack_ranges import range_problem
+from conformance.proof_level import ProofLevel, proof_level
 from conformance.records import CaseRecord, ExecutorName, ReasonCode, RunInfo, Status, plain_file
 
 FORMAT = 1
@@ -65,12 +66,13 @@ class Level(str, Enum):
 
 
 LEVELS = tuple(Level)  # from the least
-#: The level that a case with each executor has.
-LEVEL_OF: Mapping[str | None, Level] = {
-    ExecutorName.INTERPRETER.value: Level.INTERPRETED,
-    ExecutorName.TTGIR.value: Level.EXECUTED,
-    ExecutorName.DEVICE.value: Level.DEVICE,
+#: How a list calls each way to pass, and the level of a run by the best way that it had.
+PASSED_BY: Mapping[ProofLevel, tuple[str, Level]] = {
+    ProofLevel.INTERPRETED: (f"pass:{ExecutorName.INTERPRETER}", Level.INTERPRETED),
+    ProofLevel.EXECUTED: (f"pass:{ExecutorName.TTGIR}", Level.EXECUTED),
+    ProofLevel.DEVICE: (f"pass:{ExecutorName.DEVICE}", Level.DEVICE),
 }
+_WITHOUT_A_RUN = ("pass", Level.COMPILED)
 
 
 class MustpassError(ValueError):
@@ -102,14 +104,13 @@ class MustpassList:
 
 def level_of(records: Iterable[CaseRecord]) -> Level:
     """The level of a run: that of the best executor that it had."""
-    levels = (LEVEL_OF.get(record.executor, Level.COMPILED) for record in records)
-    return max(levels, key=LEVELS.index, default=Level.COMPILED)
+    return PASSED_BY.get(max(map(proof_level, records), default=ProofLevel.NOTHING), _WITHOUT_A_RUN)[1]
 
 
 def outcome(record: CaseRecord) -> str:
     """The outcome of ``record`` as a list writes it; for a failure its status."""
     if record.status is Status.PASS:
-        return f"pass:{record.executor}" if record.executor else "pass"
+        return PASSED_BY.get(proof_level(record), _WITHOUT_A_RUN)[0]
     code = record.reason.code.value if record.reason else "no-reason"
     if record.status is Status.NOT_RUN and record.verdicts and all(verdict.passed for verdict in record.verdicts):
         return "compiled"

@@ -31,8 +31,8 @@ from pathlib import Path
 from conformance.gate.mustpass.mustpass_check import is_excused, once
 from conformance.gate.mustpass.mustpass_lists import (
     ANY,
-    LEVEL_OF,
     LEVELS,
+    PASSED_BY,
     Level,
     MustpassList,
     is_proof,
@@ -244,7 +244,7 @@ def _claim(
 
 
 _FAILING = {*FAILURES, Status.UNEXPECTED_PASS}
-_LEVELS = {"compiled": Level.COMPILED, **{f"pass:{executor}": level for executor, level in LEVEL_OF.items()}}
+_LEVELS = {"compiled": Level.COMPILED, **dict(PASSED_BY.values())}
 
 
 def _level(ways: Iterable[str]) -> Level | None:

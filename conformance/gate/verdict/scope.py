@@ -8,12 +8,11 @@ from collections import Counter
 from conformance.gate.changes.time_changes import comparable, on_other_device
 from conformance.gate.findings import Scope
 from conformance.gate.runs.run_reader import ComparedRecord
-from conformance.records import ExecutorName, ReasonCode, Status
+from conformance.proof_level import ProofLevel, level_by
+from conformance.records import ReasonCode, Status
 
 #: The level of what a device has run.
-DEVICE = "run on a device"
-#: What a case proves, the least first; of a case the side that proves less counts.
-LEVELS = ("neither compiled nor run", "compiled only", "interpreted", "TTGIR executed", DEVICE)
+DEVICE = ProofLevel.DEVICE.words
 #: Reasons in other words than their codes.
 _REASONS = {ReasonCode.SHARED_MEMORY.value: "past the limit of shared memory"}
 #: What follows a shape in a case's id: another parameter.
@@ -26,7 +25,7 @@ class ScopeCount:
     def __init__(self) -> None:
         self._cases = 0
         self._refused: Counter[str] = Counter()
-        self._levels: Counter[str] = Counter()
+        self._levels: Counter[ProofLevel] = Counter()
         self._shapes: Counter[str] = Counter()
         self._targets: Counter[str] = Counter()
         self._timed = self._other_device = 0
@@ -43,7 +42,7 @@ class ScopeCount:
             code = after.reason.partition(" ")[0]
             self._refused[_REASONS.get(code, code)] += 1
         elif Status.NOT_APPLICABLE not in (before.status, after.status):
-            self._levels[LEVELS[min(_level(before), _level(after))]] += 1
+            self._levels[min(_level(before), _level(after))] += 1  # of a case the side that proves less counts
             shape = _shape(after)
             if shape:
                 self._shapes[shape] += 1
@@ -55,7 +54,7 @@ class ScopeCount:
         return Scope(
             self._cases,
             dict(self._refused.most_common()),
-            {name: self._levels[name] for name in reversed(LEVELS) if self._levels[name]},
+            {level.words: self._levels[level] for level in reversed(ProofLevel) if self._levels[level]},
             dict(self._shapes.most_common()),
             dict(sorted(self._targets.items())),
             self._timed,
@@ -63,11 +62,8 @@ class ScopeCount:
         )
 
 
-def _level(record: ComparedRecord) -> int:
-    executors = [name.value for name in ExecutorName]
-    if record.executor in executors:
-        return 2 + executors.index(record.executor)
-    return int(record.code is not None or record.resources is not None)
+def _level(record: ComparedRecord) -> ProofLevel:
+    return level_by(record.executor, record.checks)
 
 
 def _shape(record: ComparedRecord) -> str:

@@ -1,0 +1,120 @@
+"""The level of proof of a case: on which kind of run its verdicts rest. Imports neither torch nor triton.
+
+A level follows from the verdicts of a record. The executor's name alone shows nothing: a case that ended before its
+launch has one, too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Collection, Iterable
+from enum import IntEnum
+
+from conformance.case_record import CaseRecord, Check, CheckKind, ExecutorName, Status
+
+
+class ProofLevel(IntEnum):
+    """What judged a case; a higher level proves more. ``INTERPRETED`` judges the numbers of the source, ``EXECUTED``
+    those of compiled code, without a device."""
+
+    NOTHING = 0
+    COMPILED = 1
+    INTERPRETED = 2
+    EXECUTED = 3
+    DEVICE = 4
+
+    @property
+    def words(self) -> str:
+        """What a comparison calls the level, such as "TTGIR executed"."""
+        return _WORDS[self]
+
+
+_WORDS = ("neither compiled nor run", "compiled only", "interpreted", "TTGIR executed", "run on a device")
+#: What a count of proofs calls each level, the highest first.
+_PROVEN_BY = {
+    ProofLevel.DEVICE: "device",
+    ProofLevel.EXECUTED: "TTGIR",
+    ProofLevel.INTERPRETED: "interpreter",
+    ProofLevel.COMPILED: "compiled only",
+    ProofLevel.NOTHING: "no kernel",
+}
+_EXECUTED = str(Check(CheckKind.EXECUTED, "ttgir"))
+_OF_CODE = {CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS}
+_NOT_RUN = {*_OF_CODE, CheckKind.COMPILE, CheckKind.EXECUTED, CheckKind.DIAGNOSIS}
+
+
+def level_by(executor: str | None, checks: Collection[str]) -> ProofLevel:
+    """The level of a case that ``executor`` ran, as its record says, and that has verdicts of ``checks``."""
+    ran = executor is not None and any(map(_is_of_a_run, checks))
+    if ran and executor == ExecutorName.DEVICE:
+        return ProofLevel.DEVICE
+    if executor == ExecutorName.TTGIR and any(map(is_ttgir_check, checks)):
+        return ProofLevel.EXECUTED
+    if ran:
+        return ProofLevel.INTERPRETED
+    return ProofLevel.COMPILED if any(map(_is_of_code, checks)) else ProofLevel.NOTHING
+
+
+def proof_level(record: CaseRecord) -> ProofLevel:
+    """The level of ``record``. A case that failed has the level of what judged it."""
+    return level_by(record.executor, [verdict.check for verdict in record.verdicts])
+
+
+def ttgir_verdict(checks: Iterable[str], failing: Collection[str]) -> bool | None:
+    """What running the TTGIR showed of a case with verdicts of ``checks``, of which ``failing`` failed: True if it was
+    right, False if it was wrong, None if nothing says that it ran."""
+    executed = [check for check in checks if is_ttgir_check(check)]
+    return all(check not in failing for check in executed) if executed else None
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def is_ttgir_check(check: str) -> bool:
+    """Whether ``check`` judges a run of the TTGIR: its layouts alone are no run."""
+    name = Check.parse(check).name
+    return name == _EXECUTED or name.startswith(f"{_EXECUTED}/")
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _is_of_a_run(check: str) -> bool:
+    return Check.parse(check).kind not in _NOT_RUN
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _is_of_code(check: str) -> bool:
+    return Check.parse(check).kind in _OF_CODE
+
+
+class ProofCount:
+    """Counts cases that passed by their levels of proof."""
+
+    def __init__(self, records: Iterable[CaseRecord] = ()) -> None:
+        self._levels: Counter[ProofLevel] = Counter()
+        for record in records:
+            self.add(record)
+
+    def add(self, record: CaseRecord) -> None:
+        """Counts ``record`` if it passed."""
+        if record.status is Status.PASS:
+            self._levels[proof_level(record)] += 1
+
+    def __getitem__(self, level: ProofLevel) -> int:
+        return self._levels[level]
+
+    @property
+    def total(self) -> int:
+        return sum(self._levels.values())
+
+    def by_name(self) -> dict[str, int]:
+        """The number of cases of each level, by the names that texts use, the highest level first."""
+        return {name: self._levels[level] for level, name in _PROVEN_BY.items()}
+
+    def __str__(self) -> str:
+        """Such as "device 0, TTGIR 24, interpreter 3 (source only: no compiled code was run)"."""
+        notes = {ProofLevel.INTERPRETED: " (source only: no compiled code was run)"}
+        always = (ProofLevel.DEVICE, ProofLevel.EXECUTED, ProofLevel.INTERPRETED)
+        return ", ".join(
+            f"{name} {self._levels[level]}{notes.get(level, '') if self._levels[level] else ''}"
+            for level, name in _PROVEN_BY.items()
+            if self._levels[level] or level in always
+        )

@@ -1,0 +1,59 @@
+"""The level of proof of a case follows from its verdicts, and is the same for a record and for a comparison."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.proof_level import ProofCount, ProofLevel, level_by, proof_level, ttgir_verdict
+from conformance.records import CaseRecord, Status, Verdict
+
+NUMBERS = ("numerics/transparent", "memory", "grid")
+CODE = ("codegen/requires/WGMMA", "resources")
+LEVELS = {
+    "numbers on a device": ("device", (*NUMBERS, *CODE), ProofLevel.DEVICE),
+    "a suite's own check on a device": ("device", ("damage seen",), ProofLevel.DEVICE),
+    "a device that ran nothing": ("device", CODE, ProofLevel.COMPILED),
+    "a device, and no verdict": ("device", (), ProofLevel.NOTHING),
+    "TTGIR": ("ttgir", (*NUMBERS, "executed/ttgir", *CODE), ProofLevel.EXECUTED),
+    "TTGIR of one config": ("ttgir", (*NUMBERS, "executed/ttgir@64x64x32-s3-w4"), ProofLevel.EXECUTED),
+    "TTGIR that was wrong": ("ttgir", (*NUMBERS, "executed/ttgir/numerics/randn"), ProofLevel.EXECUTED),
+    "TTGIR where nothing interprets": ("ttgir", ("executed/ttgir", *CODE), ProofLevel.EXECUTED),
+    "only the layouts of TTGIR": ("ttgir", (*NUMBERS, "executed/layouts", *CODE), ProofLevel.INTERPRETED),
+    "TTGIR by name only": ("ttgir", (*NUMBERS, *CODE), ProofLevel.INTERPRETED),
+    "TTGIR by name, and code": ("ttgir", CODE, ProofLevel.COMPILED),
+    "one plan of two by its source": ("interpreter", (*NUMBERS, "executed/ttgir", *CODE), ProofLevel.INTERPRETED),
+    "the source": ("interpreter", (*NUMBERS, *CODE), ProofLevel.INTERPRETED),
+    "an interpreter that ran nothing": ("interpreter", CODE, ProofLevel.COMPILED),
+    "code": (None, CODE, ProofLevel.COMPILED),
+    "numbers that nothing ran": (None, NUMBERS, ProofLevel.NOTHING),
+    "a check of the host": (None, ("refused",), ProofLevel.NOTHING),
+    "a kernel that did not compile": (None, ("compile/triton_mm",), ProofLevel.NOTHING),
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_level_rests_on_verdicts(name):
+    executor, checks, level = LEVELS[name]
+    verdicts = tuple(Verdict(check, True) for check in checks)
+    assert level_by(executor, checks) is level
+    assert proof_level(CaseRecord("c", "s", Status.PASS, executor=executor, verdicts=verdicts)) is level
+
+
+def test_what_the_ttgir_showed():
+    assert ttgir_verdict(["executed/ttgir", "memory"], []) is True
+    assert ttgir_verdict(["executed/ttgir", "executed/ttgir/memory"], ["executed/ttgir/memory"]) is False
+    assert ttgir_verdict(["executed/layouts", "memory"], []) is None
+
+
+def test_only_passes_are_counted_as_proofs():
+    def record(status, executor, checks=NUMBERS):
+        verdicts = tuple(Verdict(check, True) for check in checks)
+        return CaseRecord("c", "s", status, executor=executor, verdicts=verdicts)
+
+    passed = [record(Status.PASS, "interpreter")] * 3 + [record(Status.PASS, None, ("refused",))]
+    count = ProofCount([*passed, record(Status.FAIL, "device"), record(Status.EXPECTED_FAIL, "interpreter")])
+    assert str(count) == "device 0, TTGIR 0, interpreter 3 (source only: no compiled code was run), no kernel 1"
+    assert (count.total, count[ProofLevel.DEVICE]) == (4, 0)
+    device = ProofCount([record(Status.PASS, "device")])
+    assert str(device) == "device 1, TTGIR 0, interpreter 0"
+    assert device.by_name() == {"device": 1, "TTGIR": 0, "interpreter": 0, "compiled only": 0, "no kernel": 0}
