@@ -41,6 +41,7 @@ from conformance.records import (
     Verdict,
 )
 from conformance.targets import Target
+from conformance.ttgir.verdict import Executed
 
 Inspection = Callable[[Artefact], Verdict]
 
@@ -149,7 +150,8 @@ def _judge_plan(
     diagnosis = trial.diagnosis if isinstance(trial, Trial) else ""
     right = all(verdict.passed for verdict in verdicts)
     if compiled is not None and not right and harness.settings.explains:
-        diagnosis = f"{diagnosis}\n{_explained(harness, recorder, kernel, plan, compiled, fills)}".lstrip()
+        explanation = _explained(harness, recorder, kernel, plan, compiled, fills, verdicts)
+        diagnosis = f"{diagnosis}\n{explanation}".lstrip()
     if compiled is not None and right and harness.settings.executes:
         trial, of_code = _execute(harness, recorder, kernel, plan, compiled, fills, trial)
         verdicts += of_code
@@ -184,12 +186,12 @@ def _execute(
     else can run the plan, its trial is that of the TTGIR."""
     texts = compiled.texts("ttgir")
     if texts is None:
-        recorder.set(observed={"ttgir": {"unknown": "a kernel without its TTGIR"}})
+        _record_execution(recorder, Executed(unknown="a kernel without its TTGIR"))
         return trial, []
     with recorder.timed("execute"):
         ptx = compiled.texts("ptx") or ()
         result = harness.executed(kernel, plan, texts, fills, ptx=ptx, anew=isinstance(trial, Reason))
-    recorder.set(observed={"ttgir": result.observed})
+    _record_execution(recorder, result)
     if result.unknown:
         return trial, list(result.verdicts)
     verdicts = list(result.verdicts)
@@ -211,8 +213,10 @@ def _explained(
     plan: Plan,
     compiled: CompiledPlan,
     fills: tuple[str, ...] | None,
+    verdicts: Iterable[Verdict],
 ) -> str:
-    """What running the TTGIR says of a kernel that is wrong on a device: a sentence for the diagnosis."""
+    """What running the TTGIR says of a kernel that is wrong on a device, as ``verdicts`` show: a sentence for the
+    diagnosis."""
     size = sum(int(tensor.span) for tensor in (*plan.problem.operands, *plan.problem.outputs))
     if size > EXPLAINED:
         return f"its TTGIR was not run: {size} elements are too many"
@@ -224,13 +228,32 @@ def _explained(
             result = harness.executed(kernel, plan, texts, fills, ptx=compiled.texts("ptx") or (), anew=False)
     except Exception as error:  # what explains a failure may not take its place
         return f"its TTGIR was not run: {type(error).__name__}: {error}"
-    recorder.set(observed={"ttgir": result.observed})
+    _record_execution(recorder, result)
     wrong = next((verdict for verdict in result.verdicts if not verdict.passed), None)
     if wrong is not None:
         return f"its TTGIR is wrong, too: {wrong.text}"
     if result.unknown:
         return f"its TTGIR was not run: {result.unknown}"
-    return f"its TTGIR is right in {len(set(result.orders))} orders: the fault arises below it, or on the device"
+    right = f"its TTGIR is right in {len(set(result.orders))} orders"
+    if others := sorted(_wrong_fills(verdicts) - {*result.fills}):
+        ran = f"with {', '.join(result.fills)}" if result.fills else "without a fill"
+        return f"{right} {ran}, and was not run with {', '.join(others)}: where the fault arises is not known"
+    return f"{right}: the fault arises below it, on the device, or in an order that was not run"
+
+
+def _wrong_fills(verdicts: Iterable[Verdict]) -> set[str]:
+    """The names of the fills with which a check failed."""
+    failed = (Check.parse(verdict.check) for verdict in verdicts if not verdict.passed)
+    by_fill = (CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT)
+    return {check.subject.partition("/")[0] for check in failed if check.kind in by_fill and check.subject}
+
+
+def _record_execution(recorder: CaseRecorder, result: Executed) -> None:
+    """Writes into the record what running the TTGIR of one plan showed. Of several plans one that is wrong or could not
+    be run stays in the record, so that it does not say that all are right."""
+    earlier = recorder.record().observed.get("ttgir", {})
+    kept = {name: earlier[name] for name in ("wrong", "unknown") if name in earlier}
+    recorder.set(observed={"ttgir": {**result.observed, **kept, "passed": result.passed and not kept}})
 
 
 def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None:

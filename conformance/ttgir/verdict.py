@@ -55,9 +55,10 @@ class Executed:
     @property
     def observed(self) -> dict[str, Any]:
         """What a record keeps of it."""
+        wrong = next(({"wrong": verdict.text} for verdict in self.verdicts if not verdict.passed), {})
         if self.unknown:
-            return {"unknown": self.unknown, "layouts": self.layouts}
-        return {"orders": len(set(self.orders)), "fills": len(self.fills), "layouts": self.layouts}
+            return {"unknown": self.unknown, "layouts": self.layouts, **wrong}
+        return {"orders": len(set(self.orders)), "fills": len(self.fills), "layouts": self.layouts, **wrong}
 
 
 def executed(

@@ -610,23 +610,6 @@ def test_loads_of_a_new_ping_pong_schedule_are_another_synchronisation_and_no_re
     assert "LDS loads open at a barrier 3" in comparison.groups[0].findings[0].after
 
 
-@pytest.mark.parametrize(
-    ("verdict", "said"),
-    [
-        ({"check": "executed/ttgir", "passed": True}, "barrier 5; its TTGIR runs right in every order"),
-        (None, "barrier 5"),
-    ],
-)
-def test_what_running_the_code_showed_stands_beside_its_counts(compared, verdict, said):
-    before = copy.deepcopy(BASE)
-    for one in before:
-        synchronising()(one)
-        one["verdicts"] += [{"text": "", "details": {}, **verdict}] if verdict else []
-    comparison = compared(changed(before, synchronising(barrier=5), **KERNEL), before)
-    (group,) = (group for group in comparison.groups if group.kind.value == "SYNC_CHANGED")
-    assert group.findings[0].after == said
-
-
 def test_structure_that_one_side_does_not_record_is_not_compared(compared):
     comparison = compared(changed(BASE, synchronising(**{"waits behind their barrier": 1}), **KERNEL))
     assert comparison.groups == ()

@@ -19,10 +19,11 @@ from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
 from conformance.machine.gpus import Gpus
 from conformance.problems import Layout, mm
-from conformance.records import Reason, ReasonCode
+from conformance.records import Reason, ReasonCode, Verdict
 from conformance.ttgir import verdict
 from conformance.ttgir.layout_check import Verified
 from conformance.ttgir.memory import Fault
+from conformance.ttgir.verdict import Executed
 
 SETTINGS = Settings("quick", ("sm_90",), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
 KERNEL = get("mm")
@@ -135,7 +136,11 @@ def test_what_is_not_known_is_named_and_shows_nothing(judge, text):
     record, trial, verdicts = case(judge, text.replace("ttg.async_wait", "ttg.wait_of_the_future"))
     assert trial is NOBODY
     assert verdicts == []
-    assert record.observed["ttgir"] == {"unknown": "ttg.wait_of_the_future", "layouts": "checked"}
+    assert record.observed["ttgir"] == {
+        "unknown": "ttg.wait_of_the_future",
+        "layouts": "checked",
+        "passed": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,7 @@ def test_a_kernel_that_came_without_its_ttgir_is_not_run(judge):
     compiled = conform.CompiledPlan(SimpleNamespace(stages={"ptx": "kernel.ptx"}), {})
     given = conform._execute(judge.harness, recorder, KERNEL, PLAN, compiled, None, NOBODY)
     assert given == (NOBODY, [])
-    assert recorder.record().observed["ttgir"] == {"unknown": "a kernel without its TTGIR"}
+    assert recorder.record().observed["ttgir"]["unknown"] == "a kernel without its TTGIR"
     assert judge.runs == 0
 
 
@@ -192,20 +197,49 @@ def test_a_failure_on_a_device_says_where_it_arises(judge, text, edit, said):
     recorder, (old, new) = CaseRecorder("case"), edit
     changed = text.replace(old, new, 1) if old else text
     compiled = SimpleNamespace(texts=lambda stage: None if old is None or stage != "ttgir" else [changed])
-    assert said in conform._explained(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",))
+    assert said in conform._explained(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",), ())
+
+
+@pytest.mark.parametrize(
+    ("failed", "sentence"),
+    [
+        ("numerics/transparent", "orders: the fault arises below it, on the device, or in an order that was not run"),
+        ("numerics/transparent/lse", "orders: the fault arises below it"),
+        ("memory", "orders: the fault arises below it"),
+        ("numerics/randn", "with transparent, and was not run with randn: where the fault arises is not known"),
+        ("memory/randn", "with transparent, and was not run with randn: where the fault arises is not known"),
+        ("repeat/stress", "with transparent, and was not run with stress: where the fault arises is not known"),
+    ],
+)
+def test_right_ttgir_says_where_a_fault_arises_only_with_the_fills_that_fail(failed, sentence):
+    right = Executed((Verdict("executed/ttgir", True),), orders=("late",), fills=("transparent",))
+    judge = SimpleNamespace(executed=lambda *_, **__: right)
+    compiled, verdicts = SimpleNamespace(texts=lambda _: []), [Verdict(failed, False), Verdict("numerics/hot", True)]
+    explanation = conform._explained(judge, CaseRecorder("case"), KERNEL, PLAN, compiled, None, verdicts)
+    assert sentence in explanation
+    assert ("arises below" in explanation) == ("arises below" in sentence)
+
+
+def test_a_record_of_several_plans_keeps_the_one_that_is_wrong_or_was_not_run():
+    recorder = CaseRecorder("case")
+    conform._record_execution(recorder, Executed(verdicts=(Verdict("executed/ttgir", True),), orders=("late",)))
+    assert recorder.record().observed["ttgir"]["passed"] is True
+    conform._record_execution(recorder, Executed(unknown="tt.foo"))
+    conform._record_execution(recorder, Executed(verdicts=(Verdict("executed/ttgir", True),), orders=("late",)))
+    assert recorder.record().observed["ttgir"].items() >= {"unknown": "tt.foo", "passed": False, "orders": 1}.items()
 
 
 def test_an_error_of_what_explains_hides_no_failure(judge, text, monkeypatch):
     monkeypatch.setattr(judge.harness, "executed", lambda *_, **__: 1 / 0)
     compiled = SimpleNamespace(texts=lambda stage: [text])
-    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
+    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None, ())
     assert sentence == "its TTGIR was not run: ZeroDivisionError: division by zero"
 
 
 def test_a_large_problem_is_not_run_to_explain_a_failure(judge, monkeypatch):
     monkeypatch.setattr(conform, "EXPLAINED", 1)
     compiled = SimpleNamespace(texts=lambda _: pytest.fail("asked for"))
-    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None)
+    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None, ())
     assert sentence.endswith("elements are too many")
 
 

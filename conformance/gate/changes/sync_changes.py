@@ -6,7 +6,7 @@ was not there before; a kernel that had some keeps them under :data:`~conformanc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from conformance.gate.changes.status_changes import about, finding
 from conformance.gate.findings import Finding, Kind
@@ -22,7 +22,6 @@ from conformance.gate.runs.record_figures import (
     Code,
 )
 from conformance.gate.runs.run_reader import ComparedRecord
-from conformance.records import Check, CheckKind
 
 #: What may go wrong: the kind of a finding where none was before.
 _FAULTS = {
@@ -43,8 +42,30 @@ _SASS = (
     *("LDTM", "STTM", "SYNCS", "BAR", "DEPBAR", "LDGDEPBAR", "WARPGROUP", "WARPSYNC", "UTCBAR", "MEMBAR", "FENCE"),
     *("ERRBAR", "CCTL"),
 )
-#: The check that TTGIR passes which was run.
-_EXECUTED = str(Check(CheckKind.EXECUTED, "ttgir"))
+_IN_SASS = " in SASS"
+#: Counts of a case that are listed.
+SHOWN_COUNTS = 10
+#: What running TTGIR does not show of each count, although all its runs were right.
+_BARRIERS, _LDS_WAITS = "barriers between the warps of a block", "waits for LDS"
+_UNSEEN = {
+    ROUND_TRIPS: "time",
+    "tcgen05.ld in loops": "time",
+    "tcgen05.st in loops": "time",
+    PRIORITY: "time",
+    LATE_WAITS: _BARRIERS,
+    OPEN_STORES: _LDS_WAITS,
+    OPEN_LOADS: _LDS_WAITS,
+    BARE_COMMITS: _BARRIERS,
+    UNFENCED: "fences behind cp.async",
+    "barrier": _BARRIERS,
+    "fence": "fences that are added below TTGIR",
+    "wait": "waits of AMD's machine code",
+    "cache control": "cache control",
+    "wgmma fence": "fences of wgmma",
+    "tcgen05 wait": "waits for loads from tensor memory",
+}
+#: Counts of what stands in TTGIR, too: the run shows that the waits there suffice, and not that the code has them.
+_LOWERED = "what the compiler makes of the waits of TTGIR"
 #: Of several counts that changed the first names the cause.
 _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 
@@ -52,7 +73,7 @@ _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     """What may race or cost time in the code ``now`` and did not in the code it ``was``."""
     for name, count in new_faults(was, now).items():
-        now_has = f"{name}: {count}{when_run(after)}"
+        now_has = f"{name}: {count}{when_run(after, [name])}"
         yield finding(_FAULTS[name], after, about(name, after), f"{name}: none", now_has)
 
 
@@ -80,22 +101,34 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
     changed = [name for name in names if _differ(name, before.get(name, 0), counts.get(name, 0), share)]
     if not changed:
         return
-    shown = [", ".join(f"{name} {side.get(name, 0)}" for name in changed)[:200] for side in (before, counts)]
+    shown = [_listed(side, changed) for side in (before, counts)]
     fallen = [name for name in changed if counts.get(name, 0) < before.get(name, 0)]
     fallen.sort(key=lambda name: name in _FEWER)
     cause = f"lower count of {fallen[0]}" if fallen else f"higher count of {changed[0]}"
-    yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1] + when_run(after))
+    yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1] + when_run(after, changed))
 
 
-def when_run(record: ComparedRecord) -> str:
-    """What running the TTGIR of a passing case showed, to stand behind a count; "" if it was not run. A case whose
-    TTGIR is wrong fails, and has findings of its own."""
-    return "; its TTGIR runs right in every order" if _EXECUTED in record.checks else ""
+def when_run(record: ComparedRecord, names: Iterable[str]) -> str:
+    """The verdict on the TTGIR of the case, to stand behind the counts ``names``. Right TTGIR is no proof of what is
+    decided below it, so the text says what of these counts it does not show."""
+    if not record.ttgir.right or record.ttgir.wrong:
+        return f"; {record.ttgir}"
+    unseen = dict.fromkeys(_unseen(name) for name in names)
+    return f"; {record.ttgir}; that does not show {', '.join(unseen)}"
+
+
+def _unseen(name: str) -> str:
+    return "machine code" if name.endswith(_IN_SASS) else _UNSEEN.get(name, _LOWERED)
+
+
+def _listed(counts: Mapping[str, int], names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_COUNTS} other counts" if len(names) > SHOWN_COUNTS else ""
+    return ", ".join(f"{name} {counts.get(name, 0)}" for name in names[:SHOWN_COUNTS]) + more
 
 
 def _counts(code: Code) -> Mapping[str, int]:
     sass = code.instructions if code.instructions_of == "sass" else {}
-    return {**(code.sync or {}), **{f"{name} in SASS": sass[name] for name in _SASS if name in sass}}
+    return {**(code.sync or {}), **{name + _IN_SASS: sass[name] for name in _SASS if name in sass}}
 
 
 def _differ(name: str, was: int, now: int, share: float) -> bool:

@@ -81,7 +81,8 @@ class Timing(Struct, frozen=True, gc=False):
 class Observed(Struct, frozen=True, gc=False):
     """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill. ``persistent``: the kernel
     starts one block for each multiprocessor. ``config_tables`` are the rows of torch's tables by the table's name, and
-    ``torch_row`` is "device table: row" for a config that stands in torch's tables alone."""
+    ``torch_row`` is "device table: row" for a config that stands in torch's tables alone. ``ttgir`` is what running the
+    TTGIR left."""
 
     resources: Resources | None = None
     code: Code | None = None
@@ -92,6 +93,7 @@ class Observed(Struct, frozen=True, gc=False):
     persistent: bool = False
     config_tables: Mapping[str, Sequence[str]] | None = None
     torch_row: str = ""
+    ttgir: Any = None
 
     def __post_init__(self) -> None:
         if self.compile_s is not None and 0 < self.compile_s < SMALLEST:

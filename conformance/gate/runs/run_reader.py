@@ -24,6 +24,7 @@ import msgspec
 
 from conformance import records
 from conformance.case_record import READABLE_SCHEMAS, SCHEMA, refuse_unproven, schema_of, unreadable
+from conformance.gate.runs.executed_ttgir import TtgirVerdict, ttgir_verdict
 from conformance.gate.runs.record_figures import Code, Observed, Resources
 from conformance.plain_json import refuse_huge_numbers
 from conformance.records import Reason, RecordError, RunInfo, Status
@@ -53,7 +54,8 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     ``refused`` says why there are none, ``timed_on`` which device of its kind it was. ``compile_s`` are seconds of
     processor time, None for a compilation taken from a cache. ``persistent``: the kernel starts one block for each
     multiprocessor. ``tables`` are the config tables of the run's torch, ``torch_row`` is where a config stands that
-    only torch's tables have, as :class:`~conformance.gate.runs.record_figures.Observed` says.
+    only torch's tables have, as :class:`~conformance.gate.runs.record_figures.Observed` says. ``ttgir`` is the verdict
+    on the TTGIR that was run.
     """
 
     case: str
@@ -80,6 +82,7 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     timed_on: str | None = None
     tables: Mapping[str, Sequence[str]] | None = None
     torch_row: str = ""
+    ttgir: TtgirVerdict = TtgirVerdict()
 
 
 class ComparedRecords(Mapping[str, ComparedRecord]):
@@ -203,7 +206,7 @@ class _Line(msgspec.Struct, gc=False, kw_only=True):
 
 
 class _PackedVerdict(msgspec.Struct, array_like=True, gc=False):
-    """A verdict of schema 3. The text of a failing one is always a text; of others it is not compared."""
+    """A verdict of schema 3. The text of a failing one is always a text; that of another may have a short form."""
 
     check: str
     passed: bool
@@ -278,6 +281,7 @@ def _record(line: _Line) -> ComparedRecord:
         run.device if run else None,
         observed.config_tables,
         observed.torch_row,
+        ttgir_verdict(((one.check, one.passed, one.text) for one in line.verdicts), observed.ttgir, line.executor),
     )
 
 
