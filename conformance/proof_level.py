@@ -105,6 +105,18 @@ class ProofCount:
     def total(self) -> int:
         return sum(self._levels.values())
 
+    @property
+    def reservation(self) -> str:
+        """What a result has beside it unless compiled code was run for every case that ran a kernel or compiled one:
+        "source only" where no compiled code was run at all, or such as "24 of 60 cases source only"."""
+        if not self.total:
+            return ""
+        source, compiled = self._levels[ProofLevel.INTERPRETED], self._levels[ProofLevel.COMPILED]
+        if not self._levels[ProofLevel.EXECUTED] + self._levels[ProofLevel.DEVICE]:
+            return "source only" if source else "compiled only" if compiled else "no kernel was run"
+        counts = {"source only": source, "compiled only": compiled}
+        return ", ".join(f"{count} of {self.total} cases {name}" for name, count in counts.items() if count)
+
     def by_name(self) -> dict[str, int]:
         """The number of cases of each level, by the names that texts use, the highest level first."""
         return {name: self._levels[level] for level, name in _PROVEN_BY.items()}

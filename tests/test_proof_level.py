@@ -57,3 +57,26 @@ def test_only_passes_are_counted_as_proofs():
     device = ProofCount([record(Status.PASS, "device")])
     assert str(device) == "device 1, TTGIR 0, interpreter 0"
     assert device.by_name() == {"device": 1, "TTGIR": 0, "interpreter": 0, "compiled only": 0, "no kernel": 0}
+
+
+RESERVATIONS = {
+    "all on a device": ([4, 4, 0], ""),
+    "all by TTGIR, and a refusal": ([3, 3, 0], ""),
+    "none by compiled code": ([2, 2, 1, 0], "source only"),
+    "code alone": ([1, 0], "compiled only"),
+    "no kernel": ([0], "no kernel was run"),
+    "nothing passed": ([], ""),
+    "some by the source": ([4, 3, 2, 0], "1 of 4 cases source only"),
+    "some by the source and some compiled": ([3, 2, 1, 1], "1 of 4 cases source only, 2 of 4 cases compiled only"),
+}
+
+
+@pytest.mark.parametrize("name", RESERVATIONS)
+def test_a_result_has_a_reservation_unless_compiled_code_was_run(name):
+    levels, text = RESERVATIONS[name]
+    by_level = {level: (executor, checks) for executor, checks, level in LEVELS.values()}
+    made = [
+        CaseRecord("c", "s", Status.PASS, executor=executor, verdicts=tuple(Verdict(check, True) for check in checks))
+        for executor, checks in (by_level[ProofLevel(level)] for level in levels)
+    ]
+    assert ProofCount(made).reservation == text

@@ -25,6 +25,7 @@ RUN = RunInfo(
     problems=("1 selected but not recorded: test_a.py::test_lost",),
 )
 JUDGED = {
+    "executor": "device",
     "problem": {"id": "mm-5x5x5", "M": 5, "N": 5, "K": 5},
     "config": {"id": "4x4x4", "block_m": 4, "block_n": 4},
     "verdicts": (Verdict("numerics/randn", True), Verdict("numerics/special", True)),
@@ -65,17 +66,26 @@ def summarise(records, run):
 
 
 def test_a_summary_counts_what_was_run_of_compiled_kernels():
-    def with_ttgir(number, **ttgir):
-        return record(f"test_a.py::test_x[{number}]", Status.PASS, "mm", "gw0", 1.0, observed={"ttgir": ttgir})
+    def with_ttgir(number, status=Status.PASS, executed=True, **ttgir):
+        verdicts = (Verdict("memory", True), Verdict("executed/ttgir", status is Status.PASS))[: 1 + executed]
+        fields = {
+            "observed": {"ttgir": ttgir},
+            "verdicts": verdicts,
+            "executor": "ttgir" if executed else "interpreter",
+        }
+        return record(f"test_a.py::test_x[{number}]", status, "mm", "gw0", 1.0, **fields)
 
     records = [
         with_ttgir(1, orders=3, fills=2, layouts="checked"),
         with_ttgir(2, orders=3, fills=2, layouts="not known: #ttg.spiral"),
-        with_ttgir(3, unknown="ttg.twist", layouts="checked"),
+        with_ttgir(3, executed=False, unknown="ttg.twist", layouts="checked"),
     ]
-    assert "TTGIR run: of 2 cases, with layouts checked of 2; not run: 1 with ttg.twist" in render_text(
-        summarise(records, RUN)
-    )
+    text = render_text(summarise(records, RUN))
+    assert "TTGIR run: of 2 cases, with layouts checked of 2; not run: 1 with ttg.twist" in text
+    assert "proven by: device 0, TTGIR 2, interpreter 1 (source only: no compiled code was run)" in text
+    wrong = render_text(summarise([with_ttgir(1, Status.FAIL, orders=3, fills=2, layouts="checked")], RUN))
+    assert "TTGIR run: of 1 cases, wrong in 1, with layouts checked of 1" in wrong
+    assert "proven by" not in wrong
 
 
 class TestSummary(expecttest.TestCase):
@@ -97,6 +107,7 @@ total     2     1        1
 
 cases: 2 pass, 1 fail, 1 not-run
 skip reasons: no-device 1
+proven by: device 2, TTGIR 0, interpreter 0
 rate: 0.50 verified cases per second: 2 in 4.0 s (passed, every fill, at least 2 x 2 tiles)
 busy by worker: gw0 3.5 s, gw1 0.8 s
 busy by GPU: 0 3.8 s
@@ -134,6 +145,7 @@ PROBLEM 1 selected but not recorded: test_a.py::test_lost""",
 | GPUs | 0 |
 | cases | 2 pass, 1 fail, 1 not-run |
 | skip reasons | no-device 1 |
+| proven by | device 2, TTGIR 0, interpreter 0 |
 | rate | 0.50 verified cases per second: 2 in 4.0 s (passed, every fill, at least 2 x 2 tiles) |
 | busy by worker | gw0 3.5 s, gw1 0.8 s |
 | busy by GPU | 0 3.8 s |
@@ -192,6 +204,13 @@ PROBLEM 1 selected but not recorded: test_a.py::test_lost""",
   "pass": 2,
   "fail": 1,
   "not-run": 1
+ },
+ "proven_by": {
+  "device": 2,
+  "TTGIR": 0,
+  "interpreter": 0,
+  "compiled only": 0,
+  "no kernel": 0
  },
  "kernels": {
   "mm": {

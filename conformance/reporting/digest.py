@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from conformance.proof_level import ProofCount
 from conformance.records import SCHEMA, CaseRecord, Status
 from conformance.reporting.summary import is_verified
 
@@ -19,16 +20,19 @@ _GROUPS: Mapping[str, Callable[[CaseRecord], str]] = {
 
 
 def digest(records: Iterable[CaseRecord]) -> dict[str, Any]:
-    """Counts by status, in all and by kernel, suite and target. ``sha256`` is that of the sorted lines "case status".
+    """Counts by status, in all and by kernel, suite and target. ``proven_by`` counts the cases that passed by what
+    proves them. ``sha256`` is that of the sorted lines "case status".
     It is the same for two runs with the same outcomes. Their order, machine and duration do not count."""
     groups: dict[str, defaultdict[str, Counter[Status]]] = {name: defaultdict(Counter) for name in _GROUPS}
     lines: list[str] = []
     stacks: set[str] = set()
     verified: set[str] = set()
+    proven = ProofCount()
     for record in records:
         lines.append(f"{record.case} {record.status.value}\n")
         stacks.add(", ".join(f"{name} {version}" for name, version in sorted(record.stack.items()) if version))
         verified |= {record.case} if is_verified(record) else set()
+        proven.add(record)
         for name, key in _GROUPS.items():
             groups[name][key(record)][record.status] += 1
     lines.sort()
@@ -41,6 +45,7 @@ def digest(records: Iterable[CaseRecord]) -> dict[str, Any]:
         "cases": len(lines),
         "verified": len(verified),
         "statuses": counts("statuses").get("all", {}),
+        "proven_by": proven.by_name(),
         **{name: counts(name) for name in ("kernels", "suites", "targets")},
         "stacks": sorted(stacks),
         "sha256": hashlib.sha256("".join(lines).encode()).hexdigest(),

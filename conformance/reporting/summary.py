@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from conformance.proof_level import ProofCount, ttgir_verdict
 from conformance.records import CaseRecord, RunInfo, Status, first_of
 from conformance.reporting.text import clean, indented, log_safe, markdown_table, one_line, text_table
 
@@ -25,8 +26,9 @@ class Summary:
     """What a summary shows. ``verified`` counts the distinct verified cases (see :func:`is_verified`), the unit of the
     rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases. ``failures`` are
     those shown in full, ``expected`` the cases of each expected failure. Cases are in the order of their ids.
-    ``executed`` cases had the TTGIR of their compiled kernels run, ``unknown`` counts the others by what is not known;
-    the layouts of ``layouts`` cases were checked."""
+    ``executed`` cases had the TTGIR of their compiled kernels run, and ``wrong`` of them were wrong; ``unknown`` counts
+    the others by what is not known; the layouts of ``layouts`` cases were checked. ``proven`` counts the cases that
+    passed by what proves them."""
 
     run: RunInfo
     statuses: Mapping[Status, int]
@@ -40,8 +42,10 @@ class Summary:
     failures: Sequence[CaseRecord]
     expected: Mapping[str, Sequence[str]]
     executed: int = 0
+    wrong: int = 0
     layouts: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    proven: ProofCount = field(default_factory=ProofCount)
 
     @property
     def rate(self) -> float | None:
@@ -63,9 +67,10 @@ class Tally:
         self._slowest: list[tuple[float, str]] = []
         self._failures: list[CaseRecord] = []
         self._expected: defaultdict[str, list[str]] = defaultdict(list)
-        self._executed = 0
+        self._executed = self._wrong = 0
         self._unknown: Counter[str] = Counter()
         self._layouts = 0
+        self._proven = ProofCount()
 
     def add(self, record: CaseRecord) -> None:
         """Counts one record in every figure of the summary."""
@@ -80,9 +85,13 @@ class Tally:
             self._slowest = sorted([*self._slowest, (-seconds, record.case)])[:SLOWEST]
         if isinstance(ttgir := record.observed.get("ttgir"), Mapping):
             unknown = str(ttgir.get("unknown") or "")
-            self._executed += not unknown
             self._unknown.update([unknown] if unknown else [])
             self._layouts += ttgir.get("layouts") == "checked"
+        self._proven.add(record)
+        failing = {verdict.check for verdict in record.verdicts if not verdict.passed}
+        right = ttgir_verdict([verdict.check for verdict in record.verdicts], failing)
+        self._executed += right is not None
+        self._wrong += right is False
         if is_verified(record):
             self._verified.add(record.case)
         elif status is Status.EXPECTED_FAIL:
@@ -108,8 +117,10 @@ class Tally:
             failures=self._failures,
             expected={entry: sorted(cases) for entry, cases in sorted(self._expected.items())},
             executed=self._executed,
+            wrong=self._wrong,
             unknown=self._unknown,
             layouts=self._layouts,
+            proven=self._proven,
         )
 
 
@@ -141,12 +152,15 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     ]
     if summary.skips:
         facts.append(("skip reasons", ", ".join(f"{code} {count}" for code, count in sorted(summary.skips.items()))))
+    if summary.proven.total:
+        facts.append(("proven by", str(summary.proven)))
     if summary.executed or summary.unknown:
         unknown = [f"not run: {count} with {one_line(what)}" for what, count in sorted(summary.unknown.items())]
+        wrong = f", wrong in {summary.wrong}" if summary.wrong else ""
         facts.append(
             (
                 "TTGIR run",
-                "; ".join([f"of {summary.executed} cases, with layouts checked of {summary.layouts}", *unknown]),
+                "; ".join([f"of {summary.executed} cases{wrong}, with layouts checked of {summary.layouts}", *unknown]),
             )
         )
     if summary.rate is not None:
