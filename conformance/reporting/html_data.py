@@ -13,6 +13,7 @@ from typing import Any
 
 from conformance.gate.findings import Comparison, Side
 from conformance.gate.runs.bill_of_materials import VARIABLE
+from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
 from conformance.reporting.comparison import assembler_rows, threshold_lines
@@ -236,6 +237,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
                 "meaning": decision.meaning(comparison, group, run.info),
                 "severity": group.severity.value,
                 "cause": _cut(group.cause, CASE_LIMIT),
+                "signature": signature(group.kind, group.cause),
                 "notes": [_cut(note, CASE_LIMIT) for note in group.notes],
                 "findings": [
                     [

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from conformance.commands import CommandError
 from conformance.commands.shared.html_page import page
 from conformance.gate.findings import Comparison
+from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import jsonable
 from conformance.reporting import comparison as reporting
 from conformance.reporting import github
@@ -24,7 +25,10 @@ STDOUT = "-"
 
 def to_json(comparison: Comparison) -> str:
     """Everything a comparison holds, with the answer."""
-    groups = [{"severity": group.severity.value, **jsonable(group)} for group in comparison.groups]
+    groups = [
+        {"severity": group.severity.value, "signature": signature(group.kind, group.cause), **jsonable(group)}
+        for group in comparison.groups
+    ]
     data: dict[str, Any] = {"schema": SCHEMA, "safe": comparison.safe, "answer": reporting.answer(comparison)}
     return json.dumps({**data, **jsonable(comparison), "groups": groups}, indent=1, allow_nan=False) + "\n"
 

@@ -60,14 +60,10 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
             lost += [(became, lost_cases.groups_of(was), was.torch_row)] if became else []
             missing += was.status in _RAN
             continue
-        of_case = _statuses_and_code(was, now, became, own)
+        of_case = _case_findings(was, now, became, own, same_device=same_device)
         if was is not None:
             of_case += [*_drift(was, now)] if same_seed else []
             of_case += table_findings(was, now)
-            if same_device:
-                of_case = [time_changes.weighed(one, was, now, own) for one in of_case]
-                timed = time_changes.time_finding(was, now, own)
-                of_case += [timed] if timed else []
             compile_times.add(was, now)
             blind.add(was, now)
             compared += 1
@@ -99,6 +95,31 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         assemblers=assemblers,
         scope=reach.scope(),
     )
+
+
+def case_findings(
+    before: ComparedRecord | None, after: ComparedRecord, thresholds: Thresholds, *, same_device: bool
+) -> list[Finding]:
+    """The findings about the status, the code and the time of one case that the candidate recorded."""
+    became = status_finding(before, after, lambda record: "")
+    return _case_findings(before, after, became, thresholds, same_device=same_device)
+
+
+def _case_findings(
+    before: ComparedRecord | None,
+    after: ComparedRecord,
+    became: Finding | None,
+    thresholds: Thresholds,
+    *,
+    same_device: bool,
+) -> list[Finding]:
+    """:func:`case_findings` where the finding about the status is known: ``became``."""
+    findings = _statuses_and_code(before, after, became, thresholds)
+    if before is None or not same_device:
+        return findings
+    findings = [time_changes.weighed(one, before, after, thresholds) for one in findings]
+    timed = time_changes.time_finding(before, after, thresholds)
+    return [*findings, *([timed] if timed else [])]
 
 
 def _in_order(

@@ -112,7 +112,7 @@ function groupDetails(group, open, toggled) {
   const fill = () =>
     content.childElementCount ||
     content.append(
-      element("p.quiet", {}, [group.meaning, ...group.notes.map(sentence)].join(" ")),
+      element("p.quiet", {}, [group.meaning, ...group.notes.map(sentence), `Signature: ${group.signature}.`].join(" ")),
       ...findingRows(group.findings),
     );
   if (open) fill();
