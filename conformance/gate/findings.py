@@ -121,14 +121,45 @@ MEANING: Mapping[Kind, str] = {
 }
 
 
+class Harm(str, Enum):
+    """What a failure does to who relies on the kernel. The order is that of a report: wrong comes before slow."""
+
+    WRONG = "wrong numbers"
+    RACE = "race"
+    MEMORY = "wrong memory access"
+    CRASH = "crash, hang or out of memory"
+    NOT_COMPILED = "does not compile"
+    TOO_LARGE = "past a limit of the target"
+    UNKNOWN = "unknown"
+    UNSEEN = "no longer judged"
+    FEATURE_LOST = "feature lost"
+    SPILLS = "more spills"
+    SLOW = "slower"
+
+
+@dataclass(frozen=True)
+class KnownDefect:
+    """The expected failure by which a case fails: its ``id``, what it does, the ``link`` where it is reported and the
+    release that mends it, such as "triton 3.9.0". Texts are empty where the record does not say them."""
+
+    id: str
+    harm: Harm
+    link: str = ""
+    fixed_in: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.harm.value}: {self.id}", self.link, f"fixed in {self.fixed_in}" if self.fixed_in else ""]
+        return ", ".join(filter(None, parts))
+
+
 @dataclass(frozen=True)
 class Finding:
     """One difference of one case. ``cause`` is the same text for all cases of one cause: what was lost, or the
     diagnosis without what is only this case's. ``before`` and ``after`` are what differs, for people; ``ratio`` is
     after / before where both are numbers, and the first is not 0. ``from_zero`` is the figure that there is now where
     there was none, in its unit; 0 elsewhere. ``minor``: a warning although the kind is a regression, because it is
-    small, cost no time, or lost a row that torch has no longer. ``newly_fails``: the case fails by this alone, and did
-    not in the baseline."""
+    small, cost no time, or lost a row that torch has no longer. ``newly_fails``: the case fails by this, and did not
+    in the baseline, or not in this way. ``defect`` is the known one that it fails by, if an expected failure says so."""
 
     kind: Kind
     case: str
@@ -142,6 +173,7 @@ class Finding:
     from_zero: float = 0.0
     minor: bool = False
     newly_fails: bool = False
+    defect: KnownDefect | None = None
 
     @property
     def severity(self) -> Severity:
@@ -214,6 +246,16 @@ class Scope:
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """That a comparison is of a part of a tier only. ``options`` are those of the runs that left cases out, ``cases``
+    is how many are compared, ``whole`` how many a whole run has, None if no list of the package says it."""
+
+    options: tuple[str, ...]
+    cases: int
+    whole: int | None = None
+
+
+@dataclass(frozen=True)
 class OwnThresholds:
     """Thresholds that a kernel from elsewhere has instead of the usual ones. ``by`` is who declared them, ``kinds`` are
     the kinds of findings that have others, ``values`` the others by their names in a comparison's thresholds."""
@@ -230,7 +272,7 @@ class Comparison:
     is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
     of the scripts that were tried with both stacks, and which compiler stages are guilty. ``assemblers`` are what each
     target was assembled with in the baseline and in the candidate, as far as both are known. ``own_thresholds`` are by
-    the names of kernels."""
+    the names of kernels. ``narrowing`` is None for two whole runs."""
 
     baseline: Side
     candidate: Side
@@ -244,10 +286,27 @@ class Comparison:
     scripts: tuple[str, ...] = ()
     assemblers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     scope: Scope = field(default_factory=Scope)
+    narrowing: Narrowing | None = None
 
     @property
     def regressions(self) -> tuple[Group, ...]:
         return tuple(group for group in self.groups if group.severity is Severity.REGRESSION)
+
+    @property
+    def newly_failing(self) -> frozenset[str]:
+        """The cases that fail and did not in the baseline, or fail in another way than there; also those that waivers
+        cover."""
+        return frozenset(one.case for group in self.groups for one in group.findings if one.newly_fails)
+
+    @property
+    def newly_failing_by_known_defects(self) -> frozenset[str]:
+        """Those of :attr:`newly_failing` that fail as an expected failure says."""
+        return frozenset(one.case for group in self.groups for one in group.findings if one.newly_fails and one.defect)
+
+    @property
+    def waived(self) -> int:
+        """How many regressions waivers cover."""
+        return sum(len(group.findings) for group in self.groups if group.kind is Kind.WAIVED)
 
     @property
     def safe(self) -> bool:

@@ -11,13 +11,11 @@ from statistics import median
 from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
 from conformance.gate.verdict.scope import DEVICE
+from conformance.reporting.first_line import answer, many, proof
 from conformance.reporting.text import clean, log_safe, text_table
 
 #: How many cases of a group, and groups of one severity, are shown; JSON has all of them.
 CASES_SHOWN = 5
-#: So many cases or fewer are a handful, and the answer says that it is about them alone.
-HANDFUL = 12
-SHAPES_SHOWN = 6
 #: Characters of a commit or a digest in a table; run.json has all.
 DIGEST_SHOWN = 12
 REASONS_SHOWN = 6
@@ -46,48 +44,6 @@ _BETTER = {
 _TITLES = {Severity.REGRESSION: "Regressions", Severity.WARNING: "Warnings", Severity.INFO: "For the record"}
 
 
-def answer(comparison: Comparison) -> str:
-    """One line that says whether the candidate may replace the baseline, and why not."""
-    groups = comparison.regressions
-    if not comparison.safe:
-        reasons = []
-        if groups:
-            by_kind = Counter[str]()
-            for group in groups:
-                by_kind[group.kind.value] += len(group.findings)
-            kinds = ", ".join(f"{number} {kind}" for kind, number in by_kind.items())
-            reasons.append(f"{_many(by_kind.total(), 'regression')} in {_many(len(groups), 'group')} ({kinds})")
-        if comparison.objections:
-            reasons.append(_many(len(comparison.objections), "objection"))
-        return f"NOT SAFE{_asked_for(comparison)}: {', '.join(reasons)}"
-    warned = sum(group.severity is Severity.WARNING for group in comparison.groups) + len(comparison.warnings)
-    rest = f"; {_many(warned, 'warning')} to read" if warned else ""
-    scope = comparison.scope
-    unchanged = comparison.unchanged - sum(scope.refused.values())
-    return (
-        f"SAFE{_asked_for(comparison)}: no regression in {scope.judged} of {_many(scope.cases, 'case')} "
-        f"({'; '.join(proof(scope))}), {unchanged} unchanged{rest}"
-    )
-
-
-def _asked_for(comparison: Comparison) -> str:
-    """Whether the answer is about a handful of cases."""
-    cases = comparison.scope.cases
-    if not 0 < cases <= HANDFUL:
-        return ""
-    return f" for the {_many(cases, 'case')} that {'was' if cases == 1 else 'were'} asked for"
-
-
-def proof(scope: Scope) -> list[str]:
-    """What the judged cases prove: how many by which level, and in which shapes; why others are not among them."""
-    parts = [", ".join(f"{count} {level}" for level, count in scope.levels.items()) or "none was judged"]
-    shapes = list(scope.shapes)
-    if shapes:
-        more = f" and {len(shapes) - SHAPES_SHOWN} more" if len(shapes) > SHAPES_SHOWN else ""
-        parts.append(f"shapes {', '.join(clean(shape)[:40] for shape in shapes[:SHAPES_SHOWN])}{more}")
-    return parts
-
-
 def refused(scope: Scope) -> str:
     """How many cases neither side takes, and why; empty if there is none."""
     total = sum(scope.refused.values())
@@ -96,7 +52,7 @@ def refused(scope: Scope) -> str:
     reasons = list(scope.refused.items())
     shown = ", ".join(f"{count} {clean(reason)[:60]}" for reason, count in reasons[:REASONS_SHOWN])
     more = f" and {len(reasons) - REASONS_SHOWN} more reasons" if len(reasons) > REASONS_SHOWN else ""
-    return f"{total} of {_many(scope.cases, 'case')} not applicable on both sides: {shown}{more}"
+    return f"{total} of {many(scope.cases, 'case')} not applicable on both sides: {shown}{more}"
 
 
 def render_terminal(comparison: Comparison) -> str:
@@ -111,7 +67,7 @@ def render_terminal(comparison: Comparison) -> str:
         if len(groups) > GROUPS_SHOWN:
             kinds = Counter(group.kind.value for group in groups[GROUPS_SHOWN:])
             which = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
-            rest = f"{_many(len(groups) - GROUPS_SHOWN, 'more group')} of {_TITLES[severity].lower()} ({which})"
+            rest = f"{many(len(groups) - GROUPS_SHOWN, 'more group')} of {_TITLES[severity].lower()} ({which})"
             blocks.append(f"... and {rest}: --json has all of them")
     return "\n\n".join([*blocks, *([WHERE_ALL_IS] if comparison.groups else [])])
 
@@ -121,10 +77,6 @@ def _by_severity(comparison: Comparison) -> Iterator[tuple[Severity, list[Group]
         groups = [group for group in comparison.groups if group.severity is severity]
         if groups:
             yield severity, groups
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _line(text: str) -> str:
@@ -166,7 +118,7 @@ def _other_device(comparison: Comparison) -> str:
     if not scope.other_device or not comparison.thresholds:
         return ""
     share = max(comparison.thresholds[name] for name in ("time", "time on another device"))
-    which = f"{scope.other_device} of {_many(scope.timed, 'timed case')}"
+    which = f"{scope.other_device} of {many(scope.timed, 'timed case')}"
     return f"another device of the same kind timed {which}: there only more than {share:.0%} is a difference"
 
 
@@ -281,7 +233,7 @@ def summary_line(group: Group) -> str:
     most = sorted(kernels.items(), key=lambda item: (-item[1], item[0]))
     more = f" and {len(most) - 4} more kernels" if len(most) > 4 else ""
     cases = len({finding.case for finding in group.findings})
-    parts = [f"{_many(cases, 'case')}: {', '.join(f'{name} {count}' for name, count in most[:4])}{more}"]
+    parts = [f"{many(cases, 'case')}: {', '.join(f'{name} {count}' for name, count in most[:4])}{more}"]
     targets = sorted({finding.target for finding in group.findings if finding.target})
     if targets:
         parts.append(f"on {', '.join(targets[:6])}")
@@ -352,7 +304,7 @@ def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
     if scripts and not left_out and len(text) + len(scripts) < room:
         text += f"\n### What was tried with both stacks\n{scripts}\n"
     if left_out:
-        text += f"\n{_many(left_out, 'more group')} left out here to fit the limit of {limit} characters.\n"
+        text += f"\n{many(left_out, 'more group')} left out here to fit the limit of {limit} characters.\n"
     if comparison.groups:
         text += f"\n{_markdown(WHERE_ALL_IS)}\n"
     return text[:limit]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from conformance.gate.evidence.options import check_options
 from conformance.gate.findings import Comparison, Group, Kind, Severity
-from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.gate.runs.recorded_options import recorded_options
 from conformance.records import RunInfo, Status
-from conformance.reporting.comparison import HANDFUL, proof, refused
+from conformance.reporting.comparison import refused
+from conformance.reporting.first_line import HANDFUL, proof
 
 #: Tiers that leave out no case of the suites.
 WHOLE_TIERS = ("full", "exhaustive")
@@ -23,7 +23,7 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
     """A sentence for each reason for which the comparison says less than it seems to. ``info`` and ``folder`` are those
     of the candidate's run."""
     side, sentences = comparison.candidate, []
-    options = _options(folder)
+    options = recorded_options(folder) or ()
     if narrowing := check_options(options, {}).narrowing:
         sentences.append(f"Options left cases out, and only what they name was run: {', '.join(narrowing)}.")
     if tier := _sample(comparison, info):
@@ -50,7 +50,7 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
 def reach(comparison: Comparison, info: RunInfo | None, folder: Path) -> str:
     """How far the answer reaches, in few words to stand beside it: such as "quick tier, no GPU", then of how many cases
     it is and what they prove."""
-    sample, options = _sample(comparison, info), _options(folder)
+    sample, options = _sample(comparison, info), recorded_options(folder) or ()
     parts = [f"{sample} tier" if sample else "", "no GPU" if _without_gpu(comparison, info) else ""]
     scope = comparison.scope
     few = f"only the {scope.cases} cases that were asked for" if 1 < scope.cases <= HANDFUL else "some of the cases"
@@ -109,12 +109,3 @@ def _sample(comparison: Comparison, info: RunInfo | None) -> str | None:
 
 def _without_gpu(comparison: Comparison, info: RunInfo | None) -> bool:
     return not comparison.candidate.stack.get("device") and not (info and info.gpus)
-
-
-def _options(folder: Path) -> list[str]:
-    """The words of the run's command line; none if they cannot be read."""
-    try:
-        words = json.loads((folder / ENVIRONMENT_FILE).read_text(encoding="utf-8"))["options"]
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
-        return []
-    return [str(word) for word in words] if isinstance(words, list) else []

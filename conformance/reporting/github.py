@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 from conformance.gate.findings import Comparison, Group, Severity
-from conformance.reporting.comparison import answer, render_markdown, summary_line
+from conformance.reporting.comparison import render_markdown, summary_line
+from conformance.reporting.first_line import answer
 from conformance.reporting.text import clean
 
 ANNOTATIONS = 10

@@ -73,14 +73,14 @@ def test_what_the_candidate_only_compiled_does_not_count_as_run(tmp_path: Path) 
     assert dict(comparison.scope.levels) == {"compiled only": 13}
 
 
-@pytest.mark.parametrize(("count", "begins"), [(1, "SAFE for the 1 case that was asked for: no"), (13, "SAFE: no")])
+@pytest.mark.parametrize(("count", "begins"), [(1, "SAFE for the 1 case that was compared: no"), (13, "SAFE: no")])
 def test_a_handful_of_cases_is_said_first(tmp_path: Path, count: int, begins: str) -> None:
     assert answer(compared(tmp_path, cases(count), cases(count))).startswith(begins)
 
 
 def test_a_handful_that_is_not_safe_is_said_first_too(tmp_path: Path) -> None:
     now = cases(3, status="fail", diagnosis="wrong")
-    assert answer(compared(tmp_path, cases(3), now)).startswith("NOT SAFE for the 3 cases that were asked for: 3 regr")
+    assert answer(compared(tmp_path, cases(3), now)).startswith("NOT SAFE for the 3 cases that were compared: 3 regr")
 
 
 def test_a_case_that_one_side_refuses_is_no_case_that_both_refuse(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import jsonable
 from conformance.reporting import comparison as reporting
 from conformance.reporting import github
+from conformance.reporting.first_line import answer
 
 #: Of the JSON; raised whenever the meaning of a field changes.
 SCHEMA = 2
@@ -29,7 +30,14 @@ def to_json(comparison: Comparison) -> str:
         {"severity": group.severity.value, "signature": signature(group.kind, group.cause), **jsonable(group)}
         for group in comparison.groups
     ]
-    data: dict[str, Any] = {"schema": SCHEMA, "safe": comparison.safe, "answer": reporting.answer(comparison)}
+    data: dict[str, Any] = {
+        "schema": SCHEMA,
+        "safe": comparison.safe,
+        "answer": answer(comparison),
+        "newly_failing": len(comparison.newly_failing),
+        "newly_failing_by_known_defects": len(comparison.newly_failing_by_known_defects),
+        "waived": comparison.waived,
+    }
     return json.dumps({**data, **jsonable(comparison), "groups": groups}, indent=1, allow_nan=False) + "\n"
 
 

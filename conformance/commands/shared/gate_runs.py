@@ -27,7 +27,7 @@ from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, listed, run
 from conformance.gate.user_files.case_list import CaseListError, read_case_list
 from conformance.records import RecordError, read_run, replace_file
-from conformance.reporting.comparison import answer
+from conformance.reporting.first_line import answer
 from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw
 from conformance.reporting.text import clean, log_safe
 

@@ -26,6 +26,7 @@ from conformance import records
 from conformance.case_record import READABLE_SCHEMAS, SCHEMA, refuse_unproven, schema_of, unreadable
 from conformance.gate.runs.executed_ttgir import TtgirVerdict, ttgir_verdict
 from conformance.gate.runs.record_figures import Code, Observed, Resources
+from conformance.gate.runs.recorded_options import recorded_options
 from conformance.plain_json import refuse_huge_numbers
 from conformance.records import Reason, RecordError, RunInfo, Status
 
@@ -118,7 +119,8 @@ class ComparedRun:
     """One side of a comparison, as found on disk. ``records`` are by case id; ``counts`` are the numbers of cases by
     status; ``run`` is None where there is no usable ``run.json``; ``problems`` are sentences about lines that could not
     be used as they are, the first of ``problem_count``; ``mixed`` says what is not the same in all records,
-    such as "python (3.11.7, 3.12.3)": the tier, the seed or a part of the stack."""
+    such as "python (3.11.7, 3.12.3)": the tier, the seed or a part of the stack. ``options`` are the words of the
+    run's command line, None where they are not known."""
 
     name: str
     records: ComparedRecords
@@ -130,6 +132,7 @@ class ComparedRun:
     problems: tuple[str, ...] = ()
     problem_count: int = 0
     mixed: tuple[str, ...] = ()
+    options: tuple[str, ...] | None = None
 
     def statuses(self) -> dict[str, int]:
         """Number of cases of each status that occurs."""
@@ -142,7 +145,7 @@ def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedR
     path = Path(path)
     side = _Collector(records.files_to_read(path))
     run = _run_info(path, side) if path.is_dir() else None
-    return side.reading(name or str(path), run)
+    return side.reading(name or str(path), run, recorded_options(path))
 
 
 def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
@@ -310,7 +313,7 @@ class _Collector:
             self._place(case, status, place)
         self._unsorted = None
 
-    def reading(self, name: str, run: RunInfo | None) -> ComparedRun:
+    def reading(self, name: str, run: RunInfo | None, options: tuple[str, ...] | None) -> ComparedRun:
         return ComparedRun(
             name=name,
             records=ComparedRecords(self._places),
@@ -322,6 +325,7 @@ class _Collector:
             problems=tuple(self.problems.sentences),
             problem_count=self.problems.count,
             mixed=tuple(f"{what} ({', '.join(values)})" for what, values in sorted(self._mixed.items())),
+            options=options,
         )
 
     def _read(self, number: int, file: Path) -> None:

@@ -20,6 +20,7 @@ from conformance.gate.runs.used_assemblers import UsedAssemblers
 from conformance.gate.verdict.group_notes import noted
 from conformance.gate.verdict.groups import grouped
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
+from conformance.gate.verdict.narrowing import narrowed
 from conformance.gate.verdict.scope import ScopeCount
 from conformance.records import Status
 
@@ -94,6 +95,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         own_thresholds=of_kernels,
         assemblers=assemblers,
         scope=reach.scope(),
+        narrowing=narrowed(baseline, candidate, reach.cases),
     )
 
 

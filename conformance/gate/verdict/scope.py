@@ -23,7 +23,7 @@ class ScopeCount:
     """Counts the cases of a comparison."""
 
     def __init__(self) -> None:
-        self._cases = 0
+        self.cases = 0
         self._refused: Counter[str] = Counter()
         self._levels: Counter[ProofLevel] = Counter()
         self._shapes: Counter[str] = Counter()
@@ -32,7 +32,7 @@ class ScopeCount:
 
     def add(self, before: ComparedRecord | None, after: ComparedRecord | None) -> None:
         """Takes the two records of a case, None for a side without one."""
-        self._cases += 1
+        self.cases += 1
         if before is None or after is None:
             return
         if comparable(before, after):
@@ -52,7 +52,7 @@ class ScopeCount:
     def scope(self) -> Scope:
         """What was counted, the most first."""
         return Scope(
-            self._cases,
+            self.cases,
             dict(self._refused.most_common()),
             {level.words: self._levels[level] for level in reversed(ProofLevel) if self._levels[level]},
             dict(self._shapes.most_common()),

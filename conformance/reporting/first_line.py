@@ -1,0 +1,101 @@
+"""The first line of a comparison: the answer, for which part of a tier it holds, and what speaks for or against it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from conformance.gate.findings import Comparison, Kind, Scope, Severity
+from conformance.reporting.text import clean
+
+#: So many cases or fewer are a handful, and the answer says that it is about them alone.
+HANDFUL = 12
+SHAPES_SHOWN = 6
+#: How many options of a narrowed run are named, and of how many characters each.
+OPTIONS_SHOWN = 6
+OPTION_CHARACTERS = 60
+
+
+def answer(comparison: Comparison) -> str:
+    """One line that says whether the candidate may replace the baseline, for which cases, and why not."""
+    if not comparison.safe:
+        return f"NOT SAFE{_reach(comparison)}: {'; '.join([*_against(comparison), *_waived(comparison)])}"
+    scope = comparison.scope
+    other = "other " if comparison.waived else ""
+    unchanged = comparison.unchanged - sum(scope.refused.values())
+    warned = sum(group.severity is Severity.WARNING for group in comparison.groups) + len(comparison.warnings)
+    first = ", ".join(filter(None, (f"SAFE{_reach(comparison)}", *_waived(comparison), newly_failing(comparison))))
+    rest = f"; {many(warned, 'warning')} to read" if warned else ""
+    return (
+        f"{first}: no {other}regression in {scope.judged:,} of {many(scope.cases, 'case')} "
+        f"({'; '.join(proof(scope))}), {unchanged:,} unchanged{rest}"
+    )
+
+
+def _against(comparison: Comparison) -> list[str]:
+    """What speaks against the candidate: cases that newly fail, regressions by kind, and objections."""
+    groups, parts = comparison.regressions, []
+    if groups:
+        by_kind = Counter[str]()
+        for group in groups:
+            by_kind[group.kind.value] += len(group.findings)
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in by_kind.items())
+        parts.append(f"{many(by_kind.total(), 'regression')} in {many(len(groups), 'group')} ({kinds})")
+    if comparison.objections:
+        parts.append(many(len(comparison.objections), "objection"))
+    return [*filter(None, [newly_failing(comparison)]), *([", ".join(parts)] if parts else [])]
+
+
+def newly_failing(comparison: Comparison) -> str:
+    """How many cases newly fail, and how many of them by known defects; empty if none does."""
+    cases = comparison.newly_failing
+    if not cases:
+        return ""
+    known = len(comparison.newly_failing_by_known_defects)
+    which = "by a known defect" if known == len(cases) == 1 else f"{known:,} by known defects"
+    by_known = f" ({which})" if known else ""
+    return f"{many(len(cases), 'case')} newly {'fails' if len(cases) == 1 else 'fail'}{by_known}"
+
+
+def _waived(comparison: Comparison) -> list[str]:
+    return [f"{many(comparison.waived, 'regression')} waived"] if comparison.waived else []
+
+
+def _reach(comparison: Comparison) -> str:
+    """For which cases the answer holds, if that is less than a whole run; else empty."""
+    reach = narrowing_text(comparison)
+    if reach:
+        return f" for {reach}"
+    cases = comparison.scope.cases
+    return (
+        f" for the {many(cases, 'case')} that {'was' if cases == 1 else 'were'} compared"
+        if 0 < cases <= HANDFUL
+        else ""
+    )
+
+
+def narrowing_text(comparison: Comparison) -> str:
+    """The part of the tier that a narrowed comparison is of, such as "24 of 1,373 cases (--kernel mm)"; else empty."""
+    narrowing = comparison.narrowing
+    if narrowing is None:
+        return ""
+    options = [clean(option).replace("\n", " ")[:OPTION_CHARACTERS] for option in narrowing.options[:OPTIONS_SHOWN]]
+    if len(narrowing.options) > OPTIONS_SHOWN:
+        options.append(f"and {len(narrowing.options) - OPTIONS_SHOWN} more options")
+    of = f"{narrowing.cases:,} of " if narrowing.whole is not None else ""
+    count = many(narrowing.cases if narrowing.whole is None else narrowing.whole, "case")
+    return f"{of}{count} ({' '.join(options) or 'options not recorded'})"
+
+
+def proof(scope: Scope) -> list[str]:
+    """What the judged cases prove: how many by which level, and in which shapes; why others are not among them."""
+    parts = [", ".join(f"{count:,} {level}" for level, count in scope.levels.items()) or "none was judged"]
+    shapes = list(scope.shapes)
+    if shapes:
+        more = f" and {len(shapes) - SHAPES_SHOWN} more" if len(shapes) > SHAPES_SHOWN else ""
+        parts.append(f"shapes {', '.join(clean(shape)[:40] for shape in shapes[:SHAPES_SHOWN])}{more}")
+    return parts
+
+
+def many(count: int, noun: str) -> str:
+    """``count`` of ``noun``, such as "1,373 cases"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
