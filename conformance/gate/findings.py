@@ -158,8 +158,8 @@ class Finding:
     diagnosis without what is only this case's. ``before`` and ``after`` are what differs, for people; ``ratio`` is
     after / before where both are numbers, and the first is not 0. ``from_zero`` is the figure that there is now where
     there was none, in its unit; 0 elsewhere. ``minor``: a warning although the kind is a regression, because it is
-    small, cost no time, or lost a row that torch has no longer. ``newly_fails``: the case fails by this, and did not
-    in the baseline, or not in this way. ``defect`` is the known one that it fails by, if an expected failure says so."""
+    small, cost no time, or lost a row that torch has no longer. ``newly_fails``: the case fails by this, and did
+    not in the baseline, or not in this way. ``defect`` is the known one by which it fails as an entry expects."""
 
     kind: Kind
     case: str

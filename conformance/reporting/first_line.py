@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from conformance.gate.findings import Comparison, Kind, Scope, Severity
+from conformance.gate.findings import Comparison, Scope, Severity
 from conformance.reporting.text import clean
 
 #: So many cases or fewer are a handful, and the answer says that it is about them alone.

@@ -27,8 +27,7 @@ def tier_size(
     wanted = tuple(sorted(targets))
     sizes: dict[Level, int] = {}
     for mustpass in _packaged() if lists is None else lists:
-        on_device = mustpass.level is Level.DEVICE
-        if (mustpass.tier, mustpass.targets, on_device) == (tier, wanted, bool(stack.get("device"))):
-            if holds(mustpass.stack, stack):
-                sizes[mustpass.level] = sizes.get(mustpass.level, 0) + len(mustpass.outcomes)
+        kind = mustpass.tier, mustpass.targets, mustpass.level is Level.DEVICE
+        if kind == (tier, wanted, bool(stack.get("device"))) and holds(mustpass.stack, stack):
+            sizes[mustpass.level] = sizes.get(mustpass.level, 0) + len(mustpass.outcomes)
     return sizes[max(sizes, key=LEVELS.index)] if sizes else None
