@@ -18,6 +18,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from conformance import record_forms
+from conformance.faults import Fault, FaultClass, deciding
 from conformance.plain_json import RecordError, compact_json, jsonable, parsed, refuse_huge_numbers
 
 SCHEMA = 3  # of a record's line and of run.json; raised whenever the meaning of a field changes
@@ -45,6 +46,13 @@ class Status(str, Enum):
     def _missing_(cls, value: object) -> Status | None:
         """Reads the names that schema 1 had."""
         return cls.EXPECTED_FAIL if value == "waived" else None
+
+
+#: Statuses of a case that failed, and not as expected.
+FAILING = (
+    *(Status.FAIL, Status.COMPILE_ERROR, Status.CRASH, Status.TIMEOUT, Status.OOM),
+    *(Status.FLAKY, Status.UNEXPECTED_PASS),
+)
 
 
 class ExecutorName(str, Enum):
@@ -99,11 +107,13 @@ class ConformanceFailure(AssertionError):
 
 
 class CompileFailure(Exception):
-    """A case's kernel did not compile: ``status`` says how (compile-error, crash, timeout, oom)."""
+    """A case's kernel did not compile: ``status`` says how (compile-error, crash, timeout, oom). ``fault`` says that
+    the machine is to blame; None if the compiler is."""
 
-    def __init__(self, status: Status, message: str) -> None:
+    def __init__(self, status: Status, message: str, fault: Fault | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.fault = fault
 
 
 class CheckKind(str, Enum):
@@ -179,7 +189,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class CaseRecord:
     """The evidence of one case. ``durations`` are seconds by stage (compile, run, check, total); ``artefacts`` maps
-    a stage to a path, relative to the run's folder where the file lies in it; ``outcome`` is what pytest said."""
+    a stage to a path, relative to the run's folder where the file lies in it; ``outcome`` is what pytest said.
+    ``fault`` says what broke if the case failed and what is tested is not to blame."""
 
     case: str
     suite: str
@@ -203,7 +214,15 @@ class CaseRecord:
     outcome: str = ""
     diagnosis: str = ""
     repro: str = ""
+    fault: Fault | None = None
     schema: int = SCHEMA
+
+    @property
+    def fault_class(self) -> FaultClass | None:
+        """The class of what went wrong; None if the case did not fail, or only as expected."""
+        if self.fault is not None:
+            return self.fault.fault_class
+        return FaultClass.REGRESSION if self.status in FAILING else None
 
     def to_line(self) -> str:
         """One line of strict JSON, newline included. It lacks what has its default, and has the short forms of
@@ -271,6 +290,7 @@ class _PackedRecord(msgspec.Struct, gc=False):
     outcome: str = ""
     diagnosis: str = ""
     repro: str | tuple[str] = ""
+    fault: Fault | None = None
 
     def unpacked(self) -> CaseRecord:
         """The record. Raises ValueError, or another error of Python's, for forms that are not known."""
@@ -307,7 +327,11 @@ class KernelDeclarations:
 class RunInfo:
     """What ``run.json`` holds. ``wall_s`` is None until the run ended; ``problems`` are sentences about the run as a
     whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list. ``bill`` names all
-    that makes code, as :mod:`conformance.gate.runs.bill_of_materials` finds it. ``declared`` is by kernels' names."""
+    that makes code, as :mod:`conformance.gate.runs.bill_of_materials` finds it. ``declared`` is by kernels' names.
+
+    ``faults`` are all that went wrong, those of cases counted by kind, and ``exit_status`` is what pytest returned.
+    ``proof`` counts the cases by level of proof, ``required`` is the level of ``--require``. All four are None until
+    the run ended, and in runs of older versions."""
 
     id: str
     started: str
@@ -322,7 +346,16 @@ class RunInfo:
     problems: tuple[str, ...] = ()
     bill: Mapping[str, str] = field(default_factory=dict)
     declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
+    faults: tuple[Fault, ...] | None = None
+    exit_status: int | None = None
+    proof: Mapping[str, int] | None = None
+    required: str | None = None
     schema: int = SCHEMA
+
+    @property
+    def fault_class(self) -> FaultClass | None:
+        """The class that decided the exit status; None if all is well, or if the run did not say what went wrong."""
+        return deciding(self.faults or ())
 
 
 class Reader(Generic[_Read]):
@@ -400,9 +433,9 @@ def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError
     return RecordError(f"{place}: {required}" if place else required)
 
 
-_RECORDS = Reader(CaseRecord)  # of the schemas 1 and 2
+_RECORDS = Reader(CaseRecord, later=("fault",))  # of the schemas 1 and 2
 _decode_packed = msgspec.json.Decoder(_PackedRecord).decode
-_RUNS = Reader(RunInfo, later=("bill", "declared"))
+_RUNS = Reader(RunInfo, later=("bill", "declared", "faults", "exit_status", "proof", "required"))
 
 
 def from_line(line: str | bytes) -> CaseRecord:

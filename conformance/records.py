@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, overload
 
 from conformance.case_record import (
+    FAILING,
     SCHEMA,
     CaseRecord,
     Check,
@@ -35,9 +36,11 @@ from conformance.case_record import (
     from_line,
     run_from_text,
 )
+from conformance.faults import Fault, FaultClass, FaultKind
 from conformance.plain_json import RecordError, jsonable
 
 __all__ = [
+    "FAILING",
     "PROGRESS_FILE",
     "RECORDS_FILE",
     "RUN_FILE",
@@ -48,6 +51,9 @@ __all__ = [
     "CompileFailure",
     "ConformanceFailure",
     "ExecutorName",
+    "Fault",
+    "FaultClass",
+    "FaultKind",
     "KernelDeclarations",
     "LinePlaces",
     "LineProblems",

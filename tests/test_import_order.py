@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "conformance"
 ORDER = [
     ("record_forms",),
     ("plain_json",),
+    ("faults",),
     ("case_record",),
     ("records",),
     ("proof_level",),
@@ -49,7 +50,7 @@ ORDER = [
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-RECORDS_ONLY = ("record_forms", "plain_json", "case_record", "records", "proof_level", "reporting", "gate")
+RECORDS_ONLY = ("record_forms", "plain_json", "faults", "case_record", "records", "proof_level", "reporting", "gate")
 STACK = ("torch", "triton")
 #: What starts without torch and triton: rooms, and modules of rooms that need them elsewhere. The plugin loads what
 #: needs them when the environment has been prepared.

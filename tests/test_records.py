@@ -154,7 +154,7 @@ def test_unknown_fields_are_ignored():
     assert from_line(_changed(later="x")) == from_line(_shortened(later="x")) == RECORD
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(CaseRecord)])
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(CaseRecord) if field.name != "fault"])
 def test_every_field_is_required_in_schema_2(field):
     with pytest.raises(RecordError, match="schema" if field == "schema" else f"required field `{field}`"):
         from_line(_changed(**{field: "absent"}))

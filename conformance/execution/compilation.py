@@ -28,7 +28,8 @@ from typing import IO, Any, Literal, NamedTuple
 
 from conformance.execution.fork_server import PRELOADED, ForkedProcess, ForkServer, ForkServerLost
 from conformance.execution.resources import KernelResources
-from conformance.records import Reason, Status
+from conformance.machine.environment_faults import fault_of_signal, fault_of_text, killed, process_fault
+from conformance.records import CompileFailure, Fault, Reason, Status
 from conformance.targets import Target
 
 #: Seconds in which a child must be ready.
@@ -112,7 +113,7 @@ class CompileResult:
     """``status`` is PASS, COMPILE_ERROR, CRASH, TIMEOUT or OOM. ``error`` holds the message and the compiler's output.
 
     A :class:`CompileRequest` gives an ``artefact``, a :class:`Task` a ``value``. ``reason`` is that of an exception
-    which carries one. ``seconds`` is wall time.
+    which carries one. ``seconds`` is wall time. ``fault`` says that the machine is to blame for the failure.
     """
 
     status: Status
@@ -121,6 +122,11 @@ class CompileResult:
     seconds: float
     value: Any = None
     reason: Reason | None = None
+    fault: Fault | None = None
+
+    def failure(self, what: str = "") -> CompileFailure:
+        """The exception for a request that failed; ``what`` names it."""
+        return CompileFailure(self.status, f"{what}: {self.error}" if what else self.error, self.fault)
 
 
 class Answer(NamedTuple):
@@ -131,6 +137,7 @@ class Answer(NamedTuple):
     error: str = ""
     value: Any = None
     reason: Reason | None = None
+    fault: Fault | None = None
 
 
 #: What a child writes before the message that is its answer.
@@ -265,7 +272,7 @@ class _Worker:
             try:
                 result = self._answer(job)
             except Exception as error:  # a fault of ours must not leave a caller waiting
-                result = _failed(Status.CRASH, f"the compile pool failed: {error!r}", started)
+                result = _not_compiled(f"the compile pool failed: {error!r}", started)
             if self.pool.closed:
                 job.future.set_exception(concurrent.futures.CancelledError("the compile pool was closed"))
             else:
@@ -279,11 +286,11 @@ class _Worker:
         try:
             child = self._ready_child()
         except ForkServerLost as lost:
-            return _failed(Status.CRASH, f"the compile process did not start: {lost}", started)
+            return _not_compiled(f"the compile process did not start: {lost}", started)
         if child is None:
-            return _failed(Status.CRASH, "the compile pool was closed", started)
+            return _not_compiled("the compile pool was closed", started)
         if not child.started:
-            return _failed(Status.CRASH, f"the compile process did not start: {self._lose(child)}", started)
+            return _not_compiled(f"the compile process did not start: {self._lose(child)}", started)
         started = time.monotonic()  # starting the child is no part of compiling
         child.mark()
         used = 0
@@ -294,7 +301,8 @@ class _Worker:
                 answer = child.answer()
                 error = "" if answer.status is Status.PASS else _joined(answer.error, child.output())
                 seconds = time.monotonic() - started
-                return CompileResult(answer.status, answer.artefact, error, seconds, answer.value, answer.reason)
+                fault = answer.fault or (fault_of_text(error) if error else None)
+                return CompileResult(answer.status, answer.artefact, error, seconds, answer.value, answer.reason, fault)
         except NoAnswer as wrong:
             child.kill()
             return _failed(Status.CRASH, f"{wrong}; its process was ended: {self._lose(child)}", started)
@@ -312,9 +320,11 @@ class _Worker:
             return _failed(Status.TIMEOUT, text, started)
         if child.code == -signal.SIGKILL:  # nobody here sent that
             text = "the compiler was killed from outside, as a system does with a process when memory runs out"
-            return _failed(Status.OOM, f"{text}: {ending}", started)
+            return _failed(Status.OOM, f"{text}: {ending}", started, killed(text))
         status = Status.OOM if any(text in ending for text in NO_MEMORY) else Status.CRASH
-        return _failed(status, f"the compiler died: {ending}", started)
+        ended = -(child.code or 0)
+        fault = fault_of_signal(ended, "the compile process") or (None if ended > 0 else fault_of_text(ending))
+        return _failed(status, f"the compiler died: {ending}", started, fault)
 
     def _wait_for(self, child: _Child, deadline: float) -> int:
         """Waits until ``child`` has answered or is gone, ``deadline`` has passed or it takes too much memory. Returns
@@ -448,8 +458,13 @@ def _joined(message: str, output: str) -> str:
     return f"{message}\n--- the compiler wrote ---\n{output}" if output else message
 
 
-def _failed(status: Status, error: str, started: float) -> CompileResult:
-    return CompileResult(status, None, error, time.monotonic() - started)
+def _failed(status: Status, error: str, started: float, fault: Fault | None = None) -> CompileResult:
+    return CompileResult(status, None, error, time.monotonic() - started, fault=fault)
+
+
+def _not_compiled(error: str, started: float) -> CompileResult:
+    """The result of a request that no process took: that is no fault of the compiler."""
+    return _failed(Status.CRASH, error, started, process_fault(error))
 
 
 def process_group(target: Target) -> str:

@@ -28,6 +28,7 @@ from conformance.execution.first_error import with_first_error
 from conformance.execution.resources import read_resources
 from conformance.execution.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
+from conformance.machine.environment_faults import fault_of_error
 from conformance.records import Reason, Status
 from conformance.targets import Target
 
@@ -81,6 +82,7 @@ class Compiler:
                 _status(error),
                 error=f"{with_first_error(error)}\n{where}".strip(),
                 reason=reason if isinstance(reason, Reason) else None,
+                fault=fault_of_error(error),
             )
 
     def compile(self, launch: Launch, target: Target, deduplicate: bool = True) -> Artefact:
@@ -214,7 +216,8 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
     try:
         return pickle.dumps(compiler.answer(pickle.loads(blob)))
     except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
-        return pickle.dumps(Answer(_status(error), error=f"{type(error).__name__}: {error}"))
+        text = f"{type(error).__name__}: {error}"
+        return pickle.dumps(Answer(_status(error), error=text, fault=fault_of_error(error)))
 
 
 def _status(error: BaseException) -> Status:

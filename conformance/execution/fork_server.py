@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -43,8 +43,11 @@ START_SECONDS = 180.0
 LINGER_SECONDS = 60.0
 #: The exit status of the part of a shared server that forked nothing for its asker.
 UNUSED = 3
-#: Bytes of one message: an environment fits in it many times.
-MESSAGE = 1 << 20
+#: The most bytes of one message between server and asker.
+MESSAGE = 4096
+#: The message with which a fork is asked for. The request lies in a file that comes with it: an environment may be
+#: larger than the system takes in one message.
+FORK = b"fork"
 
 
 #: The variable that names the run of a process; processes without it are of one run if they have the same parent.
@@ -125,8 +128,8 @@ class ForkServer:
             "path": [str(entry) for entry in sys.path],
             "folder": os.getcwd(),
         }
-        with self._lock:
-            return self._connected().fork(json.dumps(request).encode(), (*pipes, output))
+        with self._lock, _content(json.dumps(request).encode()) as content:
+            return self._connected().fork((content, *pipes, output))
 
 
 class _Connection:
@@ -192,11 +195,12 @@ class _Connection:
                 listening.listen(256)
                 self._server = self._started("serve_many", listening, environment, preloaded)
 
-    def fork(self, message: bytes, files: Sequence[int]) -> ForkedProcess:
+    def fork(self, files: Sequence[int]) -> ForkedProcess:
+        """A fork that gets ``files``, the first of which holds the request."""
         try:
-            socket.send_fds(self._socket, [message], list(files))
-        except OSError:
-            raise self._error() from None
+            socket.send_fds(self._socket, [FORK], list(files))
+        except OSError as error:
+            raise self._error(f"the server that forks it cannot be asked: {error}") from None
         try:
             pid = self._forked.get(timeout=START_SECONDS)
         except queue.Empty:
@@ -213,10 +217,11 @@ class _Connection:
                 self._living[pid] = process
         return process
 
-    def _error(self) -> ForkServerLost:
+    def _error(self, why: str = "the server that forks it ended") -> ForkServerLost:
         self.lost = True
         size = os.fstat(self._output.fileno()).st_size
-        return ForkServerLost(os.pread(self._output.fileno(), size, 0).decode(errors="replace").strip()[-4000:])
+        wrote = os.pread(self._output.fileno(), size, 0).decode(errors="replace").strip()[-4000:]
+        return ForkServerLost("\n".join(filter(None, (why, wrote))))
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
@@ -238,6 +243,17 @@ class _Connection:
                 process.end(-signal.SIGKILL)
         if self._server is not None:
             self._server.wait()
+
+
+@contextlib.contextmanager
+def _content(data: bytes) -> Iterator[int]:
+    """The descriptor of a file without a name that holds ``data``."""
+    descriptor = os.memfd_create("fork-request", os.MFD_CLOEXEC)
+    with open(descriptor, "wb", buffering=0) as file:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+        yield descriptor
 
 
 def _is_ours(connection: socket.socket) -> bool:
@@ -306,7 +322,7 @@ def serve(control: int, preloaded: Sequence[str]) -> bool:
                     asker.close()
                     os.close(ended)
                     os.close(wake)
-                    _run(message, files)
+                    _run(files)
                 for descriptor in files:
                     os.close(descriptor)
                 asker.send(json.dumps(["forked", pid, 0]).encode())
@@ -325,15 +341,17 @@ def _report(asker: socket.socket) -> None:
             asker.send(json.dumps(["ended", pid, os.waitstatus_to_exitcode(status)]).encode())
 
 
-def _run(message: bytes, files: Sequence[int]) -> None:
+def _run(files: Sequence[int]) -> None:
     """What a fork does. It ends without returning."""
     code = 1
     try:
-        *pipes, output = files
+        content, *pipes, output = files
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.setsid()
-        request = json.loads(message)
+        with open(content, "rb") as file:
+            file.seek(0)
+            request = json.loads(file.read())
         os.environ.clear()
         os.environ.update(request["environment"])
         sys.path[:] = request["path"]

@@ -331,7 +331,7 @@ def compile_plan(recorder: CaseRecorder, compilations: Mapping[str, Any]) -> Com
         for name, handle in compilations.items():
             result = handle.result()
             if result.status is not Status.PASS or result.artefact is None:
-                raise CompileFailure(result.status, f"{name}: {result.error}" if name else result.error)
+                raise result.failure(name)
             artefacts[name] = result.artefact
     if not artefacts:
         return None

@@ -16,7 +16,7 @@ from conformance.judging.conform import launches_to_compile
 from conformance.kernels.kernel import Kernel, NotApplicable
 from conformance.machine.gpu_lock import NotAlone
 from conformance.problems import Problem, itemsize
-from conformance.records import Check, CheckKind, CompileFailure, Status, Verdict
+from conformance.records import Check, CheckKind, Status, Verdict
 from conformance.reporting.sweep import sized
 from conformance.targets import Target
 
@@ -46,7 +46,7 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
     for compilation in [harness.pool.submit(*launch) for launch in launches_to_compile(plan).values()]:
         result = compilation.result()
         if result.status is not Status.PASS:
-            raise CompileFailure(result.status, f"{problem.id}, which is timed: {result.error}")
+            raise result.failure(f"{problem.id}, which is timed")
         if result.artefact is not None and (excess := over_memory(result.artefact.resources, target)):
             return {"run": {"problem": problem.id, "refused": "; ".join(excess)}}
     assert isinstance(harness.executor, DeviceExecutor)

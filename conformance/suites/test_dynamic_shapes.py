@@ -17,7 +17,6 @@ from conformance.kernels.catalogue import meta_launch, own_kernels
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import NotApplicable
 from conformance.problems import Layout, itemsize
-from conformance.records import CompileFailure
 
 #: What is added to each ragged size, in units of 16 bytes for descriptor kernels and of 16 elements for pointer ones.
 #: Every size class keeps to one class of specialisation: multiples of 16, or sizes that are neither that nor 1.
@@ -58,7 +57,7 @@ def _compiled(harness, recorder, plans):
         for name, handle in handles.items():
             result = handle.result()
             if result.artefact is None:
-                raise CompileFailure(result.status, f"{name}: {result.error}")
+                raise result.failure(name)
             hashes[name] = result.artefact.metadata["hash"]
     return hashes
 

@@ -16,7 +16,7 @@ from conformance.inductor.compile.provider import PRELOADED
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning import max_autotune, stand_ins, template_cache
 from conformance.judging.case_steps import need_device, record
-from conformance.records import CompileFailure, Status
+from conformance.records import Status
 
 #: Options of the programs whose templates are counted: four configs of each, and nothing but templates.
 SETTINGS = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON", "test_configs.max_mm_configs": 4}
@@ -73,7 +73,7 @@ def _counted(harness, recorder, program, constant_key=False):
     if result.reason is not None:
         recorder.not_run(result.reason)
     if result.status is not Status.PASS:
-        raise CompileFailure(result.status, result.error)
+        raise result.failure()
     return result.value
 
 

@@ -19,7 +19,7 @@ from conformance.inductor.compile.provider import PRELOADED
 from conformance.inductor.tables import live
 from conformance.judging.case_steps import record
 from conformance.kernels.catalogue import own_kernels
-from conformance.records import CompileFailure, Reason, ReasonCode, Status
+from conformance.records import Reason, ReasonCode, Status
 
 #: Kind of device -> the names of its devices, and the tables here that it is compared with.
 GROUPS = {
@@ -36,7 +36,7 @@ def _read_by(pool, target):
     task = Task("conformance.inductor.tables.read:read_in_child", live.amd_archs(), target, PRELOADED)
     result = pool.submit(task).result()
     if result.status is not Status.PASS:
-        raise CompileFailure(result.status, result.error)
+        raise result.failure()
     return result.value
 
 

@@ -31,7 +31,7 @@ from conformance.execution.compile_worker import processor_seconds
 from conformance.execution.fork_server import ForkServer
 from conformance.execution.specialisation import specialisation
 from conformance.gate.runs.compiler_lines import compiler_cause
-from conformance.records import Reason, ReasonCode, Status
+from conformance.records import FaultClass, FaultKind, Reason, ReasonCode, Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import Sample, compiled, launch, pool, submit
 
@@ -154,6 +154,7 @@ def test_a_compile_error_says_what_and_where() -> None:
     result = submit(Sample("broken"), SM90).result()
     assert (result.status, result.artefact) == (Status.COMPILE_ERROR, None)
     assert "no_such_name" in result.error
+    assert result.fault is None
     assert compiler_cause(result.error) == "CompilationError: NameError('no_such_name is not defined')"
 
 
@@ -170,6 +171,7 @@ def test_a_crash_is_one_requests_result(faulty: CompilePool, number: signal.Sign
     result = ask(faulty, "die", int(number))
     assert (result.status, result.artefact) == (Status.CRASH, None)
     assert number.name in result.error
+    assert result.fault is None, "the compiler did that itself"
     assert "LLVM ERROR: planted" in result.error
     assert compiler_cause(result.error) == "LLVM ERROR: planted"
     assert ask(faulty, "launch", COPY).status is Status.PASS
@@ -206,6 +208,8 @@ def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch
         result = ask(workers, "launch", COPY)
     assert result.status is Status.COMPILE_ERROR
     assert "/proc/no-cache" in result.error
+    assert result.fault is not None
+    assert (result.fault.fault_class, result.fault.kind) == (FaultClass.INFRASTRUCTURE, FaultKind.FILES.value)
 
 
 def test_a_cache_whose_files_were_cut_short_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -255,6 +259,8 @@ def test_a_compiler_that_the_system_kills_ran_out_of_memory(faulty: CompilePool)
     result = ask(faulty, "die", int(signal.SIGKILL))
     assert result.status is Status.OOM
     assert "killed from outside" in result.error
+    assert result.fault is not None
+    assert result.fault.kind == FaultKind.KILLED.value
 
 
 def test_slow_is_not_late(faulty: CompilePool) -> None:
@@ -279,6 +285,8 @@ def test_a_child_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
             result = broken.submit(CompileRequest("a:b", 1, SM80)).result(timeout=60)
         assert result.status is Status.CRASH
         assert "did not start" in result.error
+        assert result.fault is not None
+        assert result.fault.kind == FaultKind.PROCESS.value
         assert "No module named" in result.error
         assert broken.submit(request("launch", COPY)).result().status is Status.PASS, "a lost server is replaced"
 

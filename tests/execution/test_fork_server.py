@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -63,6 +64,27 @@ def test_a_fork_has_what_its_asker_has_now(server: ForkServer, monkeypatch: pyte
         assert pipe.recv() == (value, str(tmp_path / value), sys.path, True, True)
         assert process.wait(10) == 0
         assert os.pread(output, 100, 0) == b"printed\n"
+
+
+def test_an_environment_may_be_larger_than_a_message_of_the_system(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLD", "x" * (1 << 20))
+    process, pipe, _ = forked(server, "tell", name="TOLD")
+    assert len(pipe.recv()[0]) == 1 << 20
+    assert process.wait(10) == 0
+
+
+def test_a_server_that_cannot_be_asked_says_what_the_system_said(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(*_: object) -> None:
+        raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
+
+    server.start()
+    monkeypatch.setattr(socket, "send_fds", send)
+    with pytest.raises(ForkServerLost, match=r"cannot be asked: .*Message too long"):
+        forked(server, "wait")
 
 
 @pytest.mark.parametrize("code", [0, 3, -signal.SIGSEGV, -signal.SIGKILL])

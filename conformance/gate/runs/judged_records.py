@@ -43,6 +43,7 @@ def judged_records(records: Iterable[CaseRecord]) -> list[CaseRecord]:
             observed=_NOTHING,
             artefacts=_NOTHING,
             diagnosis="" if record.status is Status.PASS else record.diagnosis,
+            fault=one(record.fault),
         )
 
     return [shortened(record) for record in records]

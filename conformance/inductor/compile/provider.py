@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conformance.execution.compilation import CompilePools, CompileResult, Task, fork_server
 from conformance.inductor.compile.program import Generated, Launches, Program, Unsupported
-from conformance.records import CompileFailure, Status
+from conformance.records import Status
 from conformance.targets import Target
 
 #: What a process that generates code imports; it takes seconds.
@@ -79,5 +79,5 @@ def _by(task: Task, pool: CompilePools) -> Compiled:
     if result.reason is not None:
         raise Unsupported(result.reason)
     if result.status is not Status.PASS:
-        raise CompileFailure(result.status, result.error)
+        raise result.failure()
     return Compiled(task.payload, result.value)

@@ -1,0 +1,175 @@
+"""Tells a fault of the machine or its environment from one of what is tested: by an exception, a text or a signal.
+
+A kernel cannot fill a disk, make a file of a cache or use up the open files of its process. An error that says so is
+the machine's, whoever raised it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import signal
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from conformance.faults import Fault, FaultKind
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: What each error of the system means. Others, such as a missing file, may be of the compiler's making.
+_KINDS = {
+    **dict.fromkeys(_DISK_FULL, FaultKind.DISK_FULL),
+    **dict.fromkeys((errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO), FaultKind.FILES),
+    **dict.fromkeys((errno.ESTALE, errno.ELOOP, errno.ENODEV, errno.ENXIO, errno.EREMOTEIO), FaultKind.FILES),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EFBIG), FaultKind.LIMIT),
+    **dict.fromkeys((errno.E2BIG, errno.EMSGSIZE, errno.ENOBUFS, errno.ENOLCK, errno.EMLINK), FaultKind.LIMIT),
+}
+#: Errors that are the machine's only where they concern a folder in which the environment keeps its files.
+_IN_FOLDERS = (errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY, errno.EINVAL, errno.ETXTBSY)
+#: What programs that are not Python's, such as ptxas, write of the same, and what names it in words only.
+_WORDS = {
+    os.strerror(errno.ENOSPC): FaultKind.DISK_FULL,
+    os.strerror(errno.EDQUOT): FaultKind.DISK_FULL,
+    os.strerror(errno.EROFS): FaultKind.FILES,
+    os.strerror(errno.EMFILE): FaultKind.LIMIT,
+    os.strerror(errno.ENFILE): FaultKind.LIMIT,
+    os.strerror(errno.ENOMEM): FaultKind.LIMIT,
+    os.strerror(errno.EAGAIN): FaultKind.LIMIT,
+    "can't start new thread": FaultKind.LIMIT,
+    "database or disk is full": FaultKind.DISK_FULL,
+    "CUDA driver version is insufficient": FaultKind.DEVICE,
+    "no CUDA-capable device is detected": FaultKind.DEVICE,
+    "No CUDA GPUs are available": FaultKind.DEVICE,
+    "No HIP GPUs are available": FaultKind.DEVICE,
+    "device(s) is/are busy or unavailable": FaultKind.DEVICE,
+    "uncorrectable ECC error": FaultKind.DEVICE,
+    "GPU is lost": FaultKind.DEVICE,
+    "GPU has fallen off the bus": FaultKind.DEVICE,
+    "system not yet initialized": FaultKind.DEVICE,
+}
+#: What to do about each kind.
+_REMEDIES = {
+    FaultKind.DISK_FULL: "make room on that disk, or move TRITON_CACHE_DIR, TMPDIR or --run-dir, and run again",
+    FaultKind.FILES: "mend that path, or the variable that names it, and run again",
+    FaultKind.LIMIT: "raise that limit (see 'ulimit -a'), or start fewer workers with -n, and run again",
+    FaultKind.DEVICE: "mend the GPU or its driver, and run again",
+    FaultKind.KILLED: "see the system's log for who ended it, such as the OOM killer; start fewer workers with -n, or "
+    "free memory, and run again",
+    FaultKind.PROCESS: "run again; if it stays, the text above says what the process wrote",
+}
+_ERRNO = re.compile(r"\[Errno (\d+)\][^\n]*?(?:: '([^'\n]*)'|$)", re.MULTILINE)
+#: How Triton and Inductor word that a program which they started was killed, such as ptxas.
+_KILLED_PROGRAM = re.compile(r"(?:failed with error code|returned non-zero exit status|died with) -(\d+)\b")
+_KILLED_BY_NAME = re.compile(r"died with <Signals\.(SIG\w+)")
+#: Signals that a process gets from outside: from a person, the OOM killer, a batch system or a limit of the system.
+#: What a process does to itself, such as SIGSEGV, is a fault of what is tested.
+_FROM_OUTSIDE = tuple(
+    getattr(signal, name)
+    for name in (
+        *("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"),
+        *("SIGXCPU", "SIGXFSZ", "SIGPWR"),
+    )
+    if hasattr(signal, name)
+)
+
+
+def environment_folders() -> list[str]:
+    """Folders in which the environment keeps files: the caches of Triton and Inductor, and that of temporary files."""
+    home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")
+    named = [os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("TMPDIR")]
+    return [folder.rstrip("/") for folder in (*named, str(Path(home) / ".triton"), tempfile.gettempdir()) if folder]
+
+
+def fault_of_error(error: BaseException) -> Fault | None:
+    """The fault of the environment that ``error``, or an error that it was raised from, reports; None if it reports
+    none. A failed check reports none, whatever its text says."""
+    causes = _causes(error)
+    if isinstance(causes[-1], AssertionError):
+        return None
+    for one in causes:
+        if isinstance(one, OSError) and (kind := _kind(one.errno, one.filename)) is not None:
+            return _fault(kind, f"{type(one).__name__}: {one}")
+        if isinstance(one, sqlite3.OperationalError):
+            return _fault(FaultKind.FILES, f"a database of the harness or of a cache cannot be used: {one}")
+        if isinstance(one, MemoryError) and _memory_is_limited():
+            return _fault(FaultKind.LIMIT, "memory ran out, and the memory of this process is limited (ulimit -v)")
+    return fault_of_text("\n".join(map(_words, causes)))
+
+
+def fault_of_text(text: str) -> Fault | None:
+    """The fault of the environment that a compiler's output, or the text of an exception, reports; None if it reports
+    none."""
+    for match in _ERRNO.finditer(text):
+        if (kind := _kind(int(match[1]), match[2])) is not None:
+            return _fault(kind, match[0].strip())
+    for words, kind in _WORDS.items():
+        if words in text:
+            line = next(line for line in text.splitlines() if words in line)
+            return _fault(kind, line.strip()[:300])
+    for match in _KILLED_PROGRAM.finditer(text):
+        if fault := fault_of_signal(int(match[1]), "a program of the compiler"):
+            return fault
+    named = _KILLED_BY_NAME.search(text)
+    if named and named[1] in signal.Signals.__members__:
+        return fault_of_signal(signal.Signals[named[1]], "a program of the compiler")
+    return None
+
+
+def fault_of_signal(number: int, process: str) -> Fault | None:
+    """The fault of the environment if the signal ``number``, which ended ``process``, came from outside; None for a
+    signal that a process gets by its own doing, such as SIGSEGV, and for a number that is none."""
+    if number not in _FROM_OUTSIDE:
+        return None
+    return _fault(FaultKind.KILLED, f"{process} was ended from outside by {signal.Signals(number).name}")
+
+
+def process_fault(text: str) -> Fault:
+    """The fault of a process of the harness that did not start or was lost; ``text`` says which and why."""
+    return fault_of_text(text) or _fault(FaultKind.PROCESS, text)
+
+
+def killed(text: str) -> Fault:
+    """The fault of a process that was ended or stopped from outside."""
+    return _fault(FaultKind.KILLED, text)
+
+
+def _fault(kind: FaultKind, text: str) -> Fault:
+    return Fault.of(kind, f"{text}; {_REMEDIES[kind]}")
+
+
+def _kind(number: int | None, filename: object) -> FaultKind | None:
+    if number in _KINDS:
+        return _KINDS[number]
+    place = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else ""
+    if number in _IN_FOLDERS and any(
+        place == folder or place.startswith(f"{folder}/") for folder in environment_folders()
+    ):
+        return FaultKind.FILES
+    return None
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """``error`` and the errors that it was raised from, each once. An error that was only being handled when ``error``
+    was raised is a cause if it reports a full disk: a compiler handles missing files all the time."""
+    causes, one = [error], error
+    while True:
+        cause = one.__cause__
+        if cause is None and isinstance(one.__context__, OSError) and one.__context__.errno in _DISK_FULL:
+            cause = one.__context__
+        if cause is None or any(cause is earlier for earlier in causes):
+            return causes
+        causes.append(one := cause)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # code of whoever raised it
+        return ""
+
+
+def _memory_is_limited() -> bool:
+    limits = (resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return any(limit != resource.RLIM_INFINITY for limit in limits)
