@@ -6,6 +6,7 @@ numbers, and a store over the end of rows that are none overwrites the columns a
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def descriptor_rules(interpreter: Any, accesses: Accesses | None, reduce: Any) -
     if descriptor is None:
         return []
     materialize = descriptor.materialize_pointers
+    pads = "padding" in inspect.signature(descriptor).parameters  # up to Triton 3.4 a load names no padding
     store: Any = getattr(interpreter.InterpreterBuilder, "create_descriptor_store", None)
 
     def validate(self: Any) -> None:
@@ -58,6 +60,13 @@ def descriptor_rules(interpreter: Any, accesses: Accesses | None, reduce: Any) -
                 text += ": a device overwrites the bytes up to the next one"
                 accesses.broke_a_rule("stores to", int(desc.base.data.item()), text)
 
+    def create_descriptor_load(self: Any, desc: Any, indices: Any, *cache: Any) -> Any:
+        pointers, mask = desc.materialize_pointers(indices)
+        element = pointers.get_element_ty()
+        zeros = np.zeros(pointers.data.shape, interpreter._get_np_dtype(element))
+        padded = interpreter.TensorHandle(zeros, element)
+        return self.create_masked_load(pointers, mask, padded, *cache, is_volatile=False)
+
     def create_descriptor_store(self: Any, desc: Any, value: Any, indices: Any) -> Any:
         over_the_end(desc, indices)
         return store(self, desc, value, indices)
@@ -70,6 +79,7 @@ def descriptor_rules(interpreter: Any, accesses: Accesses | None, reduce: Any) -
     if store is not None:
         methods: dict[str, Any] = {"create_descriptor_store": create_descriptor_store}
         methods |= {"create_descriptor_reduce": create_descriptor_reduce} if reduce else {}
+        methods |= {} if pads else {"create_descriptor_load": create_descriptor_load}
         rules.append((interpreter.InterpreterBuilder, methods))
     return rules
 

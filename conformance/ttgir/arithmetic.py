@@ -21,6 +21,10 @@ NAMES = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _ATTRIBUTES = re.compile(r"<?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}>?")
 
 
+#: What reading a text raises if it has a form that no table here expects: a number is a word, an operand is missing.
+MISREAD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class UnknownOperation(Exception):
     """An operation, an attribute or a spelling that no table here has; the message names it."""
 

@@ -17,8 +17,8 @@ from conformance.execution.observation import Ran
 from conformance.execution.specialisation import bound_arguments, parameters
 from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
-from conformance.ttgir.arithmetic import UnknownOperation
-from conformance.ttgir.formats import rounded, size_of, type_of
+from conformance.ttgir.arithmetic import MISREAD, UnknownOperation
+from conformance.ttgir.formats import Type, rounded, size_of, type_of
 from conformance.ttgir.layouts import UnknownLayout, cluster_bases, layout_of
 from conformance.ttgir.machine import PROGRAM, Agent, Program, Schedule
 from conformance.ttgir.memory import Fault, GlobalMemory
@@ -66,10 +66,13 @@ class TtgirExecutor:
         places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
         if len(places) > MOST_PROGRAMS:
             raise UnknownOperation(f"{len(places)} programs: more than {MOST_PROGRAMS} are not run")
-        module, steps = _program(self.texts[launch.function.fn.__name__])
+        function = launch.function.fn.__name__
+        if function not in self.texts:
+            raise UnknownOperation(f"the function {function}, which no text has")
+        module, steps = _program(self.texts[function])
         if module.attributes.get("ttng.two-ctas") == "true":
             raise UnknownOperation("products of two blocks together")
-        names = dict(_bound(module, launch))
+        names = _bound(module, launch)
         memory = GlobalMemory(_tensors(launch.arguments))
         shares = _cluster_shares(module)
         proxies = self.fences and "hip:" not in module.attributes.get("ttg.target", "")
@@ -83,13 +86,10 @@ class TtgirExecutor:
         agent = Agent(program, PROGRAM, {})
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
-        except (
-            AttributeError,
-            IndexError,
-            TypeError,
-            ValueError,
-        ) as error:  # values of a form that no table here knows
-            raise UnknownOperation(f"values that do not fit: {error}") from error
+        except MISREAD as error:  # values of a form that no table here knows
+            missing = isinstance(error, KeyError) and str(error.args[0]).startswith("%")
+            text = f"the operation that makes {error.args[0]}" if missing else f"values that do not fit: {error}"
+            raise UnknownOperation(text) from error
         except Fault as fault:
             raise type(fault)(f"program {program.place}, order '{self.schedule.name}': {fault}") from None
 
@@ -102,7 +102,7 @@ def _cluster_shares(module: Module) -> dict[str, int]:
     try:
         layouts = {name: layout_of(text, module.layouts) for name, text in module.layouts.items()}
         return {name: 2 ** sum(map(any, cluster_bases(layout))) for name, layout in layouts.items()}
-    except UnknownLayout as error:
+    except (UnknownLayout, *MISREAD) as error:
         raise UnknownOperation(f"a cluster with the layout {error}") from None
 
 
@@ -136,34 +136,45 @@ def _arguments_of(module: Module, launch: Launch) -> list[str]:
     raise UnknownOperation(f"{len(names)} parameters without names, for {len(kept)} arguments")
 
 
-def _bound(module: Module, launch: Launch) -> Iterator[tuple[str, Any]]:
-    """The function's parameters with their values. A descriptor has several: itself, or the pointer that stands for it
-    on a target without TMA, and after it those that are no arguments of the launch."""
+def _bound(module: Module, launch: Launch) -> Names:
+    """The values of the function's parameters by their names. A descriptor has several: itself, or the pointer that
+    stands for it on a target without TMA, and after it those that are no arguments of the launch. Raises
+    UnknownOperation for an argument that is none of the kinds below."""
     arguments = bound_arguments(launch.function, launch.arguments)
     given: Any = None
     more: Iterator[Any] = iter(())
+    bound: Names = {}
     for (name, spelled), argument in zip(module.function.parameters, _arguments_of(module, launch), strict=True):
-        kind = type_of(spelled)
-        if not argument:
-            if given is None:
-                raise UnknownOperation(f"a parameter {name}, which is no argument of the launch")
-            yield (
-                name,
-                _flag(given, name) if kind.element == "i1" else rounded(np.asarray(next(more)), kind.element)[()],
-            )
-            continue
-        value = arguments[argument]
-        value, given = getattr(value, "value", value), None
-        if hasattr(value, "block_shape"):
-            sizes = [*map(int, value.shape), *map(int, value.strides)]
-            given, more = value, itertools.chain(sizes, sizes)
-            yield name, _descriptor(value, kind.element) if kind.kind == "tensordesc" else value.base.data_ptr()
-        elif isinstance(value, Tensor):
-            yield name, np.int64(value.data_ptr())
-        elif kind.pointee is not None:
-            yield name, np.int64(0 if value is None else int(value))
-        else:
-            yield name, rounded(np.asarray(value), kind.element)[()]
+        value = arguments.get(argument)
+        value = getattr(value, "value", value)
+        try:
+            kind = type_of(spelled)
+            if not argument:
+                if given is None:
+                    raise UnknownOperation(f"a parameter {name}, which is no argument of the launch")
+                flag = kind.element == "i1"
+                bound[name] = _flag(given, name) if flag else rounded(np.asarray(next(more)), kind.element)[()]
+                continue
+            given = value if hasattr(value, "block_shape") else None
+            if given is not None:
+                sizes = [*map(int, given.shape), *map(int, given.strides)]
+                more = itertools.chain(sizes, sizes)
+            bound[name] = _argument(value, kind)
+        except (*MISREAD, StopIteration) as error:
+            what = f"the argument {name} of type {spelled}" if argument else f"the parameter {name} of type {spelled}"
+            raise UnknownOperation(f"{what} from a value of type {type(value).__name__}") from error
+    return bound
+
+
+def _argument(value: Any, kind: Type) -> Any:
+    """``value``, an argument of a launch, as a parameter of type ``kind``."""
+    if hasattr(value, "block_shape"):
+        return _descriptor(value, kind.element) if kind.kind == "tensordesc" else value.base.data_ptr()
+    if isinstance(value, Tensor):
+        return np.int64(value.data_ptr())
+    if kind.pointee is not None:
+        return np.int64(0 if value is None else int(value))
+    return rounded(np.asarray(value), kind.element)[()]
 
 
 def _flag(descriptor: Any, name: str) -> bool:

@@ -21,6 +21,7 @@ from conformance.ttgir import (
     tensor_copies,
 )
 from conformance.ttgir.arithmetic import (
+    MISREAD,
     NAMES,
     UnknownOperation,
     attributes,
@@ -113,7 +114,7 @@ def _prepare(operation: Operation) -> Step:
         raise UnknownOperation(operation.name)
     try:
         return _computed(operation) if operation.name in MAKERS else STEPS[operation.name](operation)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # not as any known release prints it
+    except MISREAD as error:  # not as any known release prints it
         raise UnknownOperation(f"{operation.name} {operation.words[:120]}") from error
 
 
@@ -180,6 +181,8 @@ def _for(operation: Operation) -> Step:
     def run(agent: Agent, names: Names) -> Running:
         values = tuple(names[name] for name in outer)
         at, end, stride = (int(names[name]) for name in (first, last, by))
+        if stride <= 0:
+            raise UnknownOperation(f"scf.for with a step of {stride}")
         kind = np.asarray(names[first]).dtype.type
         while at < end:
             names[variable] = kind(at)

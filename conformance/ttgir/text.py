@@ -16,7 +16,6 @@ _OPERATION = re.compile(r'(?:(%[^=]*?) = )?"?((?:[a-z_]\w*)(?:\.\w+)+)"?(.*)', r
 _PARTITION = re.compile(r"(default|partition\d+)\s*(?:\((.*)\))?\s*(?:num_warps\((\d+)\))?\s*$")
 #: A tag that Triton up to 3.6 leaves on what it gave to partitions; the partitions themselves are regions.
 _TASK = re.compile(r"async_task_id = array<i32(?:: [\d, ]+)?>(?:, )?")
-_ALIAS = re.compile(r"^(#\w+) = (#?[\w.]+.*)$")
 
 
 #: The name of what stands where a further block of a region begins: ``words`` is its label, ``results`` are its
@@ -158,20 +157,24 @@ def parse(text: str) -> Module:
     for raw in lines:
         if raw.startswith("#loc") or not raw.strip() or raw.strip().startswith("//"):
             continue
-        line, location = _without_locations(raw.strip())
-        line = line.split(" // ")[0].rstrip()
-        if "async_task_id" in line:
-            line = _TASK.sub("", line).replace(", }", "}").replace(" {}", "")
-        if raw.startswith("#"):
-            if match := _ALIAS.match(line):
-                layouts[match[1]] = match[2]
-            continue
-        if raw.startswith("module"):
-            for part in split_outside(line[line.index("{") + 1 : line.rindex("}")] if "attributes" in line else ""):
-                name, _, value = part.partition(" = ")
-                attributes[name.strip('"')] = value
-            continue
-        _line(line, places(location), stack)
+        try:
+            line, location = _without_locations(raw.strip())
+            line = line.split(" // ")[0].rstrip()
+            if "async_task_id" in line:
+                line = _TASK.sub("", line).replace(", }", "}").replace(" {}", "")
+            if raw.startswith("#"):
+                name, _, words = line.partition(" = ")
+                layouts[name] = words
+            elif raw.startswith("module"):
+                attributes = _module_attributes(line)
+            else:
+                _line(line, places(location), stack)
+        except (IndexError, ValueError) as error:  # a bracket or a word is not where every known release has it
+            raise (
+                error if isinstance(error, TextError) else TextError(f"not an operation: {raw.strip()[:120]}")
+            ) from error
+    if stack:
+        raise TextError(f"the text ends within {len(stack)} regions")
     functions = [operation for operation in top.operations if operation.name == "tt.func"]
     public = [operation for operation in functions if " public " in f" {operation.words} "]
     if len(public) != 1:
@@ -181,11 +184,20 @@ def parse(text: str) -> Module:
     return Module(attributes, layouts, defined[id(public[0])])
 
 
+def _module_attributes(line: str) -> dict[str, str]:
+    if "attributes" not in line:
+        return {}
+    parts = (part.partition(" = ") for part in split_outside(line[line.index("{") + 1 : line.rindex("}")]))
+    return {name.strip('"'): value for name, _, value in parts}
+
+
 _SYMBOL = re.compile(r'@("[^"]*"|[\w.$-]+)\(')
 
 
 def _function(operation: Operation) -> Function:
     name, start = _symbol(operation)
+    if len(operation.regions) != 1:
+        raise TextError(f"the function {name} has {len(operation.regions)} bodies, one is expected")
     inside = operation.words[start + 1 : _closing(operation.words, start)]
     parameters = []
     for part in split_outside(inside):

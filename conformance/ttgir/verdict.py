@@ -100,9 +100,9 @@ def executed(
                 break
     except TextError as error:
         return Executed(unknown=str(error), seconds=time.perf_counter() - started)
-    except (UnknownOperation, NotImplementedError, KeyError) as error:
+    except (UnknownOperation, NotImplementedError) as error:
         wrong = tuple(verdict for verdict in verdicts if not verdict.passed)
-        return Executed(wrong, _unknown(error), layouts=layouts, seconds=time.perf_counter() - started)
+        return Executed(wrong, str(error), layouts=layouts, seconds=time.perf_counter() - started)
     except Fault as fault:
         unfenced = isinstance(fault, MissingFence)
         verdicts.append(_verdict(False, f"{where}{fault}"))
@@ -111,16 +111,6 @@ def executed(
         verdicts.append(_verdict(True, text, runs=len(ran)))
     seconds = time.perf_counter() - started
     return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), seconds, layouts, first, unfenced)
-
-
-def _unknown(error: Exception) -> str:
-    """What the executor does not know. A missing name of TTGIR is a result that it does not make of an operation; any
-    other missing key is a fault of the harness, and is raised again."""
-    if not isinstance(error, KeyError):
-        return str(error)
-    if not str(error.args[0]).startswith("%"):
-        raise error
-    return f"the operation that makes {error.args[0]}"
 
 
 def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:

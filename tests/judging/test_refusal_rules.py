@@ -23,8 +23,12 @@ CONFIG = TMA.configs[0]
 STORED = Variant(tma_store=True)
 
 
+def draft(problem, variant=STORED):
+    return TMA.draft(problem, CONFIG, HOPPER, variant)
+
+
 def refusal(problem, variant=STORED):
-    return TMA.refusal(TMA.draft(problem, CONFIG, HOPPER, variant))
+    return TMA.refusal(draft(problem, variant))
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
@@ -34,24 +38,34 @@ def test_the_kernel_refuses_each_residue_but_0(dtype, fault):
     for off in range(32 // size):
         problem = misaligned(TMA, dtype, CONFIG, fault, off)
         assert bool(broken_by_descriptors(problem, tma_store=True)) == bool(off * size % 16)
-        passed, text = judge_refusal(TMA, problem, refusal(problem))
+        passed, text = judge_refusal(TMA, draft(problem), refusal(problem))
         assert passed, text
 
 
 def test_a_refusal_that_is_too_strict_or_too_lax_by_one_residue():
     """Kernels that ask for 32 bytes, or for 8, are seen in the residue that they get wrong."""
     eight = misaligned(TMA, "fp16", CONFIG, "a-pitch", 4)  # 8 bytes past a multiple of 16
-    passed, text = judge_refusal(TMA, eight, None)
+    passed, text = judge_refusal(TMA, draft(eight), None)
     assert not passed
     assert text.startswith("mm_persistent_tma accepted operand a with a pitch of ")
     assert text.endswith("bytes, no multiple of 16; it must refuse that")
     sixteen = misaligned(TMA, "fp16", CONFIG, "a-pitch", 8)
     strict = Reason(ReasonCode.ALIGNMENT_PITCH, "a", "rows of a are no multiple of 32 bytes apart")
-    passed, text = judge_refusal(TMA, sixteen, strict)
+    passed, text = judge_refusal(TMA, draft(sixteen), strict)
     assert not passed
-    assert "refuses what is aligned" in text
+    assert text.endswith("By the suite's rule it must take it")
     wrong_operand = dataclasses.replace(refusal(eight), subject="b")
-    assert not judge_refusal(TMA, eight, wrong_operand)[0]
+    assert not judge_refusal(TMA, draft(eight), wrong_operand)[0]
+
+
+def test_a_kernel_whose_tensor_maps_have_no_pitch_may_refuse_what_is_aligned():
+    """The rule of its own justifies that, of this kernel and of no other, and for a pitch alone."""
+    legacy = catalogue.get("mm_legacy_tma_persistent")
+    no_pitch = Reason(ReasonCode.LAYOUT, "a", "rows of a are 200 elements long and 208 apart")
+    sixteen = misaligned(TMA, "fp16", CONFIG, "a-pitch", 8)  # 16 bytes past the end of a row
+    plain = misaligned(TMA, "fp16", CONFIG, None)
+    for kernel, problem, right in ((legacy, sixteen, True), (TMA, sixteen, False), (legacy, plain, False)):
+        assert judge_refusal(kernel, kernel.draft(problem, CONFIG, HOPPER, STORED), no_pitch)[0] == right
 
 
 def test_a_missing_refusal_says_what_was_accepted():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import re
 from importlib.metadata import version
 
@@ -16,10 +17,12 @@ from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Variant
+from conformance.kernels.legacy_tma import HostTensormap
 from conformance.problems import Layout, int_mm, mm
 from conformance.ttgir.arithmetic import MAKERS, UnknownOperation
 from conformance.ttgir.executor import MOST_PROGRAMS, TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
+from conformance.ttgir.layout_check import verified
 from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
@@ -202,9 +205,67 @@ def test_two_products_chained_through_one_accumulator(compiled):
         assert said == ""
 
 
-def test_text_of_another_form_is_an_error():
-    with pytest.raises(TextError, match="not an operation"):
-        parse("module {\n  tt.func public @f() {\n    what is this\n  }\n}")
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["what is this"], "not an operation: what is this"),
+        (["tt.return", "}", "}", "}"], "not an operation: }"),
+        (["%0:many = arith.constant 0 : i32"], "not an operation: %0:many"),
+        (["tt.call @g(%0) : (i32) -> ()"], "tt.call of g, which is not defined"),
+        (['"tt.reduce"(%0) ({'], "the text ends within 1 regions"),
+    ],
+)
+def test_text_of_another_form_is_an_error(lines, message):
+    with pytest.raises(TextError, match=re.escape(message)):
+        parse("\n".join(["module {", "tt.func public @f() {", *lines, "}", "}"]))
+
+
+def test_a_function_without_a_body_is_an_error():
+    with pytest.raises(TextError, match="f has 0 bodies"):
+        parse("module {\ntt.func public @f()\n}")
+
+
+def test_an_argument_of_an_unknown_kind_is_not_known(compiled):
+    """Such as the tensor maps that Triton 3.2 and 3.3 get from the host."""
+    plan, function, text = compiled("cp.async")
+    launch = meta_launch(plan, plan.target)
+    mapped = dataclasses.replace(launch, arguments={**launch.arguments, "a_ptr": HostTensormap()})
+    with pytest.raises(UnknownOperation, match=r"%a_ptr of type !tt.ptr<f16> from a value of type HostTensormap"):
+        TtgirExecutor({function: text}).run(mapped)
+    other_type = text.replace("%M: i32", "%M: !tt.future<i32>", 1)
+    assert other_type != text
+    with pytest.raises(UnknownOperation, match=r"%M of type !tt.future<i32>"):
+        TtgirExecutor({function: other_type}).run(launch)
+    with pytest.raises(UnknownOperation, match=f"the function {function}, which no text has"):
+        TtgirExecutor({}).run(launch)
+
+
+#: What may stand in place of a word.
+WORDS = ("what", "-1", "0", "7", "%c99", "#new", "i128", "{", "}", "<", ">", "(", ")", "true", "1.5", ":", "->", "")
+
+
+def garbled(text, seed):
+    """``text`` with one word of one line repeated, or replaced by another, or with the rest of the line gone."""
+    draw = random.Random(seed)
+    lines = text.splitlines()
+    number = draw.choice([index for index, line in enumerate(lines) if line.strip() and not line.startswith("#loc")])
+    line = lines[number]
+    word = draw.choice([*re.finditer(r"%[\w#.]+|[\w.]+|[^\w\s]", line.split(" loc(")[0])])
+    before, after = line[: word.start()], line[word.end() :]
+    lines[number] = draw.choice([before, f"{before}{word[0]} {word[0]}{after}", f"{before}{draw.choice(WORDS)}{after}"])
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", ["cp.async", "tma"])
+def test_text_of_any_other_form_is_an_answer_and_no_crash(compiled, name):
+    plan, function, text = compiled(name)
+    for seed in range(20):
+        altered = garbled(text, seed)
+        try:
+            verified(parse(altered))
+            trial(get(plan.kernel), plan, TtgirExecutor({function: altered}), names=("transparent",))
+        except (Fault, TextError, UnknownOperation, NotImplementedError):
+            continue
 
 
 def test_an_operation_that_is_not_known_is_named(compiled):
