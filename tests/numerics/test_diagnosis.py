@@ -247,14 +247,6 @@ def test_few_elements_are_listed_and_not_explained(count):
     assert "ELEMENTS too few to prove a cause: [40,0] got 0 want" in result.text
 
 
-def test_nan_proves_no_address():
-    fill = fill_of(MM)
-    result = diagnosis_of(MM, fill, torch.full((M, N), torch.nan).half())
-    assert result.causes == ()
-    assert "POSSIBLE, not proven: the K tail is not masked" in result.text
-    assert f"{M * N} elements are NaN" in result.text
-
-
 def test_two_causes_are_both_named_with_their_shares():
     fill = fill_of(MM)
     a, b = fill.inputs["a"].double(), fill.inputs["b"].double()

@@ -30,6 +30,7 @@ from conformance.numerics.diagnosis.tile_search import (
     agreed,
     either,
     search_product,
+    tells_causes_apart,
     tile_counts,
 )
 from conformance.numerics.diagnosis.work import Work
@@ -153,7 +154,8 @@ class _Case:
         names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
         names = [f"{name}{scope}" for name in names]
         if sum(1 + name.count(", or ") for name in names) > ALTERNATIVES:
-            return Search(possible=either(names, "; "))
+            varied = any(tells_causes_apart(entry.out[entry.bad].double()) for entry in evidence)
+            return Search(possible=either(names, "; ") if varied else "")
         return Search([Cause(tuple(names))] if names else [])
 
     def _of_wrong_passes(self, evidence: list[Evidence]) -> tuple[list[Evidence], str]:
@@ -270,9 +272,7 @@ def _describe(
     causes += [str(cause) for cause in search.causes]
     head += [f"CAUSE {cause}" for cause in causes]
     notes = search.notes
-    nan = int((bad & out.double().isnan()).sum())
-    if nan:
-        notes.append(f"OBSERVED {nan} elements are NaN")
+    notes += _uniform(fill, out, bad)
     if fill.error is not None:
         notes.append(_telemetry(contract, fill, out, difference.expected))
     return Diagnosis(tuple(causes), "\n".join([" | ".join(head), *notes]), tile, first)
@@ -354,12 +354,28 @@ def _difference(contract: Contract, fill: Fill, out: Tensor) -> _Difference:
 
 
 def _sentinel(out: Tensor) -> Tensor:
+    """Which elements were not written. A format of one byte has results with the sentinel's bits, too: they prove
+    nothing if they are few, if they are NaN, or if the kernel saturates to that value."""
+    held = _raw_sentinel(out)
+    if out.element_size() > 1:
+        return held
+    values = out.double()
+    saturates = bool((held & (values == -_largest(out))).any()) and bool((values == _largest(out)).any())
+    held &= values.isfinite()
+    return torch.zeros_like(held) if saturates or int(held.sum()) < ENOUGH else held
+
+
+def _raw_sentinel(out: Tensor) -> Tensor:
+    """Which elements have the bits of memory that was not written."""
     raw = out.contiguous().view(torch.uint8).reshape(*out.shape, out.element_size())
     held = torch.zeros(out.shape, dtype=torch.bool)
     for byte in SENTINEL:
         held |= (raw == byte).all(-1)
-    # a format of one byte has results with these bits too: only many of them prove anything
-    return held if out.element_size() > 1 or int(held.sum()) >= ENOUGH else torch.zeros_like(held)
+    return held
+
+
+def _largest(out: Tensor) -> float:
+    return FORMATS[next(name for name, dtype in DTYPES.items() if dtype == out.dtype)].largest
 
 
 def _saturated(dtype: str, out: Tensor, expected: Tensor) -> Tensor:
@@ -389,10 +405,7 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
         return []
     notes = []
     nan = bad & output.isnan()
-    if bool(nan.any()):
-        rows, cols = nan.any(1).sum(), nan.any(0).sum()
-        poison = ": what was read is no element of an operand, or is undefined" if fill.method == "exact" else ""
-        notes.append(f"OBSERVED {int(nan.sum())} elements are NaN, in {int(rows)} rows and {int(cols)} columns{poison}")
+    notes += _uniform(fill, out, bad)
     wanted = round_to(expected, contract.out_dtype, overflow=contract.overflow)
     saturated, largest = (
         int((bad & _saturated(contract.out_dtype, out, expected)).sum()),
@@ -415,6 +428,28 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
         f"OBSERVED distance from the right value in units of the last place: median {float(size.median()):.3g}, "
         f"largest {float(size.max()):.3g}; {above} above, {distance.numel() - above} below"
     )
+    return notes
+
+
+def _uniform(fill: Fill, out: Tensor, bad: Tensor) -> list[str]:
+    """Facts about wrong elements that are NaN, infinite or all the same, of which no cause can be guessed."""
+    wrong, notes = out.double()[bad], []
+    nan = bad & out.double().isnan()
+    if count := int(nan.sum()):
+        which = "every element is NaN" if count == out.numel() else f"{count} elements are NaN"
+        if nan.dim() == 2:
+            which += f", in {int(nan.any(1).sum())} rows and {int(nan.any(0).sum())} columns"
+        if not any(bool(values.double().isnan().any()) for values in fill.inputs.values()):
+            which += ": no operand holds NaN, so it was read elsewhere or arose in the computation"
+        if out.element_size() == 1 and bool(_raw_sentinel(out)[nan].all()):
+            which += "; these have the bits of memory that was not written"
+        notes.append(f"OBSERVED {which}")
+    elif wrong.numel() > 1 and bool((wrong == wrong[0]).all()):
+        which = "every element is" if len(wrong) == out.numel() else f"all {len(wrong)} wrong elements are"
+        notes.append(f"OBSERVED {which} {float(wrong[0]):.9g}")
+    elif infinite := int(wrong.isinf().sum()):
+        which = "every element is infinite" if infinite == out.numel() else f"{infinite} elements are infinite"
+        notes.append(f"OBSERVED {which}")
     return notes
 
 

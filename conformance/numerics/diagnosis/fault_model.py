@@ -16,7 +16,8 @@ from conformance.numerics.diagnosis.work import Work
 from conformance.problems import DTYPES, Operand, itemsize
 from conformance.references import gemm
 
-#: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded_memory``.
+#: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded_memory``. The interpreter
+#: and the executor of TTGIR give the first one where nothing was loaded or stored.
 POISON = (0xFF, 0x7B)
 #: Operands that span more elements than this are not modelled as memory.
 IMAGE_LIMIT = 1 << 26
@@ -163,17 +164,21 @@ class FaultModel:
         for operand in self.problem.operands:
             if operand.span <= IMAGE_LIMIT and operand.numel and (self.k or operand.name not in "ab"):
                 values = self.fill.inputs[operand.name].cpu().double()
-                images[operand.name] = [Image(operand, values, poison) for poison in POISON]
+                images[operand.name] = [Image(operand, values, poison) for poison in poison_values(operand.dtype)]
         return images
+
+
+def poison_values(dtype: str) -> tuple[float, ...]:
+    """What each byte of POISON is in elements of ``dtype``."""
+    size = itemsize(dtype)
+    return tuple(float(torch.full((size,), byte, dtype=torch.uint8).view(DTYPES[dtype]).double()) for byte in POISON)
 
 
 class Image:
     """An operand's memory in fp64, with poison wherever no element lies."""
 
-    def __init__(self, operand: Operand, values: Tensor, poison: int) -> None:
-        self.operand = operand
-        pattern = torch.full((itemsize(operand.dtype),), poison, dtype=torch.uint8)
-        self.poison = float(pattern.view(DTYPES[operand.dtype]).double())
+    def __init__(self, operand: Operand, values: Tensor, poison: float) -> None:
+        self.operand, self.poison = operand, poison
         self.memory = torch.full((operand.span,), self.poison, dtype=torch.float64)
         self.memory.as_strided(operand.shape, operand.strides).copy_(values)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from conformance.numerics.diagnosis import rounding_faults
-from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis, Image, Predict, grown
+from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis, Image, Predict, grown, poison_values
 
 #: What no exact fill gives throughout: the prediction of a fault that would read outside the operands.
 NOWHERE = 0.1
@@ -156,7 +156,7 @@ def about_all_k(model: FaultModel) -> Iterator[Hypothesis]:
         yield model.from_raw(f"the {which} k{each} is used twice", functools.partial(_sum_of, model.product, single))
     tail = count * model.block_k - model.k
     if tail and model.plain:
-        yield model.from_raw("the K tail is filled with ones instead of zeros", lambda r, c: model.product(r, c) + tail)
+        yield model.from_raw(_cause_of_ones(model), lambda r, c: model.product(r, c) + tail)
     for off, which in ((1, "next"), (-1, "previous")):
         for name, (of_a, of_b) in {"A": (off, 0), "B": (0, off)}.items():
             shifted = functools.partial(_shifted_blocks, model, of_a, of_b)
@@ -172,6 +172,15 @@ def about_all_k(model: FaultModel) -> Iterator[Hypothesis]:
         yield model.from_raw("every block of B is transposed", functools.partial(_transposed_blocks, model, "B"))
     if model.block_k == model.block_m:
         yield model.from_raw("every block of A is transposed", functools.partial(_transposed_blocks, model, "A"))
+
+
+def _cause_of_ones(model: FaultModel) -> str:
+    """Says what adds 1 to every sum for each k of the tail: ones, or what the harness left there if that does, too."""
+    pairs = zip(*(poison_values(model.problem.operand(name).dtype) for name in "ab"), strict=True)
+    same = [f"{a:g} * {b:g}" for a, b in pairs if a * b == 1]
+    if same:
+        return f"the K tail is not masked to zeros: each of its k adds 1, as the harness's poison does ({same[0]})"
+    return "the K tail is filled with ones instead of zeros"
 
 
 def _at_k(model: FaultModel, ks: list[int], rows: Tensor, cols: Tensor) -> Tensor:

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis, grown
+from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis, grown, poison_values
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.problems import DTYPES
+
+#: What is said of a value that the harness itself put around operands, or where nothing was loaded.
+POISONED = " (the harness's poison)"
 
 
 def about_order(model: FaultModel, rows: Tensor, cols: Tensor) -> Iterator[Hypothesis]:
@@ -107,7 +110,8 @@ def _misread(model: FaultModel, name: str, line: int, across: Tensor) -> Iterato
             read = float((near + neighbour).view(DTYPES[operand.dtype]).double())
             if low[k] <= read - held <= high[k]:
                 where = f"A[{line},{k}]" if name == "A" else f"B[{k},{line}]"
-                cause = f"{where} is {float(held):.9g} and was read as {read:.9g}"
+                poison = POISONED if read in poison_values(operand.dtype) else ""
+                cause = f"{where} is {float(held):.9g} and was read as {read:.9g}{poison}"
                 yield model.from_raw(cause, functools.partial(_one_changed, model, name, line, k, read - float(held)))
 
 

@@ -20,7 +20,9 @@ ENOUGH = 8
 #: Tiles of a product whose cause is searched for.
 ANALYSED_TILES = 16
 
-_VALUES = re.compile(r" is \S+ and was read as \S+")
+_VALUES = re.compile(r" is \S+ and was read as \S+(?: \(the harness's poison\))?")
+#: The cause that fits NaN as well as any other does: that of the harness's poison in float formats.
+NAN_FROM_OUTSIDE = "NaN was read outside the operands"
 
 
 @dataclass(frozen=True)
@@ -97,16 +99,25 @@ def search_product(
             most = max(len(tiles) for tiles in proven.values())
             best = [h for h, tiles in proven.items() if len(tiles) == most]
             names = dict.fromkeys(hypothesis.cause for hypothesis in best)
+            if any(h.special and not proof[t] for h in best for t in proven[h]) and len(fits) > len(best):
+                names[NAN_FROM_OUTSIDE] = None
             search.causes.append(Cause(tuple(names), most, total))
             waiting = [t for t in waiting if t not in proven[best[0]]]
             continue
-        if covered and not search.possible:
-            search.possible = either([hypothesis.cause for hypothesis in covered], "; ")
+        if tells_causes_apart(model.output[bad]) and not search.possible:
+            search.possible = either([h.cause for h in covered if shown[h]], "; ")
         break  # a tile without a cause: what explains the others need not be what happened
     if waiting and search.causes:
         search.possible = either([str(cause) for cause in search.causes], "; ")
         search.causes = []
     return search
+
+
+def tells_causes_apart(wrong: Tensor) -> bool:
+    """Whether the ``wrong`` elements hold more than one finite value: NaN, infinity or one constant fit too many causes
+    to guess any."""
+    finite = wrong[wrong.isfinite()]
+    return finite.numel() > 1 and bool((finite != finite[0]).any())
 
 
 def _fitting(model: FaultModel, tile: tuple[int, int], single: list[Hypothesis], bad: Tensor) -> list[Hypothesis]:
