@@ -11,9 +11,10 @@ from conformance.commands import CommandError
 from conformance.gate.evidence.archive import ARCHIVE_LIMIT
 from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
 from conformance.gate.evidence.rejection import Rejected
-from conformance.gate.evidence.statement import EXTENSION
+from conformance.gate.evidence.statement import EXTENSION, result_of
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.gate.runs.code_digest import code_digest
+from conformance.proof_level import ProofCount
 from conformance.records import first_of, plain_file
 from conformance.reporting.text import clean
 
@@ -90,15 +91,15 @@ def _lists(folder: Path | None) -> dict[str, bytes] | None:
 
 def describe(verified: Verified, policy: Policy) -> str:
     """What was verified, and what a reader should know of the run: lines that are safe to print."""
-    run, environment = verified.contents.run, verified.contents.environment
-    predicate = verified.statement["predicate"]
-    extension = predicate[EXTENSION]
+    run, records, environment = verified.contents.run, verified.contents.records, verified.contents.environment
+    extension = verified.statement["predicate"][EXTENSION]
     counts = ", ".join(f"{count} {status}" for status, count in sorted(extension["statuses"].items()))
     rows = {
-        "result": predicate["result"],
+        "result": result_of(records, run),
+        "proven by": str(ProofCount(records)),
         "signed by": f"key {policy.key.keyid}",
         "run": f"{run.id}, started {run.started}, {run.wall_s} s",
-        "cases": f"{extension['selected']} selected, {len(verified.contents.records)} recorded: {counts}",
+        "cases": f"{extension['selected']} selected, {len(records)} recorded: {counts}",
         "tier": f"{run.tier}, targets {' '.join(run.targets) or 'default'}, seed {run.seed}",
         "options": " ".join(environment["options"]) or "none",
         "partial": ", ".join(extension["partial"]) or "no",

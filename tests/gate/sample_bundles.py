@@ -23,18 +23,26 @@ WHEEL = {"version": "3.7.1", "record_sha256": "ab" * 32, "files": 9, "altered": 
 STATUSES = (Status.PASS, Status.PASS, Status.FAIL, Status.NOT_APPLICABLE)
 
 
-def record(number: int, status: Status) -> CaseRecord:
+def record(number: int, status: Status, **fields: Any) -> CaseRecord:
+    """A record of a case whose TTGIR was run, unless ``fields`` say otherwise."""
     reason = Reason(ReasonCode.DTYPE, "A", "not taken") if status is Status.NOT_APPLICABLE else None
     return CaseRecord(
-        case=f"test_a.py::test_b[case-{number:05}]",
-        suite="a",
-        status=status,
-        reason=reason,
-        tier="quick",
-        seed=0,
-        stack=STACK,
-        verdicts=(Verdict("numerics/randn", status is Status.PASS, "bounded", {"worst_ratio": number / 7}),),
-        durations={"total": 0.25},
+        **{
+            "case": f"test_a.py::test_b[case-{number:05}]",
+            "suite": "a",
+            "status": status,
+            "reason": reason,
+            "executor": "ttgir",
+            "tier": "quick",
+            "seed": 0,
+            "stack": STACK,
+            "verdicts": (
+                Verdict("numerics/randn", status is Status.PASS, "bounded", {"worst_ratio": number / 7}),
+                Verdict("executed/ttgir", status is Status.PASS, "right in 3 runs"),
+            ),
+            "durations": {"total": 0.25},
+            **fields,
+        }
     )
 
 
@@ -62,10 +70,16 @@ def mustpass_list(info: RunInfo, records: Sequence[CaseRecord]) -> str:
     return mustpass.written(listed)
 
 
-def write_run(folder: Path, statuses: tuple[Status, ...] = STATUSES, **changes: Any) -> Path:
-    """A run's folder with a record of each status; ``changes`` are to its environment."""
-    records = [record(number, status) for number, status in enumerate(statuses)]
-    info = RunInfo("sample", STARTED, "quick", 0, stack=STACK, selected=len(records), wall_s=1.5)
+def write_run(
+    folder: Path,
+    statuses: tuple[Status, ...] = STATUSES,
+    records: Sequence[CaseRecord] = (),
+    bill: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Path:
+    """A run's folder with ``records``, by default one of each status; ``changes`` are to its environment."""
+    records = records or [record(number, status) for number, status in enumerate(statuses)]
+    info = RunInfo("sample", STARTED, "quick", 0, stack=STACK, selected=len(records), wall_s=1.5, bill=bill or {})
     folder.mkdir(parents=True)
     (folder / "records.jsonl").write_text("".join(record.to_line() for record in records))
     (folder / "selected.txt").write_text("".join(record.case + "\n" for record in records))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 import pytest
 
+from conformance.commands import verify as command
 from conformance.gate.evidence.archive import read_archive
 from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
 from conformance.gate.evidence.statement import EXTENSION, build_statement, result_of
-from conformance.records import RunInfo, Status
+from conformance.gate.evidence.verify import verify
+from conformance.proof_level import ProofCount
+from conformance.records import RunInfo, Status, Verdict
+from tests.command_runs import call
 from tests.gate.sample_bundles import CODE, record, sample
 
 RUN = RunInfo("a", "b", "quick", 0)
@@ -35,6 +40,63 @@ PASS = Status.PASS
 )
 def test_the_result_follows_from_the_statuses(statuses, result):
     assert result_of([record(number, status) for number, status in enumerate(statuses)], RUN) == result
+
+
+SOURCE = {"executor": "interpreter"}
+DEVICE = {"executor": "device", "verdicts": (Verdict("memory", True),)}
+EXECUTED: dict[str, object] = {}  # the sample's own
+CODE_ONLY = {"executor": None, "verdicts": (Verdict("codegen/requires/MMA", True), Verdict("resources", True))}
+PROOFS = {
+    "on a device": ([DEVICE, DEVICE], "PASSED", "device 2, TTGIR 0, interpreter 0"),
+    "by TTGIR": ([EXECUTED], "PASSED", "device 0, TTGIR 1, interpreter 0"),
+    "by the source": (
+        [SOURCE, SOURCE],
+        "PASSED (source only)",
+        "device 0, TTGIR 0, interpreter 2 (source only: no compiled code was run)",
+    ),
+    "by code that was not run": (
+        [CODE_ONLY],
+        "PASSED (compiled only)",
+        "device 0, TTGIR 0, interpreter 0, compiled only 1",
+    ),
+    "TTGIR by name only": (
+        [{"executor": "ttgir", "verdicts": (Verdict("memory", True),)}],
+        "PASSED (source only)",
+        "device 0, TTGIR 0, interpreter 1 (source only: no compiled code was run)",
+    ),
+    "mixed": (
+        [EXECUTED, EXECUTED, SOURCE],
+        "PASSED (1 of 3 cases source only)",
+        "device 0, TTGIR 2, interpreter 1 (source only: no compiled code was run)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROOFS)
+def test_the_statement_and_verify_say_what_proves_the_cases(name, tmp_path, capsys):
+    fields, result, proven_by = PROOFS[name]
+    records = [record(number, PASS, **changes) for number, changes in enumerate(fields)]
+    made = sample(tmp_path, records=records)
+    predicate = verify(made.data, made.policy).statement["predicate"]
+    assert predicate["result"] == ("PASSED" if result == "PASSED" else "WARNED")
+    assert predicate[EXTENSION]["result"] == result
+    assert sum(predicate[EXTENSION]["proven_by"].values()) == len(records)
+    (tmp_path / "run.zip").write_bytes(made.data)
+    assert call(command, tmp_path / "run.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
+    lines = dict(re.split(r" {2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (lines["result"], lines["proven by"]) == (result, proven_by)
+
+
+def test_a_failing_run_claims_no_proof_of_what_failed():
+    records = [record(0, PASS, **SOURCE), record(1, Status.FAIL)]
+    assert result_of(records, RUN) == "FAILED"
+    assert ProofCount(records).by_name() == {
+        "device": 0,
+        "TTGIR": 0,
+        "interpreter": 1,
+        "compiled only": 0,
+        "no kernel": 0,
+    }
 
 
 def test_a_run_with_a_problem_has_failed():

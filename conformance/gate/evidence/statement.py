@@ -14,31 +14,41 @@ from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS,
 from conformance.gate.evidence.declared import excused
 from conformance.gate.evidence.options import check_options
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.proof_level import ProofCount
 from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Status
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 EXTENSION = "triton-conformance"  # the predicate's field for what test-result has no field for
-SCHEMA = 2  # of that field
-READABLE_SCHEMAS = (1, 2)  # schema 1 called an expected failure "waived"
+SCHEMA = 3  # of that field
+READABLE_SCHEMAS = (1, 2, 3)  # 1 called an expected failure "waived"; 1 and 2 did not say what proves the cases
 
 _UNREMARKABLE = (Status.NOT_APPLICABLE, Status.NOT_RUN)
 _FAILED = tuple(status for status in Status if status not in (Status.PASS, Status.EXPECTED_FAIL, *_UNREMARKABLE))
 
 
-def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
+def outcome_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
     """``FAILED`` if a case failed or the run had a problem; ``WARNED`` if a case failed as expected, if one was
-    compiled and not run, or if none passed; else ``PASSED``."""
+    compiled and not run, or if none passed; else ``PASSED``. It does not say what proves the cases."""
     statuses = {record.status for record in records}
     if statuses & set(_FAILED) or run.problems:
         return "FAILED"
     return "WARNED" if statuses & {Status.EXPECTED_FAIL, Status.NOT_RUN} or Status.PASS not in statuses else "PASSED"
 
 
+def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
+    """The outcome, and beside it the cases that are not proven by compiled code, such as "PASSED (source only)"."""
+    outcome, reservation = outcome_of(records, run), ProofCount(records).reservation
+    return f"{outcome} ({reservation})" if reservation and outcome != "FAILED" else outcome
+
+
 def build_statement(members: Mapping[str, bytes], contents: Contents, schema: int = SCHEMA) -> dict[str, Any]:
     """The statement about ``members``, all but the envelope, whose ``contents`` these are, in the words of ``schema``:
-    one that was signed under schema 1 is computed anew under schema 1."""
+    one that was signed under an earlier schema is computed again under that schema. in-toto knows the results PASSED,
+    WARNED and FAILED alone: one that :func:`result_of` qualifies is WARNED."""
     run, records, environment = contents.run, contents.records, contents.environment
+    outcome, result = outcome_of(records, run), result_of(records, run)
+    proof = {} if schema < 3 else {"result": result, "proven_by": ProofCount(records).by_name()}
     listed = [
         {"name": name, "size": len(content), "sha256": sha256(content)} for name, content in sorted(members.items())
     ]
@@ -49,13 +59,14 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
         "subject": _subjects(members, environment),
         "predicateType": PREDICATE_TYPE,
         "predicate": {
-            "result": result_of(records, run),
+            "result": outcome if schema < 3 or outcome == result else "WARNED",
             "configuration": [*_configuration(members), {"name": "code", "annotations": {"sha256": code}}],
             "passedTests": sorted(record.case for record in records if record.status is Status.PASS),
             "warnedTests": sorted(record.case for record in records if record.status is Status.EXPECTED_FAIL),
             "failedTests": sorted(record.case for record in records if record.status in _FAILED),
             EXTENSION: {
                 "schema": schema,
+                **proof,
                 "run": run.id,
                 "started": run.started,
                 "tier": run.tier,
