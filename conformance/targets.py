@@ -228,15 +228,19 @@ def compile_targets() -> tuple[Target, ...]:
     return tuple(target for target in (*known_targets(), *extensions) if why_not(target) is None)
 
 
+def every_target() -> tuple[Target, ...]:
+    """The known targets, and those of installed extensions, whether or not the installed Triton compiles for them."""
+    return (*known_targets(), *_extension_targets())
+
+
 def claims() -> dict[str, tuple[str, ...]]:
     """Target id -> the profiles that the target claims, for the known targets and those of installed extensions."""
-    known = (*known_targets(), *_extension_targets())
-    return {target.id: target.architecture.claims for target in known if target.architecture.claims}
+    return {target.id: target.architecture.claims for target in every_target() if target.architecture.claims}
 
 
 def unavailable_targets() -> dict[str, Reason]:
     """Target id -> why the installed Triton cannot compile for it: known targets, and those of installed extensions."""
-    reasons = {target.id: why_not(target) for target in (*known_targets(), *_extension_targets())}
+    reasons = {target.id: why_not(target) for target in every_target()}
     return {name: Reason(ReasonCode.CAPABILITY, name, detail) for name, detail in reasons.items() if detail is not None}
 
 

@@ -13,6 +13,7 @@ from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
 from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.evidence.statement import EXTENSION, result_of
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
+from conformance.gate.runs.bill_of_materials import BACKEND, is_of_backend
 from conformance.gate.runs.code_digest import code_digest
 from conformance.proof_level import ProofCount
 from conformance.records import first_of, plain_file
@@ -106,6 +107,10 @@ def describe(verified: Verified, policy: Policy) -> str:
         "judged by": f"code {' and '.join(extension['code_sha256'])}{_checkout(environment['git'])}",
         **{name: _distribution(facts) for name, facts in sorted(environment["distributions"].items())},
         "stack": ", ".join(f"{name} {value}" for name, value in sorted(run.stack.items()) if value is not None),
+        "backends": "; ".join(
+            f"{name.removeprefix(BACKEND)} {value}" for name, value in sorted(run.bill.items()) if is_of_backend(name)
+        )
+        or "not recorded",
         "extensions": ", ".join(sorted({str(entry.get("distribution")) for entry in environment["extensions"]}))
         or "none",
         "declared": "; ".join(_declared(verified)) or "nothing by kernels from elsewhere",

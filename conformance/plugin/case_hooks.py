@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from conformance.execution.backend_hashes import backend_hashes
 from conformance.execution.first_error import raised_by_kernel, with_first_error
 from conformance.gate.run_options import DEFAULT_SEED
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
@@ -63,6 +64,10 @@ def environment_restored() -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
+#: Under this name a worker tells the run what the compilers that it loaded say of themselves.
+BACKEND_HASHES = "conformance_backend_hashes"
+
+
 @dataclass(frozen=True)
 class CaseProcess:
     """A process that runs cases: the run's ``folder``, the process's ``name`` in it, its GPU, and the versions of the
@@ -103,6 +108,9 @@ class ItemRecording:
         if self._watchdog is not None:
             self._watchdog.stop()
         self.file.close()
+        output = getattr(self._session.config, "workeroutput", None)  # None in a run without workers
+        if output is not None:
+            output[BACKEND_HASHES] = backend_hashes()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:

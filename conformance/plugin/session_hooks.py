@@ -21,15 +21,16 @@ from typing import Any, TextIO
 import pytest
 
 from conformance.cases import known_names
+from conformance.execution.backend_hashes import backend_hashes
 from conformance.gate.run_options import KERNELS_MAY_BE_LOST
-from conformance.gate.runs.bill_of_materials import bill_of_materials
+from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
 from conformance.machine.descendants import adopted, descendants, end_descendants
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin import shared_collection
-from conformance.plugin.case_hooks import cannot_write, mark_xfailed
+from conformance.plugin.case_hooks import BACKEND_HASHES, cannot_write, mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.outside import Outside
@@ -93,6 +94,7 @@ class SessionRun:
         self._outside = outside
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
         self._bill = bill_of_materials(settings.gpus.driver)
+        self._backend_hashes: dict[str, str] = {}
         self._settings = settings
         self._workers = workers
         self._case_ids = case_ids
@@ -272,6 +274,7 @@ class SessionRun:
             raise pytest.UsageError(refusal.read_text(encoding="utf-8"))
         self._leases.give_back(node.gateway.id)
         self._watch.forget(node)
+        self._backend_hashes |= getattr(node, "workeroutput", {}).get(BACKEND_HASHES, {})
         if error is None or node.gateway.id in self._collected_workers:
             return
         self._early_deaths += 1
@@ -472,7 +475,7 @@ class SessionRun:
             "workers": self._workers,
             "gpus": self._settings.gpus.entries,
             "stack": self.stack,
-            "bill": self._bill,
+            "bill": with_backend_hashes(self._bill, self._backend_hashes | backend_hashes()),
             "declared": self._settings.declared,
             "selected": None if self._selected is None else len(self._selected) + len(self._uncollectable),
         }

@@ -10,6 +10,7 @@ from statistics import median
 
 from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
+from conformance.gate.runs.bill_of_materials import is_of_backend, is_of_triton, lists_backends
 from conformance.gate.verdict.scope import DEVICE
 from conformance.reporting.first_line import answer, many, proof
 from conformance.reporting.text import clean, log_safe, text_table
@@ -202,7 +203,12 @@ def stack_changes(baseline: Side, candidate: Side) -> list[tuple[str, str, str]]
     was, now = dict(baseline.stack), dict(candidate.stack)
     if baseline.bill and candidate.bill:
         other = {name for name in (*was, *now) if was.get(name) != now.get(name)}
-        was, now = ({**_beside(side.bill, other), **side.stack} for side in (baseline, candidate))
+        bills = [side.bill for side in (baseline, candidate)]
+        if not all(map(lists_backends, bills)):  # an older run does not say which backends it had
+            bills = [{name: value for name, value in bill.items() if not is_of_backend(name)} for bill in bills]
+        was, now = (
+            {**_beside(bill, other), **side.stack} for bill, side in zip(bills, (baseline, candidate), strict=True)
+        )
     names = dict.fromkeys([*baseline.stack, *candidate.stack, *was, *now])
     pairs = [(name, was.get(name), now.get(name)) for name in names]
     return [(str(name), _version(was), _version(now)) for name, was, now in pairs if was != now]
@@ -219,7 +225,8 @@ def assembler_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
 def _beside(bill: Mapping[str, str], changed: Collection[str]) -> dict[str, str]:
     """``bill`` without the digests of what has another version anyway, which ``changed`` names."""
     of = {f"{name} sha256": name for name in changed} | ({"libtriton sha256": "triton"} if "triton" in changed else {})
-    return {name: value for name, value in bill.items() if name not in of}
+    other_triton = "triton" in changed
+    return {name: value for name, value in bill.items() if name not in of and not (other_triton and is_of_triton(name))}
 
 
 def _version(value: object) -> str:

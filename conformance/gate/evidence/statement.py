@@ -13,6 +13,7 @@ from typing import Any
 from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS, Contents, code_digests
 from conformance.gate.evidence.declared import excused
 from conformance.gate.evidence.options import check_options
+from conformance.gate.runs.bill_of_materials import backend_digests
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.proof_level import ProofCount
 from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Status
@@ -56,7 +57,7 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
     code = list(code_digests(environment))
     return {
         "_type": STATEMENT_TYPE,
-        "subject": _subjects(members, environment),
+        "subject": _subjects(members, environment, {} if schema < 3 else run.bill),
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "result": outcome if schema < 3 or outcome == result else "WARNED",
@@ -103,9 +104,12 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _subjects(members: Mapping[str, bytes], environment: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _subjects(
+    members: Mapping[str, bytes], environment: Mapping[str, Any], bill: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """What was tested, as far as its digest is known, and the records. A wheel is named by the digest of its list of
-    files, which is none of in-toto's predefined algorithms and therefore has a name of its own."""
+    files, and a backend of Triton by that of its files; these are none of in-toto's predefined algorithms and therefore
+    have names of their own."""
     subjects = []
     for name, facts in sorted(environment["distributions"].items()):
         if facts is not None and facts.get("record_sha256"):
@@ -113,6 +117,8 @@ def _subjects(members: Mapping[str, bytes], environment: Mapping[str, Any]) -> l
             subjects.append({"name": f"pkg:pypi/{name}@{facts.get('version')}", "digest": digest})
     for facts in environment["ptxas"]:
         subjects.append({"name": str(facts.get("name")), "digest": {"sha256": str(facts.get("sha256"))}})
+    for name, files in backend_digests(bill).items():
+        subjects.append({"name": name, "digest": {"backend_files_sha256": files}})
     return [*subjects, {"name": RECORDS_FILE, "digest": {"sha256": sha256(members[RECORDS_FILE])}}]
 
 

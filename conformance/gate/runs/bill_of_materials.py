@@ -1,7 +1,7 @@
 """Everything that makes code in a run, by name: commits, libraries, assemblers, driver and variables.
 
-What cannot be found out is said as :data:`UNKNOWN`: a package need not say of which commit it is. Nothing
-here imports Triton.
+What cannot be found out is said as :data:`UNKNOWN`: a package need not say of which commit it is. Nothing here imports
+Triton, so what a backend says of itself is added by the processes that compile (:func:`with_backend_hashes`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -43,6 +43,11 @@ _CHANGES_NONE = re.compile(
     r"TRITON_(CACHE\w*|HOME|DUMP_DIR|INTERPRET|PRINT_\w+|ALWAYS_COMPILE|KERNEL_DUMP|\w*_PATH|STORE_BINARY_ONLY)"
 )
 _CHUNK = 1 << 22
+#: Bytes up to which a backend's file is read; for a larger one the wheel's list serves, if its size is as listed.
+_SMALL = 1 << 20
+#: Begins the names of the two rows of a backend: the digest of its files, and what its compiler's hash() says.
+BACKEND = "backend "
+_FILES, _HASH = " sha256", " hash()"
 
 
 def bill_of_materials(driver: str | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -61,9 +66,82 @@ def bill_of_materials(driver: str | None, environ: Mapping[str, str] = os.enviro
     for name in ("ptxas", "ptxas-blackwell"):
         bill[f"{name} sha256"] = _digest(tools[name]) if name in tools else NONE
     bill["driver"] = driver or NONE
+    for backend, files in sorted(_backends(folder)):
+        bill[f"{backend}{_FILES}"] = folder_digest(files) if files is not None else UNKNOWN
+        bill[f"{backend}{_HASH}"] = UNKNOWN
     changing = {name: value for name, value in variables(environ).items() if _CHANGES_CODE.fullmatch(name)}
     bill |= {f"{VARIABLE}{name}": value for name, value in changing.items() if not _CHANGES_NONE.fullmatch(name)}
     return bill
+
+
+def with_backend_hashes(bill: Mapping[str, str], hashes: Mapping[str, str]) -> dict[str, str]:
+    """``bill`` with what the compiler of each backend says of itself; ``hashes`` are by the backends' names in
+    ``triton.backends``. A text of several lines, or a long one, is there as its SHA-256."""
+    known = dict(bill)
+    for name, text in hashes.items():
+        own = next(
+            (row for row in bill if re.fullmatch(rf"{BACKEND}{re.escape(name)}( \(.*\))?{re.escape(_HASH)}", row)), ""
+        )
+        short = len(text) <= 64 and text.isprintable()
+        known[own or f"{BACKEND}{name}{_HASH}"] = text if short else hashlib.sha256(text.encode()).hexdigest()
+    return known
+
+
+def is_of_backend(name: str) -> bool:
+    """Whether ``name`` is a row of a backend."""
+    return name.startswith(BACKEND)
+
+
+def backend_digests(bill: Mapping[str, str]) -> dict[str, str]:
+    """The digest of each backend's files in ``bill``, where it is known, by names such as "backend nvidia"."""
+    files = {name.removesuffix(_FILES): value for name, value in bill.items() if is_of_backend(name)}
+    return {name: value for name, value in files.items() if not name.endswith(_HASH) and value != UNKNOWN}
+
+
+def is_of_triton(name: str) -> bool:
+    """Whether ``name`` is a row of a backend that is a part of Triton's package, and changes with its version."""
+    return is_of_backend(name) and " (" not in name
+
+
+def lists_backends(bill: Mapping[str, str]) -> bool:
+    """Whether ``bill`` names backends: that of an earlier version of the harness does not."""
+    return any(map(is_of_backend, bill))
+
+
+def _backends(package: Path | None) -> Iterator[tuple[str, Path | None]]:
+    """The name of each backend that Triton may load, and the folder of its files, None if it is not known: those in
+    Triton's ``package``, and those that installed packages bring. For the latter that is the package's whole folder,
+    and its name is part of theirs."""
+    own = package / "backends" if package is not None else None
+    if own is not None:
+        yield from ((f"{BACKEND}{file.parent.name}", file.parent) for file in own.glob("*/compiler.py"))
+    for point in importlib.metadata.entry_points(group="triton.backends"):
+        module = point.value.partition(":")[0]
+        if module != f"triton.backends.{point.name}":
+            yield f"{BACKEND}{point.name} ({module})", _folder_of(module, package)
+
+
+def _folder_of(module: str, package: Path | None) -> Path | None:
+    top, *rest = module.split(".")
+    if top == "triton":
+        return package.joinpath(*rest) if package is not None else None
+    spec = importlib.util.find_spec(top)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(places[0]) if places else None
+
+
+def folder_digest(folder: Path) -> str:
+    """The SHA-256 over the files below ``folder``: of each, in the order of their paths, the path in the folder, a NUL,
+    the SHA-256 of its content in hexadecimal and a line feed. What Python compiled is left out."""
+    digest = hashlib.sha256()
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    for name, path in sorted(paths.items()):
+        if "__pycache__" not in path.parts:
+            content = _digest(path, read_small=True)
+            if content == UNKNOWN:
+                return UNKNOWN
+            digest.update(f"{name}\0{content}\n".encode())
+    return digest.hexdigest() if paths else UNKNOWN
 
 
 def _package() -> Path | None:
@@ -115,11 +193,13 @@ def _listed() -> dict[Path, tuple[str, str]]:
     }
 
 
-def _digest(path: Path) -> str:
-    """The SHA-256 of the file, in hexadecimal: from the wheel's list if its size is as listed."""
+def _digest(path: Path, read_small: bool = False) -> str:
+    """The SHA-256 of the file, in hexadecimal: from the wheel's list if its size is as listed. ``read_small``: a small
+    file is read all the same."""
     try:
-        digest, size = _listed().get(path.resolve(), ("", ""))
-        if digest and size == str(path.stat().st_size):
+        digest, listed_size = _listed().get(path.resolve(), ("", ""))
+        size = path.stat().st_size
+        if digest and listed_size == str(size) and not (read_small and size <= _SMALL):
             return base64.urlsafe_b64decode(digest + "=").hex()
         digest_of_all = hashlib.sha256()
         with path.open("rb") as file:
