@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conformance.blame.attribution import Span
-from conformance.blame.inquiry import Attribution, CaseAnswer, LaunchAnswer, PassBlame
+from conformance.blame.inquiry import Attribution, CaseAnswer, LaunchAnswer, OtherLaunch, PassBlame
 from conformance.blame.symptoms import COMPILES, ORDERS
 from conformance.reporting.text import text_table
 
@@ -32,13 +32,26 @@ def text(answer: CaseAnswer) -> str:
     all that was measured, of the others in a line."""
     lines = [answer.case, f"good: {answer.names[0]}; bad: {answer.names[1]}"]
     for launch in answer.launches:
-        lines += ["", *_launch(launch, len(answer.launches) > 1)]
+        lines += ["", *_launch(launch, len(answer.launches) + len(answer.others) > 1)]
     if not answer.launches:
         lines += ["", "nothing that is looked at differs between the two stacks"]
+    if answer.others:
+        lines += ["", "not asked about, because another launch differs in more:"]
+        lines += [f"  {other.function}: {_changes(other)}" for other in answer.others]
+    if answer.together:
+        lines += ["", _together(answer)]
     lines += ["", f"{WITHOUT_DEVICE}; {answer.seconds:.0f} s"]
     if answer.orders_why_not:
         lines.append(answer.orders_why_not)
     return "\n".join(lines)
+
+
+def _changes(other: OtherLaunch) -> str:
+    return "; ".join(f"{name} {_value(name, good)} -> {_value(name, bad)}" for name, good, bad in other.changes)
+
+
+def _together(answer: CaseAnswer) -> str:
+    return f"{ORDERS}, if all launches are those of {answer.names[1]}, and none of them alone: {answer.together[:300]}"
 
 
 def _launch(launch: LaunchAnswer, several: bool) -> Iterator[str]:
@@ -46,7 +59,7 @@ def _launch(launch: LaunchAnswer, several: bool) -> Iterator[str]:
         yield f"{launch.function}:"
     others: dict[str, list[str]] = {}
     for place, one in enumerate(launch.attributions):
-        change = f"{one.symptom} {_value(one, one.good)} -> {_value(one, one.bad)}"
+        change = f"{one.symptom} {_value(one.symptom, one.good)} -> {_value(one.symptom, one.bad)}"
         if place and not one.passes:
             others.setdefault(f"{guilty(launch.stages, one)} ({_agreement(launch.stages, one)})", []).append(change)
             continue
@@ -59,7 +72,7 @@ def _launch(launch: LaunchAnswer, several: bool) -> Iterator[str]:
         begins = ("the bad compiler goes on behind the good one's", "the good compiler goes on behind the bad one's")
         rows = [("", "nothing", *launch.stages)]
         rows += [
-            (begin, *(_value(one, value) for value in values))
+            (begin, *(_value(one.symptom, value) for value in values))
             for begin, values in zip(begins, (one.into_bad, one.into_good), strict=True)
         ]
         yield from (f"  {line}" for line in text_table(rows).split("\n"))
@@ -75,11 +88,12 @@ def summary(answer: CaseAnswer) -> str:
     sentences = []
     for launch in answer.launches:
         one = launch.attributions[0]
-        change = f"{one.symptom} {_value(one, one.good)} -> {_value(one, one.bad)}"
+        change = f"{one.symptom} {_value(one.symptom, one.good)} -> {_value(one.symptom, one.bad)}"
         passes = dict.fromkeys(name for each in one.passes for name in each.bad)
         turns = f"; it turns with {_names(list(passes))}" if passes else ""
         who = f"{guilty(launch.stages, one)}, {_agreement(launch.stages, one)}"
         sentences.append(f"{launch.function}, {change}: {who}{turns}")
+    sentences += [_together(answer)] if answer.together else []
     return "; ".join(sentences) or "nothing that is looked at without a device differs"
 
 
@@ -120,10 +134,10 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join([*names[:SHOWN_PASSES], *([f"{more} more"] if more > 0 else [])]) or "none"
 
 
-def _value(one: Attribution, value: float | None) -> str:
+def _value(symptom: str, value: float | None) -> str:
     if value is None:
         return "?"
-    flag = one.symptom in (COMPILES, ORDERS) or one.symptom.startswith(("check ", "feature "))
+    flag = symptom in (COMPILES, ORDERS) or symptom.startswith(("check ", "feature "))
     return ("yes" if value else "no") if flag else f"{value:g}"
 
 
@@ -137,5 +151,7 @@ def data(answer: CaseAnswer) -> dict[str, Any]:
             symptom["guilty"] = list(launch.stages[span.first - 1 : span.last]) if span else []
         launches.append(one)
     good, bad = answer.names
+    others = [{"function": other.function, "changes": list(other.changes)} for other in answer.others]
     return {"case": answer.case, "target": answer.target, "good": good, "bad": bad, "launches": launches,
-            "named": answer.named, "orders_why_not": answer.orders_why_not, "seconds": answer.seconds}  # fmt: skip
+            "others": others, "together": answer.together, "named": answer.named,
+            "orders_why_not": answer.orders_why_not, "seconds": answer.seconds}  # fmt: skip

@@ -24,7 +24,18 @@ from pathlib import Path
 from typing import Any
 
 from conformance.blame.attribution import Blame, blamed, turn
-from conformance.blame.symptoms import COMPILES, ORDERS, Shown, alike, chosen, differing, failure, shown, unknown
+from conformance.blame.symptoms import (
+    COMPILES,
+    ORDERS,
+    Shown,
+    alike,
+    chosen,
+    differing,
+    failure,
+    gravity,
+    shown,
+    unknown,
+)
 from conformance.gate.stacks.environments import Environment
 
 #: The stages of a target's compiler, the front end first, by the name of its assembly.
@@ -140,20 +151,32 @@ class LaunchAnswer:
 
 
 @dataclass(frozen=True)
+class OtherLaunch:
+    """A launch of ``function`` that differs in less than another launch of the case, so that no stage is looked for.
+    ``changes`` are its differences: each with its values with the good stack and with the bad one."""
+
+    function: str
+    changes: tuple[tuple[str, float | None, float | None], ...]
+
+
+@dataclass(frozen=True)
 class CaseAnswer:
-    """The answer for a case, one for each of its launches that shows a difference."""
+    """The answer for a case: one for each launch that speaks against the bad stack, and the ``others`` that differ.
+    ``together`` is what is wrong only if all launches are those of the bad stack, "" if nothing is."""
 
     case: str
     target: str
     names: tuple[str, str]
     launches: tuple[LaunchAnswer, ...]
     seconds: float
+    others: tuple[OtherLaunch, ...] = ()
+    together: str = ""
     #: Why the executor says nothing about the order of asynchronous operations; "" if it does.
     orders_why_not: str = ""
 
     @property
     def named(self) -> bool:
-        """Whether there is a difference, and stages are guilty of the first one of each launch."""
+        """Whether there is a difference, and stages are guilty of the first one of each launch that has an answer."""
         return bool(self.launches) and all(one.attributions[0].blame.span is not None for one in self.launches)
 
 
@@ -164,6 +187,20 @@ class _Side:
     ptxas: str | None
     #: The answers for each launch, compiled by this stack alone.
     own: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """What one launch shows differently: ``names``, the worst first."""
+
+    number: int
+    names: tuple[str, ...]
+    good: Shown
+    bad: Shown
+
+    @property
+    def gravity(self) -> tuple[bool, int]:
+        return gravity(self.names[0], self.good, self.bad)
 
 
 def ask_case(
@@ -203,16 +240,19 @@ class Inquiry:
         if plans[0]["functions"] != plans[1]["functions"]:
             launched = " and ".join(", ".join(plan["functions"]) or "nothing" for plan in plans)
             raise BlameError(f"{case} launches {launched}: stages are compared for the same functions in both stacks")
+        if plans[0]["plans"] != plans[1]["plans"]:
+            raise BlameError(f"{case} launches its functions in other plans with one stack than with the other")
         if not plans[0]["functions"]:
             raise BlameError(f"{case} compiles no kernel of the catalogue: its stages cannot be compared")
         self._target: str = plans[0]["target"]
+        self._plans: list[int] = plans[0]["plans"]
         self._stages = STAGES["amdgcn" if self._target.startswith("gfx") else "ptx"]
         self._good, self._bad = (
             _Side(process, plan["functions"], plan["ptxas"]) for process, plan in zip((good, bad), plans, strict=True)
         )
         self._why_no_order = ""
         self._not_swapped: list[str] = []
-        self._ran: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self._ran: dict[tuple[int, tuple[str, ...]], Mapping[str, Any]] = {}
 
     def answer(self) -> CaseAnswer:
         self._good.own, self._bad.own = _both(
@@ -223,21 +263,40 @@ class Inquiry:
             if own["status"] == "pass" and not own["stages"].keys() >= set(self._stages):
                 stages = ", ".join(own["stages"])
                 raise BlameError(f"{name} compiles for {self._target} in stages that are not known: {stages}")
+        differences = list(filter(None, (self._difference(number) for number in range(len(self._good.functions)))))
+        gravest = min((one.gravity for one in differences), default=None)
         launches: dict[str, LaunchAnswer] = {}
-        for number, function in enumerate(self._good.functions):
-            self._not_swapped = []
-            # a case may launch a function for several problems: the first one that shows a difference is enough
-            attributions = self._launch(number) if function not in launches else ()
-            if attributions:
+        others: dict[str, OtherLaunch] = {}
+        for one in sorted(differences, key=lambda one: one.gravity):
+            function = self._good.functions[one.number]
+            if function in launches or function in others:
+                continue  # a case may launch a function for several problems: the gravest difference is enough
+            if one.gravity == gravest or (self._wanted and not one.gravity[0]):
+                self._not_swapped = []
+                attributions = self._attributions(one)
                 launches[function] = LaunchAnswer(function, self._stages, attributions, tuple(self._not_swapped))
-        names = (self._good.process.name, self._bad.process.name)
-        return CaseAnswer(self._case, self._target, names, tuple(launches.values()), 0.0, self._why_no_order)
+            else:
+                changes = tuple((name, one.good.value(name), one.bad.value(name)) for name in one.names)
+                others[function] = OtherLaunch(function, changes)
+        return CaseAnswer(
+            self._case,
+            self._target,
+            (self._good.process.name, self._bad.process.name),
+            tuple(launches.values()),
+            0.0,
+            tuple(others.values()),
+            "" if any(one.names[0] == ORDERS for one in differences) else self._wrong_together(),
+            self._why_no_order,
+        )
 
-    def _launch(self, number: int) -> tuple[Attribution, ...]:
+    def _difference(self, number: int) -> _Difference | None:
+        """What launch ``number`` shows differently with the two stacks; None if nothing that is looked at does."""
         good, bad = _both(lambda side: self._shown(side, side.own[number], number, True), (self._good, self._bad))
         names = chosen(differing(good, bad), self._wanted)
-        if not names:
-            return ()
+        return _Difference(number, tuple(names), good, bad) if names else None
+
+    def _attributions(self, difference: _Difference) -> tuple[Attribution, ...]:
+        number, names, good, bad = difference.number, difference.names, difference.good, difference.bad
         self._say(f"{self._good.functions[number]}: {', '.join(names)}; the stages are swapped")
         directions = ((self._good, self._bad, bad, good), (self._bad, self._good, good, bad))
         into_bad, into_good = _both(lambda each: self._row(number, names, *each), directions)
@@ -278,19 +337,45 @@ class Inquiry:
         one = shown(answer, self._target)
         if not orders or "ttgir" not in answer["stages"]:
             return one
-        files = {function: own["stages"].get("ttgir") for function, own in zip(side.functions, side.own, strict=True)}
-        files[side.functions[number]] = answer["stages"]["ttgir"]
-        if None in files.values():
+        # the other launches are the good stack's: what is wrong in them would be laid at this one's door
+        files = self._ttgir(self._good, number) | {side.functions[number]: answer["stages"]["ttgir"]}
+        said = self._said_of_orders(side, number, files)
+        if said is None:
             return one
+        wrong = {ORDERS: said} if said else {}
+        return Shown({**one.figures, ORDERS: len(wrong)}, {**one.texts, **wrong})
+
+    def _ttgir(self, side: _Side, number: int) -> dict[str, str | None]:
+        """The TTGIR of each function that is launched in the plan of launch ``number``, as ``side`` alone makes it."""
+        plan = [other for other, plan in enumerate(self._plans) if plan == self._plans[number]]
+        return {side.functions[other]: side.own[other]["stages"].get("ttgir") for other in plan}
+
+    def _said_of_orders(self, side: _Side, number: int, files: Mapping[str, str | None]) -> str | None:
+        """What is wrong in an order if the functions of a plan have the TTGIR in ``files``; "" if nothing is, None if
+        it cannot be run."""
+        if None in files.values():
+            self._why_no_order = "TTGIR was not run: a launch of the case does not compile to it"
+            return None
         texts = tuple(Path(str(file)).read_text(encoding="utf-8") for file in files.values())
-        if texts not in self._ran:
-            self._ran[texts] = side.process.ask("orders", launch=number, files=files)
-        ran = self._ran[texts]
+        key = (self._plans[number], texts)
+        if key not in self._ran:
+            self._ran[key] = side.process.ask("orders", launch=number, files=files)
+        ran = self._ran[key]
         if ran["status"] != "pass":
             self._why_no_order = f"TTGIR of {side.process.name} was not run: {_last_line(ran)}"
-            return one
-        wrong = {ORDERS: ran["said"]} if ran["said"] else {}
-        return Shown({**one.figures, ORDERS: len(wrong)}, {**one.texts, **wrong})
+            return None
+        return str(ran["said"] or "")
+
+    def _wrong_together(self) -> str:
+        """What is wrong in an order if every launch of a plan is the bad stack's, and right if one of them is."""
+        for number in {plan: number for number, plan in enumerate(self._plans)}.values():
+            good, bad = (self._ttgir(side, number) for side in (self._good, self._bad))
+            if len(bad) < 2 or None in (*good.values(), *bad.values()):
+                continue
+            said = self._said_of_orders(self._bad, number, bad)
+            if said and not self._said_of_orders(self._good, number, good):
+                return said
+        return ""
 
     def _boundary(self, number: int, maker: _Side, rest: _Side, place: int, names: Sequence[str]) -> Shown:
         """What the launch shows if ``rest`` goes on from what ``maker`` made in its first ``place`` stages."""

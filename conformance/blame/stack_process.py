@@ -197,7 +197,19 @@ class Server:
         target = self._launches[0][0].target if self._launches else None
         tool = assembler(int(target.arch)) if target is not None and target.vendor == "nvidia" else None
         functions = [function for _, function in self._launches]
-        return {**answer, "functions": functions, "target": target and target.id, "ptxas": tool and str(tool)}
+        named = {"functions": functions, "plans": self._plan_numbers()}
+        return {**answer, **named, "target": target and target.id, "ptxas": tool and str(tool)}
+
+    def _plan_numbers(self) -> list[int]:
+        """For each launch the number of its plan. A launch that is not one of a plan's has a number of its own."""
+        plans: list[Any] = []
+        numbers = []
+        for request, _ in self._launches:
+            plan = request.payload[0] if isinstance(request.payload, tuple) else request.payload
+            if plan not in plans:
+                plans.append(plan)
+            numbers.append(plans.index(plan))
+        return numbers
 
     def _compile(self, request: Mapping[str, Any]) -> dict[str, Any]:
         launch, _ = self._launches[request["launch"]]

@@ -100,6 +100,16 @@ def _worse(name: str, good: Shown, bad: Shown) -> bool:
     return name.startswith("sync") or (after < before if name.startswith(_WANTED) else after > before)
 
 
+#: The names of what makes a launch wrong, and not only other.
+_FAULTS = (COMPILES, ORDERS, "check")
+
+
+def gravity(name: str, good: Shown, bad: Shown) -> tuple[bool, int]:
+    """How much a launch that differs in ``name`` speaks against the bad stack, less for more: whether it is no worse,
+    then the kind of the difference. All faults are of one kind."""
+    return not _worse(name, good, bad), 0 if name.startswith(_FAULTS) else _rank(name)
+
+
 def is_known(word: str) -> bool:
     """Whether a symptom may be called ``word``, or begin with it."""
     return any(word == name or word.startswith(f"{name} ") for name in NAMES)

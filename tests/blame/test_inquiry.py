@@ -18,24 +18,49 @@ CASE = "test_a.py::test_x[mm-a-sm_90]"
 
 class Stack:
     """Stands for the process of a stack: each stage writes the stack's name behind the text that it takes. ``faults``
-    are words of the text, such as "bad:ttgir" or "bad:add_pipeline", that make the code spill 64 bytes. What is in
-    ``refuses`` cannot be taken from another stack; ``fails`` is the stage or the pass that fails."""
+    are words of the text, such as "bad:ttgir" or "bad:add_pipeline", that make the code spill 64 bytes, in the
+    ``guilty`` functions alone if any are named. What is in ``refuses`` cannot be taken from another stack; ``fails`` is
+    the stage or the pass that fails. ``together``: TTGIR is wrong if that of every function is the bad stack's.
+    ``longer`` are functions whose code is longer by the bad stack. ``plans`` are the numbers of the launches' plans."""
 
-    def __init__(self, name, folder, faults=(), refuses=(), fails="", passes=PASSES, functions=("mm",)):
+    def __init__(
+        self,
+        name,
+        folder,
+        faults=(),
+        refuses=(),
+        fails="",
+        passes=PASSES,
+        functions=("mm",),
+        guilty=(),
+        longer=(),
+        together=False,
+        plans=None,
+    ):
         self.name, self.functions, self.passes = name, list(functions), passes
+        self._guilty, self._longer, self._together = guilty or functions, longer, together
+        self._plans = plans or [0] * len(self.functions)
         self._faults, self._refuses, self._fails = faults, refuses, fails
         self._folders = (folder / name / str(number) for number in itertools.count())
 
     def ask(self, do, **request):
         if do == "plan":
-            return {"status": "pass", "error": "", "functions": self.functions, "target": "sm_90", "ptxas": None}
+            named = {"functions": self.functions, "plans": self._plans}
+            return {"status": "pass", "error": "", **named, "target": "sm_90", "ptxas": None}
         if do == "orders":
-            (file,) = request["files"].values()
-            wrong = "bad:orders" in self._faults and "bad:ttgir" in Path(file).read_text()
+            plan = self._plans[request["launch"]]
+            assert [*request["files"]] == [
+                name for name, of in zip(self.functions, self._plans, strict=True) if of == plan
+            ]
+            made_by_bad = {name: "bad:ttgir" in Path(file).read_text() for name, file in request["files"].items()}
+            wrong = "bad:orders" in self._faults and any(
+                made_by_bad[name] for name in made_by_bad if name in self._guilty
+            )
+            wrong |= self._together and all(made_by_bad.values())
             return {"status": "pass", "error": "", "said": "a race" if wrong else ""}
-        return self._compiled(request.get("entry"), request.get("trace"))
+        return self._compiled(request.get("entry"), request.get("trace"), self.functions[request["launch"]])
 
-    def _compiled(self, entry, trace):
+    def _compiled(self, entry, trace, function):
         folder = next(self._folders)
         folder.mkdir(parents=True)
         files = dict(entry["files"]) if entry else {}
@@ -60,9 +85,11 @@ class Stack:
             words += f" {self.name}:{stage}"
             (folder / stage).write_text(words)
             files[stage] = str(folder / stage)
-        spills = 64 if any(fault in words.split() for fault in self._faults) else 0
+        faulty = function in self._guilty and any(fault in words.split() for fault in self._faults)
+        spills = 64 if faulty else 0
+        size = 8 if function in self._longer and "bad:llir" in words else 0
         resources = {"spill_unit": "bytes", "registers": 100, "shared_memory": 0, "tensor_memory": 0, "threads": 128}
-        code = {"features": [], "bytes": 0, "sync": {}, "instructions": {}}
+        code = {"features": [], "bytes": size or 4, "sync": {}, "instructions": {}}
         return {**answer, "stages": files, "resources": {**resources, "spills": spills}, "code": code, "checks": {}}
 
 
@@ -180,3 +207,85 @@ def test_the_stages_of_another_backend_are_not_guessed(tmp_path, monkeypatch):
 def test_stacks_with_other_kernels_cannot_be_compared(tmp_path):
     with pytest.raises(BlameError, match="launches mm and mm, reduce"):
         answered(tmp_path, (), bad={"functions": ("mm", "reduce")})
+
+
+SPLIT = {"functions": ("split", "reduce")}
+GUILTY_SPLIT = {**SPLIT, "guilty": ("split",)}
+
+
+def answered_by(tmp_path, faults, **both):
+    return answered(tmp_path, faults, good=both, bad=both)
+
+
+@pytest.mark.parametrize("guilty", ["split", "reduce"])
+def test_a_race_is_laid_at_the_door_of_the_launch_that_has_it(tmp_path, guilty):
+    answer = answered_by(tmp_path, ("bad:orders",), functions=("split", "reduce"), guilty=(guilty,))
+    assert [launch.function for launch in answer.launches] == [guilty]
+    assert only(answer).symptom == "wrong in an order"
+    assert data(answer)["launches"][0]["attributions"][0]["guilty"] == ["ttgir"]
+    assert (answer.others, answer.named) == ((), True)
+
+
+def test_a_second_launch_that_is_only_longer_is_not_accused(tmp_path):
+    answer = answered_by(tmp_path, ("bad:orders",), **GUILTY_SPLIT, longer=("reduce",))
+    assert [launch.function for launch in answer.launches] == ["split"]
+    assert [other.function for other in answer.others] == ["reduce"]
+    assert answer.named
+    said = text(answer)
+    assert "not asked about, because another launch differs in more:\n  reduce: code bytes 4 -> 8" in said
+    assert "reduce:\ncode bytes" not in said
+    assert data(answer)["others"] == [{"function": "reduce", "changes": [("code bytes", 4, 8)]}]
+
+
+def test_a_second_launch_that_is_the_same_with_both_is_not_mentioned(tmp_path):
+    said = text(answered_by(tmp_path, ("bad:ttgir",), **GUILTY_SPLIT))
+    assert "spills 0 -> 64: TTIR to TTGIR" in said
+    assert "reduce" not in said
+
+
+def test_both_launches_that_are_wrong_are_named(tmp_path):
+    answer = answered_by(tmp_path, ("bad:orders",), **SPLIT)
+    assert [launch.function for launch in answer.launches] == ["split", "reduce"]
+    assert answer.named
+
+
+def test_a_named_symptom_is_looked_at_in_every_launch(tmp_path):
+    both = {**SPLIT, "longer": ("reduce",)}
+    answer = answered(tmp_path, ("bad:orders",), wanted=("code bytes",), good=both, bad=both)
+    assert [launch.function for launch in answer.launches] == ["reduce"]
+
+
+def test_launches_that_are_wrong_only_together_are_named_so_and_no_stage_is(tmp_path):
+    answer = answered_by(tmp_path, (), **SPLIT, together=True)
+    assert (answer.launches, answer.together, answer.named) == ((), "a race", False)
+    assert "wrong in an order, if all launches are those of bad, and none of them alone: a race" in text(answer)
+
+
+def test_of_several_plans_only_the_launches_of_one_run_together(tmp_path):
+    """Two problems, each with its products and its sum: the stub asserts which functions it is given."""
+    both = {"functions": ("split", "reduce", "split2", "reduce2"), "guilty": ("reduce2",), "plans": [0, 0, 1, 1]}
+    answer = answered(tmp_path, ("bad:orders",), good=both, bad=both)
+    assert [launch.function for launch in answer.launches] == ["reduce2"]
+
+
+def test_the_gravest_of_several_problems_of_one_function_is_asked_about(tmp_path):
+    """The first launch of the function is only longer; the second one, of another problem, is wrong."""
+    both = {"functions": ("mm", "mm"), "plans": [0, 1]}
+    stacks = []
+    for name in ("good", "bad"):
+        stack = Stack(name, tmp_path, ("bad:orders",), **both)
+        asked, stack.ask = stack.ask, None
+
+        def ask(do, asked=asked, **request):
+            if do == "orders" and request["launch"] == 0:
+                return {"status": "pass", "error": "", "said": ""}
+            answer = asked(do, **request)
+            if do == "compile" and request["launch"] == 0 and "code" in answer:
+                answer["code"]["bytes"] = 8 if "bad:llir" in Path(answer["stages"]["llir"]).read_text() else 4
+            return answer
+
+        stack.ask = ask
+        stacks.append(stack)
+    answer = Inquiry(CASE, *stacks, (), lambda line: None).answer()
+    assert only(answer).symptom == "wrong in an order"
+    assert answer.named
