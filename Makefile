@@ -2,14 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The newest Triton, kept beside the pinned one. `make conformance-newest` runs the suites with it.
+# Other releases of Triton, kept next to the pinned one, each in a folder of its name.
+TRITONS ?= $(VENV)/tritons
+# `make conformance-newest` runs the suites with the newest one.
 NEWEST_TRITON ?= 3.9.0
-NEWEST := $(VENV)/triton-$(NEWEST_TRITON)
+NEWEST := $(TRITONS)/$(NEWEST_TRITON)
 ARGS ?=
 # A run starts hundreds of processes. Without bytecode on disk each of them would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: conformance conformance-newest mutants test lint docs browser clean
+.PHONY: conformance conformance-newest conformance-releases mutants test lint docs browser clean
 
 conformance: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
@@ -17,12 +19,17 @@ conformance: $(VENV)/installed
 conformance-newest: $(VENV)/installed $(NEWEST)/installed
 	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
+# The quick tier with every release that is promised; ends with a table. ARGS="--release 3.2.0" chooses one.
+conformance-releases: $(VENV)/installed
+	$(BIN)/python -m tests.releases --tritons $(TRITONS) $(ARGS)
+
 # A hundred faults derived from the kernels' source. Each must fail a case of the quick tier, or be explained in
 # conformance/data/known_survivors.txt.
 mutants: $(VENV)/installed
 	$(BIN)/conformance mutants --no-gpu --count 100 --seed 0 $(ARGS)
 
-test: $(VENV)/developing
+# Commands of the guides that compare two Tritons are run with the newest one.
+test: $(VENV)/developing $(NEWEST)/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --durations=20 $(ARGS)
 
 lint: $(VENV)/developing

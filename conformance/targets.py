@@ -508,16 +508,16 @@ def _descriptor_lowering(target: Target) -> tuple[bool, str]:
 
 
 @functools.cache
-def _range_arguments() -> list[str]:
-    """Arguments of the methods of ``tl.range``. They are read from its source, because the interpreter of Triton up to
-    3.5 puts something else in its place."""
+def _parameters(name: str) -> list[str]:
+    """Parameters of a function of ``triton.language``, or of the methods of a class. They are read from its source,
+    because the interpreter of Triton up to 3.5 puts something else in its place."""
     source = ast.parse(inspect.getsource(importlib.import_module("triton.language.core")))
-    loops = [node for node in source.body if isinstance(node, ast.ClassDef) and node.name == "range"]
-    return [each.arg for loop in loops for each in ast.walk(loop) if isinstance(each, ast.arg)]
+    named = [node for node in source.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name]
+    return [each.arg for node in named for each in ast.walk(node) if isinstance(each, ast.arg)]
 
 
 def _warp_specialization(target: Target) -> tuple[bool, str]:
-    if "warp_specialize" not in _range_arguments():
+    if "warp_specialize" not in _parameters("range"):
         return False, "the installed Triton's tl.range has no warp_specialize"
     return _arch(target) >= 90, "tl.range(warp_specialize=True) takes effect on NVIDIA from sm_90 on"
 
@@ -542,6 +542,12 @@ def _fp64_products(target: Target) -> tuple[bool, str]:
     if dot is None or "float64" not in inspect.getsource(dot):
         return False, "the installed Triton's tl.dot takes no fp64 operands"
     return target.vendor != "nvidia" or _arch(target) >= 80, "fp64 products (NVIDIA from sm_80 on)"
+
+
+def _scaled_packing(target: Target) -> tuple[bool, str]:
+    """Whether ``tl.dot_scaled`` is told along which dimension two codes share a byte."""
+    has = "lhs_k_pack" in _parameters("dot_scaled")
+    return has, f"the installed Triton's tl.dot_scaled has {'' if has else 'no '}lhs_k_pack"
 
 
 def _scaled_batch(target: Target) -> tuple[bool, str]:
@@ -594,6 +600,7 @@ _PREDICATES: dict[str, _Predicate] = {
     "warp-specialization": _warp_specialization,
     "constant-argument": _constant_argument,
     "constant-item": _constant_item,
+    "scaled-packing": _scaled_packing,
     "scaled-batch": _scaled_batch,
 }
 

@@ -207,6 +207,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         ),
         'cat reports/*/summary.md >> "$GITHUB_STEP_SUMMARY"': Run(),
         "make conformance-newest": Read(Why.LONG),
+        "make conformance-releases": Read(Why.LONG),
         f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Read(Why.DOWNLOADS),
         "pytest -n auto --pyargs conformance.suites --tier default --run-dir reports/gpu": Read(Why.LONG),
         "conformance mustpass check reports/gpu": Read(Why.LONG),

@@ -33,7 +33,7 @@ from conformance.targets import (
 )
 
 CACHES = (
-    targets._range_arguments,
+    targets._parameters,
     targets.known_targets,
     targets._torch_devices,
     targets._extension_targets,

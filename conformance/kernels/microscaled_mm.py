@@ -17,7 +17,7 @@ from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.microscaled import MicroscaledFamily
-from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.gemm import PointerGemm, lacking
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
@@ -36,7 +36,7 @@ CONFIGS: tuple[AnyConfig, ...] = (
 class MicroscaledMm(MicroscaledFamily):
     """One tile of one matrix per program, operands of any strides."""
 
-    #: Triton 3.2 and 3.3 cannot say along which dimension codes are packed
+    #: Triton 3.2 and 3.3 cannot say along which dimension codes are packed, see "scaled-packing" of targets.py
     offered = "lhs_k_pack" in inspect.signature(tl.dot_scaled).parameters
     configs = CONFIGS
     zero_sign = "ieee"
@@ -46,10 +46,12 @@ class MicroscaledMm(MicroscaledFamily):
         self._converted = PointerGemm(name, "mm", dtypes=("bf16",), configs=CONFIGS)
 
     def refusal(self, plan: Plan) -> Reason | None:
-        """See :class:`Kernel`: operation, variant, dtypes and blocks are checked in this order."""
+        """See :class:`Kernel`: operation, Triton, variant, dtypes and blocks are checked in this order."""
         problem, config, target = plan.problem, plan.config, plan.target
         if problem.op not in self.operations:
             return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes microscaled_mm, not {problem.op}")
+        if reason := lacking(plan, "scaled-packing"):
+            return reason
         if reason := self._variant(plan):
             return reason
         names = {form.codes for form in problem.formats} | {form.scale for form in problem.formats}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from conformance.blame.inquiry import STAGES, StackProcess, ask_case
@@ -13,6 +10,7 @@ from conformance.blame.stack_process import Server
 from conformance.gate.stacks.environments import build
 from conformance.gate.stacks.stack_file import parse
 from conformance.targets import compile_targets
+from tests.releases import NEWEST
 
 CASE = "test_transposition.py::test_transposed_operands[{}-order=row.row-static=False-{}]"
 CASES = {
@@ -23,8 +21,6 @@ CASES = {
 CHAINED = (
     "test_dynamic_shapes.py::test_awkward_sizes[mm_chained-tf32-64x64x32-s3-w4-chain2-sizes=primes-static=False-sm_100]"
 )
-#: Where `make conformance-newest` lays another Triton over the environment.
-OTHERS = sorted(Path(sys.prefix).glob("triton-3.9*"))
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +115,11 @@ def test_a_process_plans_in_its_own_stack(tmp_path):
         process.close()
 
 
-@pytest.mark.skipif(not OTHERS, reason="no other Triton is laid out")
+@pytest.mark.skipif(not NEWEST.exists(), reason=f"needs a second Triton in {NEWEST}: make test installs it")
 def test_a_known_defect_is_attributed(tmp_path):
     """https://github.com/triton-lang/triton/issues/10821: 3.6 to 3.8 read a sum before the last product is over, from
     TTGIR on."""
-    good, bad = (build(parse(stack), tmp_path / "cache") for stack in (f"site={OTHERS[-1]}", "current"))
+    good, bad = (build(parse(stack), tmp_path / "cache") for stack in (f"site={NEWEST}", "current"))
     (tmp_path / "compiled").mkdir()
     answer = ask_case(CHAINED, good, bad, tmp_path / "compiled", wanted=("wrong in an order",))
     (launch,) = answer.launches

@@ -59,10 +59,10 @@ def attention_forward(
     q_base = head(q_ptr, of_queries, query_head, stride_qb, stride_qh)
     k_base = head(k_ptr, of_keys, key_head, stride_kb, stride_kh)
     v_base = head(v_ptr, of_keys, key_head, stride_vb, stride_vh)
-    if DESCRIBED:
-        q_desc = tl.make_tensor_descriptor(q_base, [queries, HEAD_DIM], [stride_qm, 1], [BLOCK_M, BLOCK_D])
-        k_rows = tl.make_tensor_descriptor(k_base, [keys, HEAD_DIM], [stride_kn, 1], [BLOCK_N, BLOCK_D])
-        v_rows = tl.make_tensor_descriptor(v_base, [keys, VALUE_DIM], [stride_vn, 1], [BLOCK_N, BLOCK_V])
+    if DESCRIBED:  # by its whole name: Triton 3.3 looks for each name of tl, also in code that it leaves out
+        q_desc = triton.language.make_tensor_descriptor(q_base, [queries, HEAD_DIM], [stride_qm, 1], [BLOCK_M, BLOCK_D])
+        k_rows = triton.language.make_tensor_descriptor(k_base, [keys, HEAD_DIM], [stride_kn, 1], [BLOCK_N, BLOCK_D])
+        v_rows = triton.language.make_tensor_descriptor(v_base, [keys, VALUE_DIM], [stride_vn, 1], [BLOCK_N, BLOCK_V])
         q = q_desc.load([block * BLOCK_M, 0])
     else:
         k_rows = k_base
@@ -95,7 +95,9 @@ def attention_forward(
         acc = acc * tl.load(v_scale_ptr)
     out_base = head(out_ptr, of_queries, query_head, stride_ob, stride_oh)
     if STORED:
-        out_desc = tl.make_tensor_descriptor(out_base, [queries, VALUE_DIM], [stride_om, 1], [BLOCK_M, BLOCK_V])
+        out_desc = triton.language.make_tensor_descriptor(
+            out_base, [queries, VALUE_DIM], [stride_om, 1], [BLOCK_M, BLOCK_V]
+        )
         out_desc.store([block * BLOCK_M, 0], acc.to(out_ptr.dtype.element_ty))
     else:
         store_rows(acc, out_base, rows, queries, stride_om, stride_od, VALUE_DIM, BLOCK_V, WIDE_INDEX)

@@ -1,4 +1,8 @@
-"""Descriptors of matrices in either order, and blocks that they load."""
+"""Descriptors of matrices in either order, and blocks that they load.
+
+``make_tensor_descriptor`` is called by its whole name: Triton 3.2 and 3.3 look for each name of ``tl`` in a function,
+also in code that a constant leaves out, and have none of this name.
+"""
 
 import triton
 import triton.language as tl
@@ -11,9 +15,9 @@ def describe(ptr, rows, columns, pitch, ROWS: tl.constexpr, COLUMNS: tl.constexp
     rows = max(rows, 1)
     columns = max(columns, 1)
     if ROW_MAJOR:
-        descriptor = tl.make_tensor_descriptor(ptr, [rows, columns], [pitch, 1], [ROWS, COLUMNS])
+        descriptor = triton.language.make_tensor_descriptor(ptr, [rows, columns], [pitch, 1], [ROWS, COLUMNS])
     else:
-        descriptor = tl.make_tensor_descriptor(ptr, [columns, rows], [pitch, 1], [COLUMNS, ROWS])
+        descriptor = triton.language.make_tensor_descriptor(ptr, [columns, rows], [pitch, 1], [COLUMNS, ROWS])
     return descriptor
 
 
@@ -25,9 +29,13 @@ def describe_batch(
     rows = max(rows, 1)
     columns = max(columns, 1)
     if ROW_MAJOR:
-        descriptor = tl.make_tensor_descriptor(ptr, [batch, rows, columns], [apart, pitch, 1], [1, ROWS, COLUMNS])
+        descriptor = triton.language.make_tensor_descriptor(
+            ptr, [batch, rows, columns], [apart, pitch, 1], [1, ROWS, COLUMNS]
+        )
     else:
-        descriptor = tl.make_tensor_descriptor(ptr, [batch, columns, rows], [apart, pitch, 1], [1, COLUMNS, ROWS])
+        descriptor = triton.language.make_tensor_descriptor(
+            ptr, [batch, columns, rows], [apart, pitch, 1], [1, COLUMNS, ROWS]
+        )
     return descriptor
 
 
