@@ -17,6 +17,7 @@ from conformance.gate.changes.occupancy import occupancy, room
 from conformance.gate.changes.sync_changes import new_faults
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
+from conformance.gate.user_files.expected_failures import status_without_entry
 from conformance.records import CaseRecord, Status, read_records
 from conformance.reproducers.script_request import ScriptRequest, file_name
 
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequest:
     """What the script of a case looks for. ``record``: its record, None if there is none; ``before``: its record in the
     baseline, if there is one."""
-    dies = record is None or record.status in DIED
+    dies = record is None or status_without_entry(record) in DIED
     if record is None or before is None:
         return ScriptRequest(dies)
     was, now = _observed(before), _observed(record)

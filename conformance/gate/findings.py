@@ -26,27 +26,29 @@ class Kind(str, Enum):
     NEW_CRASH = "NEW_CRASH"  # crash, timeout or out of memory where the baseline had none
     NEW_FAIL = "NEW_FAIL"
     NONDETERMINISTIC = "NONDETERMINISTIC"  # two runs of one input differ, where the baseline's agreed
-    LOST_COVERAGE = "LOST_COVERAGE"  # ran before; refused, not run or missing now
-    FEATURE_LOST = "FEATURE_LOST"
-    LIMIT_CROSSED = "LIMIT_CROSSED"  # within the target's limit before, past it now
+    NEW_KNOWN_DEFECT = "NEW_KNOWN_DEFECT"  # fails as an expected failure says, where the baseline did not
     WAIT_MOVED = "WAIT_MOVED"  # a wait for copies that no barrier follows any more
     LDS_ACROSS_BARRIER = "LDS_ACROSS_BARRIER"  # an access that is open while a barrier is passed
     ORDER_LOST = "ORDER_LOST"  # no barrier or fence precedes a product or its arrival any more
+    LIMIT_CROSSED = "LIMIT_CROSSED"  # within the target's limit before, past it now
+    LOST_COVERAGE = "LOST_COVERAGE"  # ran before; refused, not run or missing now
+    FEATURE_LOST = "FEATURE_LOST"
     ACCUMULATOR_MOVED = "ACCUMULATOR_MOVED"  # out of tensor memory and back within the loop
     MORE_SPILLS = "MORE_SPILLS"
     LESS_OCCUPANCY = "LESS_OCCUPANCY"  # fewer blocks or waves are resident on a multiprocessor
     SLOWER = "SLOWER"
+    STILL_FAIL = "STILL_FAIL"
+    SYNC_CHANGED = "SYNC_CHANGED"  # other counts of instructions that synchronise, or use tensor memory in loops
     BEST_CONFIG_MOVED = "BEST_CONFIG_MOVED"
     MORE_SHARED_MEMORY = "MORE_SHARED_MEMORY"
     MORE_REGISTERS = "MORE_REGISTERS"
     LARGER_CODE = "LARGER_CODE"
     SLOWER_COMPILE = "SLOWER_COMPILE"
-    SYNC_CHANGED = "SYNC_CHANGED"  # other counts of instructions that synchronise, or use tensor memory in loops
     OTHER_INSTRUCTIONS = "OTHER_INSTRUCTIONS"  # the mix of instructions changed
     CONFIGS_CHANGED = "CONFIGS_CHANGED"  # torch's own config tables have other rows
+    WAIVED = "WAIVED"  # a regression that a waiver of the user's covers
+    NUMERICS_DRIFT = "NUMERICS_DRIFT"  # other bits, both within the bound
     AMBIGUOUS = "AMBIGUOUS"  # the times neither differ by the threshold nor agree within it
-    NEW_EXPECTED_FAIL = "NEW_EXPECTED_FAIL"  # fails as an expected failure says, where the baseline passed
-    STILL_FAIL = "STILL_FAIL"
     FIXED = "FIXED"
     NEW_COVERAGE = "NEW_COVERAGE"
     FEATURE_GAINED = "FEATURE_GAINED"
@@ -57,18 +59,24 @@ class Kind(str, Enum):
     SMALLER_CODE = "SMALLER_CODE"
     FASTER_COMPILE = "FASTER_COMPILE"
     FASTER = "FASTER"
-    NUMERICS_DRIFT = "NUMERICS_DRIFT"  # other bits, both within the bound
-    WAIVED = "WAIVED"  # a regression that a waiver of the user's covers
 
 
 _REGRESSIONS = (
-    *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.LOST_COVERAGE),
-    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST),
-    *(Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER),
+    *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_KNOWN_DEFECT),
+    *(Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST, Kind.LIMIT_CROSSED),
+    *(Kind.LOST_COVERAGE, Kind.FEATURE_LOST, Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS),
+    *(Kind.LESS_OCCUPANCY, Kind.SLOWER),
 )
 _WARNINGS = (
-    *(Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LARGER_CODE, Kind.SLOWER_COMPILE),
-    *(Kind.SYNC_CHANGED, Kind.OTHER_INSTRUCTIONS, Kind.CONFIGS_CHANGED, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL),
+    *(Kind.STILL_FAIL, Kind.SYNC_CHANGED, Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS),
+    *(Kind.LARGER_CODE, Kind.SLOWER_COMPILE, Kind.OTHER_INSTRUCTIONS, Kind.CONFIGS_CHANGED),
+)
+#: What a case fails by that did not fail in the baseline, or not in this way.
+NEW_FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_KNOWN_DEFECT)
+#: What got better. A case that fails gains nothing by it.
+GAINS = (
+    *(Kind.FIXED, Kind.NEW_COVERAGE, Kind.FEATURE_GAINED, Kind.FEWER_SPILLS, Kind.MORE_OCCUPANCY),
+    *(Kind.LESS_SHARED_MEMORY, Kind.FEWER_REGISTERS, Kind.SMALLER_CODE, Kind.FASTER_COMPILE, Kind.FASTER),
 )
 #: The severity of each kind. A finding that is ``minor`` has a lesser one.
 SEVERITY: Mapping[Kind, Severity] = {
@@ -83,6 +91,7 @@ MEANING: Mapping[Kind, str] = {
     Kind.NEW_CRASH: "crashes, hangs or runs out of memory; it did not before",
     Kind.NEW_FAIL: "gives a wrong result, or breaks another promise; it did not before",
     Kind.NONDETERMINISTIC: "gives other results for the same input from run to run; it did not before",
+    Kind.NEW_KNOWN_DEFECT: "fails as a list of known defects says; it did not before",
     Kind.LOST_COVERAGE: "could be judged before and cannot now: no fault was seen, and none can be excluded",
     Kind.FEATURE_LOST: "compiles to code that no longer uses a feature of the hardware",
     Kind.LIMIT_CROSSED: "needs more than the hardware has, and cannot be launched there",
@@ -104,9 +113,8 @@ MEANING: Mapping[Kind, str] = {
     Kind.OTHER_INSTRUCTIONS: "compiles to another mix of instructions",
     Kind.CONFIGS_CHANGED: "has other rows in a config table of torch's, so other configs may be picked",
     Kind.AMBIGUOUS: "has times that are neither equal nor clearly different",
-    Kind.NEW_EXPECTED_FAIL: "fails as a list of known defects says; it passed before",
     Kind.STILL_FAIL: "failed before and fails now",
-    Kind.FIXED: "failed before and passes now",
+    Kind.FIXED: "failed before, or its code had a fault, and has it no longer",
     Kind.NEW_COVERAGE: "can be judged now and could not before",
     Kind.FEATURE_GAINED: "compiles to code that uses a feature of the hardware, which it did not before",
     Kind.FEWER_SPILLS: "keeps fewer registers in memory",
@@ -129,12 +137,15 @@ class Harm(str, Enum):
     MEMORY = "wrong memory access"
     CRASH = "crash, hang or out of memory"
     NOT_COMPILED = "does not compile"
+    RAISES = "raises an exception"
     TOO_LARGE = "past a limit of the target"
     UNKNOWN = "unknown"
-    UNSEEN = "no longer judged"
     FEATURE_LOST = "feature lost"
     SPILLS = "more spills"
-    SLOW = "slower"
+
+
+#: What makes nothing wrong, and costs time.
+COSTS = (Harm.FEATURE_LOST, Harm.SPILLS)
 
 
 @dataclass(frozen=True)
@@ -148,8 +159,7 @@ class KnownDefect:
     fixed_in: str = ""
 
     def __str__(self) -> str:
-        parts = [f"{self.harm.value}: {self.id}", self.link, f"fixed in {self.fixed_in}" if self.fixed_in else ""]
-        return ", ".join(filter(None, parts))
+        return ", ".join(filter(None, (f"{self.harm.value}: {self.id}", self.link)))
 
 
 @dataclass(frozen=True)

@@ -250,6 +250,7 @@ class ItemRecording:
         outcome = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
         recorder.conclude(outcome.status, outcome.diagnosis, outcome.reason)
         if outcome.status is Status.EXPECTED_FAIL:
+            recorder.set(observed=outcome.observed)
             mark_xfailed(report, str(outcome.reason))
         elif not report.failed:
             _mark_failed(report, outcome.diagnosis)

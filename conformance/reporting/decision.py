@@ -9,7 +9,7 @@ from conformance.gate.findings import Comparison, Group, Kind, Severity
 from conformance.gate.runs.recorded_options import recorded_options
 from conformance.records import RunInfo, Status
 from conformance.reporting.comparison import refused
-from conformance.reporting.first_line import HANDFUL, proof
+from conformance.reporting.first_line import narrowing_text, proof
 
 #: Tiers that leave out no case of the suites.
 WHOLE_TIERS = ("full", "exhaustive")
@@ -47,14 +47,13 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
     return [*sentences, *(f"{warning[:1].upper()}{warning[1:]}." for warning in comparison.warnings)]
 
 
-def reach(comparison: Comparison, info: RunInfo | None, folder: Path) -> str:
-    """How far the answer reaches, in few words to stand beside it: such as "quick tier, no GPU", then of how many cases
-    it is and what they prove."""
-    sample, options = _sample(comparison, info), recorded_options(folder) or ()
-    parts = [f"{sample} tier" if sample else "", "no GPU" if _without_gpu(comparison, info) else ""]
+def reach(comparison: Comparison, info: RunInfo | None) -> str:
+    """How far the answer reaches, in few words to stand beside it: such as "only 24 of 1,373 cases (--kernel mm), quick
+    tier, no GPU", then how many cases were judged and what they prove."""
+    sample, narrowed = _sample(comparison, info), narrowing_text(comparison)
+    parts = [f"only {narrowed}" if narrowed else "", f"{sample} tier" if sample else ""]
+    parts.append("no GPU" if _without_gpu(comparison, info) else "")
     scope = comparison.scope
-    few = f"only the {scope.cases} cases that were asked for" if 1 < scope.cases <= HANDFUL else "some of the cases"
-    parts.append(few if check_options(options, {}).narrowing else "")
     proven = f"{scope.judged} of {scope.cases} cases: {'; '.join(proof(scope))}" if scope.cases else ""
     return "; ".join(filter(None, [", ".join(filter(None, parts)), proven]))
 
@@ -69,13 +68,15 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
     """What the reader can do now, one sentence each, the first thing first."""
     kinds = {group.kind for group in comparison.regressions}
     steps = []
-    if comparison.objections:
-        steps.append("Read what else speaks against the candidate, under Changes: some of it may be put right.")
     judged = kinds - {Kind.LOST_COVERAGE}
-    if judged and judged <= COST_TIME:
+    if judged and judged <= COST_TIME and not comparison.newly_failing:
         steps.append("No new failure was seen: what got worse may cost time. Keep the baseline where that matters.")
     elif judged:
         steps.append("Keep the baseline where you use the kernels and targets of the regressions.")
+    if Kind.NEW_KNOWN_DEFECT in kinds:
+        steps.append(_about_known_defects(comparison))
+    if comparison.objections:
+        steps.append("Read what else speaks against the candidate, under Changes: some of it may be put right.")
     if Kind.LOST_COVERAGE in kinds:
         steps.append("Remove what keeps the cases of LOST_COVERAGE from being judged, and run the gate again.")
     if kinds:
@@ -99,6 +100,14 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
     if _sample(comparison, info):
         steps.append("Run the gate with --tier full before a release.")
     return steps
+
+
+def _about_known_defects(comparison: Comparison) -> str:
+    """What to do about failures by known defects: wait for the releases that mend them, as far as entries say so."""
+    regressions = (one for group in comparison.regressions for one in group.findings)
+    releases = sorted({one.defect.fixed_in for one in regressions if one.defect and one.defect.fixed_in})
+    mended = f"; the release that mends it, where one is known, is {' or '.join(releases)}" if releases else ""
+    return f"Follow the links of the known defects: that a defect is known does not make the candidate safe{mended}."
 
 
 def _sample(comparison: Comparison, info: RunInfo | None) -> str | None:

@@ -17,6 +17,7 @@ from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
 from conformance.reporting.comparison import assembler_rows, threshold_lines
+from conformance.reporting.first_line import answer
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
 
 NOTE_LIMIT = 160  # characters of a diagnosis or reason in the list of cases
@@ -219,7 +220,8 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "scripts": [_cut(text, CASE_LIMIT) for text in comparison.scripts],
         "title": stacks_title(*(_with_variables(side) for side in (comparison.baseline, comparison.candidate))),
         "safe": comparison.safe,
-        "reach": decision.reach(comparison, run.info, run.folder),
+        "answer": _cut(answer(comparison), CASE_LIMIT),
+        "reach": decision.reach(comparison, run.info),
         "compared": comparison.compared,
         "unchanged": comparison.unchanged,
         "objections": [_cut(text, CASE_LIMIT) for text in comparison.objections],

@@ -12,6 +12,7 @@ import msgspec
 import torch
 
 from conformance import targets
+from conformance.gate.user_files.expected_failures import status_without_entry
 from conformance.inductor.compile.program import Program
 from conformance.problems import DTYPES, Operand
 from conformance.records import CaseRecord, Check, CheckKind, Status, Verdict
@@ -74,7 +75,7 @@ def program_script(record: CaseRecord) -> str:
         **_described(program, failed, record),
         function=name,
         seed=record.seed or 0,
-        child=child("the compiler, or what it compiled,", runtime) if record.status in DIED else "",
+        child=child("the compiler, or what it compiled,", runtime) if status_without_entry(record) in DIED else "",
         ready=templates.DEVICE_READY.format(arch=repr(target.arch)),
         keeping=keeping,
         looking=looking,

@@ -56,7 +56,11 @@ OUTCOMES = {
         "pass>not-applicable pass>not-run pass>none not-run>not-applicable fail>not-run fail>not-applicable "
         "fail>none expected-fail>none"
     ),
-    "NEW_EXPECTED_FAIL": "pass>expected-fail none>expected-fail",
+    "NEW_KNOWN_DEFECT": (
+        "pass>expected-fail none>expected-fail not-run>expected-fail not-applicable>expected-fail "
+        "unexpected-pass>expected-fail crash>expected-fail timeout>expected-fail oom>expected-fail "
+        "compile-error>expected-fail flaky>expected-fail"
+    ),
     "STILL_FAIL": (
         "fail>fail compile-error>compile-error crash>compile-error crash>timeout fail>expected-fail fail>flaky"
     ),
@@ -111,10 +115,10 @@ def test_a_failure_that_got_worse_is_new(tmp_path, before, after, expected):
     [
         ([], {}),
         ([("diagnosis", "CAUSE known")], {}),
-        ([("numerics/special", "FAIL 9/416 wrong")], {}),
-        ([("grid", "3, not 4")], {"NEW_FAIL": "grid: N, not N"}),
-        ([("memory", "12 bytes written")], {"NEW_FAIL": "memory: N bytes written"}),
-        ([("repeat/randn", "differ")], {"NONDETERMINISTIC": "repeat/randn: differ"}),
+        ([("numerics/special", "FAIL 9/416 wrong")], {"NEW_KNOWN_DEFECT": "wrong numbers: it"}),
+        ([("grid", "3, not 4")], {"NEW_KNOWN_DEFECT": "wrong numbers: it"}),
+        ([("memory", "12 bytes written")], {"NEW_KNOWN_DEFECT": "wrong numbers: it"}),
+        ([("repeat/randn", "differ")], {"NEW_KNOWN_DEFECT": "wrong numbers: it"}),
         ([("codegen/requires/MMA", "no match")], {"FEATURE_LOST": "MMA lost on sm_90"}),
     ],
 )

@@ -80,7 +80,9 @@ def test_a_handful_of_cases_is_said_first(tmp_path: Path, count: int, begins: st
 
 def test_a_handful_that_is_not_safe_is_said_first_too(tmp_path: Path) -> None:
     now = cases(3, status="fail", diagnosis="wrong")
-    assert answer(compared(tmp_path, cases(3), now)).startswith("NOT SAFE for the 3 cases that were compared: 3 regr")
+    assert answer(compared(tmp_path, cases(3), now)).startswith(
+        "NOT SAFE for the 3 cases that were compared: 3 cases newly fail; 3 regr"
+    )
 
 
 def test_a_case_that_one_side_refuses_is_no_case_that_both_refuse(tmp_path: Path) -> None:

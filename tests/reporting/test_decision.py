@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.findings import MEANING, SEVERITY, Comparison, Finding, Group, Kind, Scope, Side
+from conformance.gate.findings import (
+    MEANING,
+    SEVERITY,
+    Comparison,
+    Finding,
+    Group,
+    Harm,
+    Kind,
+    KnownDefect,
+    Narrowing,
+    Scope,
+    Side,
+)
 from conformance.records import RunInfo
 from conformance.reporting.comparison import render_markdown
 from conformance.reporting.decision import meaning, next_steps, not_looked_at, reach
@@ -64,25 +76,23 @@ def test_each_limit_of_a_run_is_said(
     assert sentence.startswith(says)
 
 
-def test_how_far_an_answer_reaches(tmp_path: Path) -> None:
-    assert reach(comparison(), INFO, ran_with(tmp_path, "--tier", "full")) == ""
-    small = comparison(side=replace(SIDE, tier="quick", stack={}))
-    assert (
-        reach(small, replace(INFO, gpus=()), ran_with(tmp_path, "-k", "x")) == "quick tier, no GPU, some of the cases"
-    )
+def test_how_far_an_answer_reaches() -> None:
+    assert reach(comparison(), INFO) == ""
+    small = comparison(side=replace(SIDE, tier="quick", stack={}), narrowing=Narrowing(("-k x",), 9, 1373))
+    assert reach(small, replace(INFO, gpus=())) == "only 9 of 1,373 cases (-k x), quick tier, no GPU"
 
 
 @pytest.mark.parametrize(
     ("cases", "said"),
     [
-        (3, "only the 3 cases that were asked for; 2 of 3 cases: 2 interpreted; shapes ragged"),
-        (30, "some of the cases; 2 of 30 cases: 2 interpreted; shapes ragged"),
+        (3, "2 of 3 cases: 2 interpreted; shapes ragged"),
+        (30, "2 of 30 cases: 2 interpreted; shapes ragged"),
     ],
 )
 def test_of_how_many_cases_an_answer_is_and_what_they_prove(tmp_path: Path, cases: int, said: str) -> None:
     scope = Scope(cases, {"layout": cases - 2}, {"interpreted": 2}, {"ragged": 2})
     of_few = comparison(scope=scope)
-    assert reach(of_few, INFO, ran_with(tmp_path, "--cases", "ids.txt")) == said
+    assert reach(of_few, INFO) == said
     refused = f"{cases - 2} of {cases} cases not applicable on both sides: {cases - 2} layout."
     assert refused in not_looked_at(of_few, INFO, ran_with(tmp_path, "--cases", "ids.txt"))
 
@@ -119,6 +129,24 @@ def test_what_to_do_next() -> None:
     small = replace(SIDE, tier="quick", stack={})
     steps = next_steps(comparison(Kind.LARGER_CODE, side=small), replace(INFO, gpus=()))
     assert [step.split()[0:2] for step in steps[1:]] == [["Read", "the"], ["Run", "the"], ["Run", "the"]]
+
+
+def test_a_case_that_newly_fails_is_no_mere_cost() -> None:
+    lost = comparison(Kind.FEATURE_LOST)
+    failing = replace(lost.groups[0], findings=(replace(lost.groups[0].findings[0], newly_fails=True),))
+    assert next_steps(lost, INFO)[0].startswith("No new failure was seen")
+    assert next_steps(replace(lost, groups=(failing,)), INFO)[0].startswith("Keep the baseline where you use")
+
+
+def test_what_to_do_about_known_defects_comes_before_what_is_slow() -> None:
+    known = comparison(Kind.NEW_KNOWN_DEFECT, Kind.LOST_COVERAGE, Kind.SLOWER)
+    defect = KnownDefect("entry", Harm.WRONG, "https://a.b/1", "triton 3.9.0")
+    wrong = replace(known.groups[0], findings=(replace(known.groups[0].findings[0], defect=defect),))
+    steps = next_steps(replace(known, groups=(wrong, *known.groups[1:]), objections=("a waiver has expired",)), INFO)
+    begins = ("Keep the baseline", "Follow the links of the known defects", "Read what else", "Remove what keeps")
+    assert all(step.startswith(words) for step, words in zip(steps, begins, strict=False))
+    assert "is triton 3.9.0." in steps[1]
+    assert "release that mends it" not in next_steps(known, INFO)[1]
 
 
 @pytest.mark.parametrize(("outcome", "sent"), [("confirmed, it shows", True), ("not reproduced, fine in both", False)])

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from conformance.blame.answer_text import summary
 from conformance.blame.inquiry import BlameError, ask_case
-from conformance.gate.findings import Comparison, Finding, Kind
+from conformance.gate.findings import NEW_FAILURES, Comparison, Finding, Kind
 from conformance.gate.stacks.stack_file import spelled
 from conformance.gate.stacks.stack_runs import StackRun
 
 #: The kinds of regressions that a stage of the compiler may be guilty of, and the symptom that each has; "": whatever
 #: differs.
 SYMPTOMS = {
-    **dict.fromkeys((Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.SLOWER, Kind.FEATURE_LOST), ""),
+    **dict.fromkeys((*NEW_FAILURES, Kind.SLOWER, Kind.FEATURE_LOST), ""),
     Kind.LIMIT_CROSSED: "check",
     Kind.MORE_SPILLS: "spills",
     Kind.LESS_OCCUPANCY: "occupancy",

@@ -13,7 +13,8 @@ from conformance.reproducers.script_request import file_name
 
 #: Kinds of findings whose case fails in a way that a script can show.
 SHOWN = (
-    *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS),
+    *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_KNOWN_DEFECT),
+    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS),
     *(Kind.LESS_OCCUPANCY, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST, Kind.ACCUMULATOR_MOVED),
 )
 #: Why no script shows the other kinds of regressions.

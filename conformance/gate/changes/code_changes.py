@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from conformance.gate.changes.limit_changes import crossed, needed
 from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import about, finding
-from conformance.gate.changes.sync_changes import count_findings, fault_findings
+from conformance.gate.changes.sync_changes import count_findings, fault_findings, mended_findings
 from conformance.gate.changes.thresholds import DEFAULT, SpillThresholds, Thresholds
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.record_figures import Code, Resources
@@ -67,6 +67,7 @@ def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thr
     if before.code is not None and after.code is not None and not identical:
         findings += _features(after, before.code, after.code)
         findings += fault_findings(after, before.code, after.code)
+        findings += mended_findings(after, before.code, after.code)
         if not any(one.kind in _EXPLAINING for one in findings):
             findings += count_findings(after, before.code, after.code, thresholds.sync_changed.share)
         if before.code.bytes and after.code.bytes:

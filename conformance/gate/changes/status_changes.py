@@ -1,20 +1,23 @@
 """Maps a case's status in the baseline and in the candidate to a finding.
 
-``expected-fail`` is a failure that an expected failure of the suites accepts. A case that newly fails so is reported as
-NEW_EXPECTED_FAIL, a warning that does not fail the gate: the entry is the decision. A case that no entry covers any
-more is NEW_FAIL; one that passes is FIXED. ``unexpected-pass`` counts as a pass here, because the run itself fails
-until the entry is removed. A failing case that is no longer run is LOST_COVERAGE, never FIXED.
+``expected-fail`` is a failure that an expected failure of the suites knows. The entry says what the defect is, and
+accepts nothing: a case that newly fails so is NEW_KNOWN_DEFECT, a regression like NEW_FAIL, and so is one that fails by
+another defect than before, or in more ways. A case that no entry covers any more is NEW_FAIL; one that passes is FIXED.
+``unexpected-pass`` counts as a pass here, because the run itself fails until the entry is removed. A failing case that
+is no longer run is LOST_COVERAGE, never FIXED.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 
 from conformance.gate.changes.median_intervals import FEWEST_SAMPLES
-from conformance.gate.findings import Finding, Kind
+from conformance.gate.findings import COSTS, NEW_FAILURES, Finding, Harm, Kind
 from conformance.gate.runs.failure_causes import failure_cause, normalised
+from conformance.gate.runs.known_defects import harm_of, known_defect, words_of
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, ExecutorName, Status
 
@@ -45,8 +48,9 @@ _STANDING = {
     Status.NOT_APPLICABLE: Standing.ABSENT,
 }
 #: For each way to fail in the candidate: the finding if it is new, and the standings of the baseline that make it old.
+#: Whether a failure by a known defect is new depends on more than the standing.
 _FAILURES = {
-    Standing.EXPECTED: (Kind.NEW_EXPECTED_FAIL, (Standing.EXPECTED, Standing.FLAKY, Standing.FAILED, Standing.CRASHED)),
+    Standing.EXPECTED: (Kind.NEW_KNOWN_DEFECT, ()),
     Standing.FLAKY: (Kind.NONDETERMINISTIC, (Standing.FLAKY, Standing.FAILED, Standing.CRASHED)),
     Standing.FAILED: (Kind.NEW_FAIL, (Standing.FAILED, Standing.CRASHED)),
     Standing.CRASHED: (Kind.NEW_CRASH, (Standing.CRASHED,)),
@@ -69,7 +73,16 @@ Failing = tuple[tuple[str, str], ...]
 
 
 def standing(record: ComparedRecord | None) -> Standing:
-    return Standing.ABSENT if record is None else _STANDING[record.status]
+    """How far the case of ``record`` came. One with a failing check has failed, whatever its status says."""
+    if record is None:
+        return Standing.ABSENT
+    reached = _STANDING[record.status]
+    return Standing.FAILED if record.failing and reached not in _FAILURES else reached
+
+
+def fails(record: ComparedRecord | None) -> bool:
+    """Whether the case of ``record`` failed, expected or not."""
+    return standing(record) in _FAILURES
 
 
 def finding(
@@ -105,7 +118,17 @@ def status_finding(
     cause, detail = _cause(kind, before, after, absence)
     record = after or before
     assert record is not None
-    return finding(kind, record, cause, _shown(before), _shown(after), detail=detail)
+    if kind is Kind.NEW_KNOWN_DEFECT and after:
+        return known_defect_finding(after, _shown(before), _shown(after), detail)
+    one = finding(kind, record, cause, _shown(before), _shown(after), detail=detail)
+    return replace(one, newly_fails=kind in NEW_FAILURES)
+
+
+def known_defect_finding(after: ComparedRecord, was: str, now: str, detail: str) -> Finding:
+    """The finding about a case that newly fails by a known defect: its class, its entry and where it is reported."""
+    defect = known_defect(after)
+    one = finding(Kind.NEW_KNOWN_DEFECT, after, str(defect), was, now, detail=detail)
+    return replace(one, newly_fails=True, defect=defect)
 
 
 def _kind(before: ComparedRecord | None, after: ComparedRecord | None) -> Kind | None:
@@ -119,16 +142,40 @@ def _kind(before: ComparedRecord | None, after: ComparedRecord | None) -> Kind |
         return Kind.NEW_COVERAGE if was in (Standing.COMPILED, Standing.ABSENT) else Kind.FIXED
     if now is Standing.COMPILED:
         return _kind_of_compiled(was, before)
+    if now is Standing.EXPECTED and after:
+        return _kind_of_expected(before, after)
     new, old_standings = _FAILURES[now]
     kind = Kind.STILL_FAIL if was in old_standings else new
     if before and after:
-        if was is now is Standing.EXPECTED and before.reason == after.reason:
-            return None
         if was is now is Standing.FAILED and before.status is not after.status:
             kind = Kind.NEW_FAIL  # it did not compile and is wrong now, so an autotuner would choose it; or the reverse
         if was is Standing.CRASHED and after.status is Status.FAIL:
             kind = Kind.NEW_FAIL  # it ran out of memory or time, perhaps for want of either, and is wrong now
     return Kind.NONDETERMINISTIC if kind is Kind.NEW_FAIL and after and repeats(after.failing) else kind
+
+
+def _kind_of_expected(before: ComparedRecord | None, after: ComparedRecord) -> Kind | None:
+    """The kind for a case that fails by a known defect in the candidate. It is new unless the case failed before by a
+    defect that did the same, and was the same if an entry named it. What was wrong and only costs time now is no worse.
+    A harm that an older record does not tell is taken for the same if the entry is."""
+    if before is None or not fails(before):
+        return Kind.NEW_KNOWN_DEFECT
+    was, now = harm_of(before), harm_of(after)
+    accepted = standing(before) is Standing.EXPECTED
+    if now in COSTS and was not in (*COSTS, Harm.UNKNOWN):
+        old = True
+    elif (
+        {was, now} != {Harm.NOT_COMPILED, Harm.RAISES}
+        and was is not now
+        and (not accepted or Harm.UNKNOWN not in (was, now))
+    ):
+        old = False
+    else:
+        links = known_defect(before).link, known_defect(after).link
+        old = not accepted or before.reason == after.reason or links[0] == links[1] != ""
+    if old and accepted and before.reason == after.reason:
+        return None
+    return Kind.STILL_FAIL if old else Kind.NEW_KNOWN_DEFECT
 
 
 def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | None:
@@ -178,15 +225,15 @@ def _is_repeat(check: str) -> bool:
 def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
     """The new failures of a case that failed in the baseline too, expected or not.
 
-    A failing check is new if no check of its subject failed in the baseline: a failure of the memory is new where only
-    numbers were wrong. Each directive about the code is a subject of its own. If no expected failure covers the case, a
-    check that passed in the baseline is new, too.
+    A failing check is new if it passed in the baseline, or if no check of its subject failed there: a failure of the
+    memory is new where only numbers were wrong. Each directive about the code is a subject of its own.
     """
-    if before.status is not after.status or after.status not in (Status.FAIL, Status.EXPECTED_FAIL):
+    judged = (Status.FAIL, Status.EXPECTED_FAIL)
+    if before.status not in judged or after.status not in judged or not before.failing:
         return ()
     failed = {check for check, _ in before.failing}
     subjects = {_subject_of(check) for check in failed} | {"diagnosis"}  # which only explains the others
-    passed = set(before.checks) - failed if after.status is Status.FAIL else set()
+    passed = set(before.checks) - failed
     return tuple(pair for pair in after.failing if pair[0] in passed or _subject_of(pair[0]) not in subjects)
 
 
@@ -200,7 +247,7 @@ def _subject_of(check: str) -> str:
 def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -> tuple[str, str]:
     """The cause of a failure, and what else there is to say."""
     if after.status is Status.EXPECTED_FAIL:
-        return f"expected: {after.reason}", "fails as an expected failure says"
+        return f"expected: {after.reason}", words_of(after)[:500]
     failing = after.failing
     repeated = repeats(failing)
     if kind is Kind.NONDETERMINISTIC and repeated:
@@ -215,7 +262,7 @@ def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -
 
 def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
     """The finding about the evidence behind two equal outcomes; None if it is the same. A loss comes before a gain."""
-    if _STANDING[after.status] not in (Standing.PASSED, Standing.COMPILED):
+    if standing(after) not in (Standing.PASSED, Standing.COMPILED):
         return None
     gained = _gain(before.executor, after.executor) > 0
     return _lost_evidence(before, after) or (_other_executor(Kind.NEW_COVERAGE, before, after) if gained else None)

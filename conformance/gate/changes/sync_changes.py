@@ -33,8 +33,6 @@ _FAULTS = {
     UNFENCED: Kind.ORDER_LOST,
     UNAWAITED: Kind.ORDER_LOST,
 }
-#: Counts of which fewer are better, so that another one that fell names the cause before them.
-_FEWER = (BARE_COMMITS, UNFENCED, UNAWAITED)
 #: Counts that move with every schedule, so that only a larger change is reported.
 _MANY = ("wait", "cache control")
 #: Instructions of NVIDIA's machine code that synchronise or that move tensor memory.
@@ -77,6 +75,18 @@ def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Find
         yield finding(_FAULTS[name], after, about(name, after), f"{name}: none", now_has)
 
 
+def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
+    """What might race or cost time in the code it ``was``, and does so less often or no longer in the code ``now``."""
+    if was.sync is None or now.sync is None:
+        return
+    for name in _FAULTS:
+        before, count = was.sync.get(name, 0), now.sync.get(name, 0)
+        if count < before:
+            cause = f"fewer {name}" if count else f"no {name} any more"
+            has = f"{name}: {count or 'none'}{when_run(after, [name])}"
+            yield finding(Kind.FIXED, after, about(cause, after), f"{name}: {before}", has)
+
+
 def new_faults(was: Code, now: Code) -> dict[str, int]:
     """What may race or cost time in the code ``now`` and did not in the code it ``was``: how often, by its name."""
     if was.sync is None or now.sync is None:
@@ -93,17 +103,20 @@ def new_faults(was: Code, now: Code) -> dict[str, int]:
 def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) -> Iterator[Finding]:
     """The finding about other counts of synchronising instructions, or of tensor-memory accesses in loops. Counts that
     move with every schedule differ if it is by more than this ``share`` of the smaller one. A count that fell gives the
-    finding its cause before one that rose: what waits less often may race."""
+    finding its cause before one that rose: what waits less often may race. Faults that fell are no part of it: they are
+    mended."""
     if was.sync is None or now.sync is None:
         return
     before, counts = _counts(was), _counts(now)
     names = [*_FIRST, *(name for name in {**before, **counts} if name not in _FIRST)]
-    changed = [name for name in names if _differ(name, before.get(name, 0), counts.get(name, 0), share)]
+    mended = {name for name in _FAULTS if counts.get(name, 0) < before.get(name, 0)}
+    changed = [
+        name for name in names if name not in mended and _differ(name, before.get(name, 0), counts.get(name, 0), share)
+    ]
     if not changed:
         return
     shown = [_listed(side, changed) for side in (before, counts)]
     fallen = [name for name in changed if counts.get(name, 0) < before.get(name, 0)]
-    fallen.sort(key=lambda name: name in _FEWER)
     cause = f"lower count of {fallen[0]}" if fallen else f"higher count of {changed[0]}"
     yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1] + when_run(after, changed))
 

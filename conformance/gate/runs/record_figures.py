@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from conformance.case_record import LARGEST
+from conformance.case_record import LARGEST, Status
 
 #: The least figure other than 0, in its unit: so the ratio of two figures, and its inverse, are finite.
 SMALLEST = 1e-9
@@ -78,11 +78,20 @@ class Timing(Struct, frozen=True, gc=False):
         return array("d", sorted(self.samples_us))
 
 
+class ObservedEntry(Struct, frozen=True, gc=False):
+    """The expected failure that excused a case: the ``status`` that the case had without it, where the defect is
+    reported, and the release that mends it, empty where the entry does not say so."""
+
+    status: Status | None = None
+    upstream: str = ""
+    fixed_in: str = ""
+
+
 class Observed(Struct, frozen=True, gc=False):
     """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill. ``persistent``: the kernel
     starts one block for each multiprocessor. ``config_tables`` are the rows of torch's tables by the table's name, and
     ``torch_row`` is "device table: row" for a config that stands in torch's tables alone. ``ttgir`` is what running the
-    TTGIR left."""
+    TTGIR left, ``expected_failure`` the entry that excused the case."""
 
     resources: Resources | None = None
     code: Code | None = None
@@ -94,6 +103,7 @@ class Observed(Struct, frozen=True, gc=False):
     config_tables: Mapping[str, Sequence[str]] | None = None
     torch_row: str = ""
     ttgir: Any = None
+    expected_failure: ObservedEntry | None = None
 
     def __post_init__(self) -> None:
         if self.compile_s is not None and 0 < self.compile_s < SMALLEST:

@@ -25,7 +25,7 @@ import msgspec
 from conformance import records
 from conformance.case_record import READABLE_SCHEMAS, SCHEMA, refuse_unproven, schema_of, unreadable
 from conformance.gate.runs.executed_ttgir import TtgirVerdict, ttgir_verdict
-from conformance.gate.runs.record_figures import Code, Observed, Resources
+from conformance.gate.runs.record_figures import Code, Observed, ObservedEntry, Resources
 from conformance.gate.runs.recorded_options import recorded_options
 from conformance.plain_json import refuse_huge_numbers
 from conformance.records import Reason, RecordError, RunInfo, Status
@@ -56,7 +56,8 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     processor time, None for a compilation taken from a cache. ``persistent``: the kernel starts one block for each
     multiprocessor. ``tables`` are the config tables of the run's torch, ``torch_row`` is where a config stands that
     only torch's tables have, as :class:`~conformance.gate.runs.record_figures.Observed` says. ``ttgir`` is the verdict
-    on the TTGIR that was run.
+    on the TTGIR that was run, ``expected_failure`` the entry that excused the case, None where no entry did or the
+    record is older.
     """
 
     case: str
@@ -84,6 +85,7 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     tables: Mapping[str, Sequence[str]] | None = None
     torch_row: str = ""
     ttgir: TtgirVerdict = TtgirVerdict()
+    expected_failure: ObservedEntry | None = None
 
 
 class ComparedRecords(Mapping[str, ComparedRecord]):
@@ -285,6 +287,7 @@ def _record(line: _Line) -> ComparedRecord:
         observed.config_tables,
         observed.torch_row,
         ttgir_verdict(((one.check, one.passed, one.text) for one in line.verdicts), observed.ttgir, line.executor),
+        observed.expected_failure,
     )
 
 

@@ -22,6 +22,9 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
 ``checks`` (optional)
     Patterns of names of checks, without a config, that this defect fails although their texts lack ``seen``. Any other
     failing check without ``seen`` is another failure, which the entry does not excuse.
+``fixed_in`` (optional)
+    The release that mends the defect, such as "triton 3.9.0": a component of ``stack`` and a version that ``stack``
+    does not cover.
 ``upstream``, ``owner``, ``expires``
     Where the defect is reported (https), who looks after the entry, and the last day (UTC) on which it holds.
 
@@ -32,7 +35,7 @@ this is not a waiver.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,6 +59,9 @@ _STATUSES = {
 }
 
 
+_RELEASE = 'a component and its release, such as "triton 3.9.0",'
+
+
 class ExpectedFailure(NamedEntry, frozen=True, kw_only=True):
     """One entry; the module says what its keys mean."""
 
@@ -74,6 +80,16 @@ class ExpectedFailure(NamedEntry, frozen=True, kw_only=True):
     ] = "fail"
     intermittent: Annotated[bool, Meta(description="true or false")] = False
     checks: Annotated[tuple[Text, ...], Meta(min_length=1, description="a list of patterns of checks")] = ()
+    fixed_in: Annotated[str, Meta(pattern=r"\A\w+ \d[\w.+]*\Z", description=_RELEASE)] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        component, _, version = self.fixed_in.partition(" ")
+        if version and (component not in self.stack or holds({component: self.stack[component]}, {component: version})):
+            raise ValueError(
+                f"fixed_in = {self.fixed_in!r}: {_RELEASE} is required, which stack = {dict(self.stack)!r} names and "
+                "does not cover"
+            )
 
     def __str__(self) -> str:
         return f"expected failure {self.id} ({self.upstream})"
@@ -118,11 +134,13 @@ class ExpectedFailure(NamedEntry, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """The status, diagnosis and reason of a case, after the expected failures were applied."""
+    """The status, diagnosis and reason of a case, after the expected failures were applied. ``observed`` is what its
+    record keeps of the entry that excused it."""
 
     status: Status
     diagnosis: str
     reason: Reason | None = None
+    observed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,7 +156,9 @@ class ExpectedFailures:
         for entry in self._concerning(record):
             objection = entry.objection(status, diagnosis, record.verdicts)
             if objection is None:
-                return CaseOutcome(Status.EXPECTED_FAIL, f"{entry}:\n{diagnosis}", entry.reason)
+                observed = {"status": status.value, "upstream": entry.upstream, "fixed_in": entry.fixed_in}
+                text = f"{entry}:\n{diagnosis}"
+                return CaseOutcome(Status.EXPECTED_FAIL, text, entry.reason, {"expected_failure": observed})
             objections.append(objection)
         return CaseOutcome(status, "\n".join([diagnosis, *objections]))
 
@@ -154,10 +174,28 @@ class ExpectedFailures:
     def applied(self, record: CaseRecord) -> CaseRecord:
         """``record`` of a failed case, with its outcome after the expected failures."""
         outcome = self.failure(record, record.status, record.diagnosis)
-        return replace(record, status=outcome.status, diagnosis=outcome.diagnosis, reason=outcome.reason)
+        return replace(
+            record,
+            status=outcome.status,
+            diagnosis=outcome.diagnosis,
+            reason=outcome.reason,
+            observed={**record.observed, **outcome.observed},
+        )
 
     def _concerning(self, record: CaseRecord) -> list[ExpectedFailure]:
         return [entry for entry in self.entries if entry.concerns(record)]
+
+
+def status_without_entry(record: CaseRecord) -> Status:
+    """The status that the case of ``record`` had before an expected failure excused it; its own where none did, or
+    where an older record does not say it."""
+    entry = record.observed.get("expected_failure")
+    if record.status is not Status.EXPECTED_FAIL or not isinstance(entry, Mapping):
+        return record.status
+    try:
+        return Status(entry.get("status"))
+    except ValueError:
+        return record.status
 
 
 def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:

@@ -10,11 +10,13 @@
 ``targets`` (optional)
     Patterns of target ids.
 ``kind`` (optional)
-    The kind of regression: a failure (``NEW_FAIL``) unless given. A crash, a spill or lost time has to be named.
+    The kind of regression: a failure (``NEW_FAIL``) unless given. A crash, a failure by a known defect
+    (``NEW_KNOWN_DEFECT``), a spill or lost time has to be named. An expected failure says what a defect is; only a
+    waiver accepts that a candidate brings it.
 ``seen`` (optional)
     Text that the regression contains, so that the waiver covers no other failure of its cases. In a failing case every
-    failing check must contain it, in its name or its text; without a failing check, the diagnosis. In another
-    regression, the cause must contain it.
+    failing check must contain it, in its name or its text; without a failing check, the diagnosis. A known defect is
+    also found by its entry's id and link. In another regression, the cause must contain it.
 ``reason``, ``issue``, ``owner``, ``expires``
     Why it is accepted, where it is followed (https), who looks after it, and the last day on which it holds.
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from conformance.gate.changes.code_changes import kind_of_check
-from conformance.gate.findings import Comparison, Finding, Group, Kind
+from conformance.gate.findings import NEW_FAILURES, Comparison, Finding, Group, Kind
 from conformance.gate.user_files.case_patterns import Ids
 from conformance.gate.user_files.stack_ranges import VERSIONED, holds
 from conformance.gate.user_files.toml_edits import hunk, key_span, narrowest, toml_patterns, toml_text
 from conformance.gate.user_files.waiver_file import FAILURES, Waiver, Waivers
 from conformance.records import CaseRecord, Status
 
-#: Kinds whose findings are about failing checks, or about a diagnosis where none failed.
-_OF_CHECKS = (Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC)
+#: Kinds of failures, of which a case that passes has none.
+_FAILURES = (*dict.fromkeys(FAILURES.values()), Kind.NEW_KNOWN_DEFECT)
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,11 @@ def _failure_texts(record: CaseRecord, *, about_code: bool = True) -> tuple[str,
 
 
 def _finding_texts(finding: Finding, record: CaseRecord | None) -> tuple[str, ...]:
-    if finding.kind in _OF_CHECKS and record is not None:
-        return _failure_texts(record, about_code=False)
-    return (finding.cause,)
+    if record is None or finding.kind not in NEW_FAILURES:
+        return (finding.cause,)
+    if finding.kind is Kind.NEW_KNOWN_DEFECT:  # the cause names the entry, of which seen may be a part, too
+        return tuple(f"{text}; {finding.cause}" for text in _failure_texts(record))
+    return _failure_texts(record, about_code=False)
 
 
 def _excused(faults: Iterable[_Fault], covered: Mapping[_Fault, Waiver]) -> frozenset[str]:
@@ -219,7 +221,7 @@ def _uncovered(regressions: Iterable[Group], covered: Mapping[_Fault, Waiver]) -
 def _objection(waivers: Waivers, match: _Match) -> WaiverProblem | None:
     """What is wrong with a waiver that has not expired, by those of its cases that were judged; None if nothing is."""
     waiver, faults, judged = match.waiver, match.faults, match.judged
-    if waiver.kind not in FAILURES.values():
+    if waiver.kind not in _FAILURES:
         if faults or not judged or match.minor:  # on a device, noise may part a warning from a regression
             return None
         return _remove(waivers, waiver, f"none of its {len(judged)} cases in this run has this regression")

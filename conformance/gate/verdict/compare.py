@@ -11,9 +11,16 @@ from conformance.gate.changes.code_changes import code_findings, explained, kind
 from conformance.gate.changes.config_changes import ComparedTables, table_findings
 from conformance.gate.changes.limit_changes import limit_findings, past_limit
 from conformance.gate.changes.occupancy import occupancy
-from conformance.gate.changes.status_changes import finding, newly_failing, repeats, status_finding
+from conformance.gate.changes.status_changes import (
+    fails,
+    finding,
+    known_defect_finding,
+    newly_failing,
+    repeats,
+    status_finding,
+)
 from conformance.gate.changes.thresholds import UNMOVED, Tables, Thresholds
-from conformance.gate.findings import Comparison, Finding, Kind, Side
+from conformance.gate.findings import GAINS, Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
 from conformance.gate.runs.used_assemblers import UsedAssemblers
@@ -52,7 +59,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         if was is not None:
             absences.add(was, now)
         if same_device:
-            choices.add(was, now)
+            choices.add(was, None if fails(now) else now)
         for side, record in zip(assembled, (was, now), strict=True):
             side.add(record)
         became = status_finding(was, now, lambda record: "")
@@ -65,7 +72,8 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         if was is not None:
             of_case += [*_drift(was, now)] if same_seed else []
             of_case += table_findings(was, now)
-            compile_times.add(was, now)
+            if not fails(now):  # a failing case gains nothing
+                compile_times.add(was, now)
             blind.add(was, now)
             compared += 1
             unchanged += not of_case
@@ -117,11 +125,11 @@ def _case_findings(
 ) -> list[Finding]:
     """:func:`case_findings` where the finding about the status is known: ``became``."""
     findings = _statuses_and_code(before, after, became, thresholds)
-    if before is None or not same_device:
-        return findings
-    findings = [time_changes.weighed(one, before, after, thresholds) for one in findings]
-    timed = time_changes.time_finding(before, after, thresholds)
-    return [*findings, *([timed] if timed else [])]
+    if before is not None and same_device:
+        findings = [time_changes.weighed(one, before, after, thresholds) for one in findings]
+        timed = time_changes.time_finding(before, after, thresholds)
+        findings += [timed] if timed else []
+    return [one for one in findings if one.kind not in GAINS] if fails(after) else findings
 
 
 def _in_order(
@@ -165,16 +173,19 @@ def _statuses_and_code(
     code = code_findings(before, after, thresholds) if before and after else []
     if after is None or not after.failing:
         return [*([became] if became else []), *code]
-    if after.status is Status.EXPECTED_FAIL and (before is None or before.status is not Status.EXPECTED_FAIL):
-        return [*([became] if became else []), *code]
+    if became and became.kind is Kind.NEW_KNOWN_DEFECT:  # which says what the expected checks say
+        return [became, *code]
     if became is None or became.kind in _FAILED or became.kind is Kind.STILL_FAIL:
         code += verdict_findings(before, after, code, thresholds)
     if became and became.kind is Kind.NEW_FAIL:
         became = _beside(code, after, became)
-        if became is None:
-            code = [_failing(one, after) for one in code]
     elif before and (became is None or became.kind is Kind.STILL_FAIL):
         became = _worse(code, before, after, became)
+    earlier = {check for check, _ in before.failing} if before else set()
+    kinds = {kind_of_check(check) for check, _ in after.failing if check not in earlier}
+    code = [_failing(one) if one.kind in kinds else one for one in code]
+    if became is None and not fails(before) and not any(one.newly_fails for one in code):
+        code[0] = _failing(code[0])
     return [*([became] if became else []), *code]
 
 
@@ -185,14 +196,11 @@ def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Find
     others = tuple(pair for pair in after.failing if kind_of_check(pair[0]) is None)
     if not others:
         return became
-    cause = failure_cause(after, others)
-    return finding(became.kind, after, cause, became.before, became.after, detail=others[0][1][:500])
+    return replace(became, cause=failure_cause(after, others), detail=others[0][1][:500])
 
 
-def _failing(one: Finding, after: ComparedRecord) -> Finding:
-    """``one``, marked if a check fails by it, and in words where its texts do not show that."""
-    if all(kind_of_check(check) is not one.kind for check, _ in after.failing):
-        return one
+def _failing(one: Finding) -> Finding:
+    """``one``, marked as what the case newly fails by, and in words where its texts do not show that."""
     text = "" if one.after == "fail" else "the case fails by this now"
     return replace(one, detail="; ".join(filter(None, (one.detail, text))), newly_fails=True)
 
@@ -206,11 +214,13 @@ def _worse(
     others = tuple(pair for pair in failing if kind_of_check(pair[0]) is None)
     if not others or explained(failing, code):
         return became
-    kind = Kind.NONDETERMINISTIC if repeats(others) else Kind.NEW_FAIL
     shown = repeats(others) or others
     detail = f"{shown[0][1][:400]}; failed before: {failure_cause(before)}"
     was, now = (became.before, became.after) if became else ("failed as expected", "fails in more ways")
-    return finding(kind, after, failure_cause(after, shown), was, now, detail=detail)
+    if after.status is Status.EXPECTED_FAIL:
+        return known_defect_finding(after, was, now, f"{shown[0][0]}: {detail}")
+    kind = Kind.NONDETERMINISTIC if repeats(others) else Kind.NEW_FAIL
+    return replace(finding(kind, after, failure_cause(after, shown), was, now, detail=detail), newly_fails=True)
 
 
 def _drift(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
@@ -237,7 +247,8 @@ class _Blind:
     def add(self, before: ComparedRecord, after: ComparedRecord) -> None:
         self._code += bool(after.code) and not before.code
         self._timed += bool(before.samples and after.samples) and before.timed != after.timed
-        self._outputs += bool(before.outputs) != bool(after.outputs)
+        failed = fails(before) or fails(after)  # and may have no outputs
+        self._outputs += not failed and bool(before.outputs) != bool(after.outputs)
         if before.code and after.code and before.code.instructions_of != after.code.instructions_of:
             self._instructions[before.code.instructions_of, after.code.instructions_of] += 1
         if before.resources and after.resources and before.resources != after.resources:

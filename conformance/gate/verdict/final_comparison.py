@@ -22,8 +22,8 @@ def with_policy(comparison: Comparison, verdict: GateVerdict, uncovered: Iterabl
     """
     others = [group for group in comparison.groups if group.severity is not Severity.REGRESSION]
     findings = [finding for group in (*uncovered, *others) for finding in group.findings]
-    regressions = {finding.case: finding for group in comparison.regressions for finding in group.findings}
-    findings += [_waived_finding(waived, regressions.get(waived.case)) for waived in verdict.waived]
+    regressions = {(one.case, one.kind): one for group in comparison.regressions for one in group.findings}
+    findings += [_waived_finding(waived, regressions.get((waived.case, waived.kind))) for waived in verdict.waived]
     objections = tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED)
     return replace(
         comparison,
@@ -34,7 +34,11 @@ def with_policy(comparison: Comparison, verdict: GateVerdict, uncovered: Iterabl
 
 
 def _waived_finding(waived: WaivedCase, regression: Finding | None) -> Finding:
-    """The finding that keeps a waived case visible; its kernel and target are those of the ``regression``, if any."""
+    """The finding that keeps a waived case visible. What it is about, and whether the case newly fails, is that of the
+    ``regression``, if any."""
     cause = f"{waived.kind.value}, {waived.waiver.reason} ({waived.waiver})"
-    kernel, target = (regression.kernel, regression.target) if regression else (None, None)
-    return Finding(Kind.WAIVED, waived.case, kernel, target, cause, "", waived.text)
+    if regression is None:
+        return Finding(Kind.WAIVED, waived.case, None, None, cause, "", waived.text)
+    return replace(
+        regression, kind=Kind.WAIVED, cause=cause, before="", after=waived.text, ratio=None, detail="", from_zero=0.0
+    )

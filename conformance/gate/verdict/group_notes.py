@@ -34,7 +34,10 @@ def noted(
     groups = tuple(groups)
     others = _Others(groups if features is None else features)
     return tuple(
-        replace(group, notes=(*others.notes(group), *_assembler(group, assemblers), *_thresholds(group, own)))
+        replace(
+            group,
+            notes=(*_mended(group), *others.notes(group), *_assembler(group, assemblers), *_thresholds(group, own)),
+        )
         for group in groups
     )
 
@@ -86,6 +89,13 @@ def _link(cases: set[str], others: set[str], what: str, *, whole: bool) -> Itera
     beside = len(others) - both
     more = f", and in {_many(beside)} beside" if both < COINCIDING * len(others) else ""
     yield f"{what} in {both} of these {_many(len(cases))}{more}"
+
+
+def _mended(group: Group) -> Iterator[str]:
+    """Which releases mend the known defects of the group, as far as their entries say so."""
+    releases = sorted({finding.defect.fixed_in for finding in group.findings if finding.defect})
+    if any(releases):
+        yield f"fixed in {', '.join(filter(None, releases))}"
 
 
 def _assembler(group: Group, assemblers: Assemblers) -> Iterator[str]:

@@ -27,6 +27,7 @@ async function decisionParts() {
   const groups = await unpacked("groups");
   const list = (id, title, texts) => (texts.length ? region(id, title, listOf("ul", texts)) : null);
   return [
+    element("p.answer", {}, element("strong", {}, comparison.answer)),
     comparisonText(groups),
     comparison.objections.length
       ? alarm("What else speaks against the candidate", comparison.objections, comparison.objections.length)
