@@ -16,6 +16,7 @@ from conformance.commands.shared.suites import SUITE_ARGUMENTS
 from conformance.gate.changes.occupancy import occupancy, room
 from conformance.gate.changes.sync_changes import new_faults
 from conformance.gate.runs.record_figures import Observed
+from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.gate.user_files.expected_failures import status_without_entry
 from conformance.records import CaseRecord, Status, read_records
@@ -155,7 +156,7 @@ def _text(case: str, record: CaseRecord | None, request: ScriptRequest, seconds:
     if any(text in done.output for text in NO_CASE):
         run_here = "a run here with the options of its record" if record else "a plain run here"
         raise CommandError(f"there is no case {case} in {run_here}: give its run with --run")
-    raise CommandError(f"the case cannot be run here:\n{done.output[-2000:]}")
+    raise CommandError(f"the case cannot be run here:\n{last_words(done.output, 2000)}")
 
 
 def _of_record(record: CaseRecord) -> str:

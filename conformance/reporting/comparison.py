@@ -11,6 +11,7 @@ from statistics import median
 from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
 from conformance.gate.runs.bill_of_materials import is_of_backend, is_of_triton, lists_backends
+from conformance.gate.shortened_text import first_words
 from conformance.gate.verdict.scope import DEVICE
 from conformance.reporting.first_line import answer, many, proof
 from conformance.reporting.text import clean, log_safe, text_table
@@ -20,6 +21,8 @@ CASES_SHOWN = 5
 #: Characters of a commit or a digest in a table; run.json has all.
 DIGEST_SHOWN = 12
 REASONS_SHOWN = 6
+#: Characters of a case's id, which is whole wherever somebody may copy it.
+ID_LIMIT = 2_000
 TARGETS_SHOWN = 20
 GROUPS_SHOWN = 40
 #: The most objections in a comment.
@@ -259,7 +262,7 @@ def _cases(group: Group) -> Iterator[tuple[str, str, str]]:
     """The cases of a group that are shown: id, change, and the detail unless it is that of the case before."""
     shown = ""
     for finding in group.findings[:CASES_SHOWN]:
-        yield finding.case, _change(finding), finding.detail[:300] if finding.detail != shown else ""
+        yield finding.case, _change(finding), first_words(finding.detail, 400) if finding.detail != shown else ""
         shown = finding.detail
 
 
@@ -280,20 +283,20 @@ def _text_group(group: Group) -> str:
 def _change(finding: Finding) -> str:
     if not (finding.before or finding.after):
         return ""
-    return f"{finding.before[:160]} -> {finding.after[:160]}" if finding.before else finding.after[:160]
+    before, after = (first_words(text, 200) for text in (finding.before, finding.after))
+    return f"{before} -> {after}" if before else after
 
 
 def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
     """The comparison as Markdown of at most ``limit`` characters; groups that do not fit are counted."""
     head = [f"## {_markdown(answer(comparison))}", _markdown_facts(comparison)]
     if comparison.objections:
-        head.append(
-            "\n".join(f"- {_markdown(objection[:2000])}" for objection in comparison.objections[:OBJECTIONS_SHOWN])
-        )
+        objections = (first_words(objection, 2000) for objection in comparison.objections[:OBJECTIONS_SHOWN])
+        head.append("\n".join(f"- {_markdown(objection)}" for objection in objections))
     if len(comparison.objections) > OBJECTIONS_SHOWN:
         head.append(f"and {len(comparison.objections) - OBJECTIONS_SHOWN} more objections")
     shown = comparison.warnings[:10]
-    head += [f"> {_markdown(warning[:500])}" for warning in shown]
+    head += [f"> {_markdown(first_words(warning, 500))}" for warning in shown]
     if len(comparison.warnings) > len(shown):
         head.append(f"> and {len(comparison.warnings) - len(shown)} more warnings")
     text = "\n\n".join(head) + "\n"
@@ -307,14 +310,14 @@ def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
                 left_out += 1
                 continue
             text += block
-    scripts = "".join(f"\n- {_markdown(script[:1000])}" for script in comparison.scripts)
+    scripts = "".join(f"\n- {_markdown(first_words(script, 1000))}" for script in comparison.scripts)
     if scripts and not left_out and len(text) + len(scripts) < room:
         text += f"\n### What was tried with both stacks\n{scripts}\n"
     if left_out:
         text += f"\n{many(left_out, 'more group')} left out here to fit the limit of {limit} characters.\n"
     if comparison.groups:
         text += f"\n{_markdown(WHERE_ALL_IS)}\n"
-    return text[:limit]
+    return first_words(text, limit - 4)
 
 
 def _markdown_facts(comparison: Comparison) -> str:
@@ -326,11 +329,12 @@ def _markdown_facts(comparison: Comparison) -> str:
 
 
 def _markdown_group(group: Group, is_open: bool) -> str:
-    title = f"<b>{group.kind.value}</b> {_markdown(group.cause[:300])}: {_markdown(summary_line(group)[:400])}"
+    cause, counts = first_words(group.cause, 300), first_words(summary_line(group), 400)
+    title = f"<b>{group.kind.value}</b> {_markdown(cause)}: {_markdown(counts)}"
     lines = [f"<details{' open' if is_open else ''}><summary>{title}</summary>", ""]
-    lines += [f"- {_markdown(note[:300])}" for note in group.notes]
+    lines += [f"- {_markdown(first_words(note, 300))}" for note in group.notes]
     for case, change, detail in _cases(group):
-        lines.append(f"- <code>{_markdown(case[:300])}</code> {_markdown(change)}".rstrip())
+        lines.append(f"- <code>{_markdown(first_words(case, ID_LIMIT))}</code> {_markdown(change)}".rstrip())
         if detail:
             lines.append(f"  <br>{_markdown(detail)}")
     if len(group.findings) > CASES_SHOWN:

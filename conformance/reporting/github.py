@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from conformance.gate.findings import Comparison, Group, Severity
+from conformance.gate.shortened_text import first_words
 from conformance.reporting.comparison import render_markdown, summary_line
 from conformance.reporting.first_line import answer
 from conformance.reporting.text import clean
@@ -26,8 +27,8 @@ def runs_in_actions() -> bool:
 def annotation_lines(comparison: Comparison) -> list[str]:
     """The annotations: one for all objections and one per group, the worst first. GitHub shows ten of each level, so
     the last of a level counts the rest."""
-    objections = comparison.objections
-    lines = [_annotation("error", f"{len(objections)} objections", "\n".join(objections)[:2000])] if objections else []
+    text = first_words("\n".join(comparison.objections), 2000)
+    lines = [_annotation("error", f"{len(comparison.objections)} objections", text)] if comparison.objections else []
     for severity, level in _LEVELS.items():
         groups = [group for group in comparison.groups if group.severity is severity]
         room = ANNOTATIONS - (len(lines) if severity is Severity.REGRESSION else 0)
@@ -44,7 +45,7 @@ def _message(group: Group) -> str:
     first = group.findings[0]
     change = f"{first.before} -> {first.after}" if first.before else first.after
     notes = "".join(f"{note}\n" for note in group.notes)
-    return f"{summary_line(group)}\n{notes}first: {first.case}\n{change}\n{first.detail}".rstrip()[:2000]
+    return first_words(f"{summary_line(group)}\n{notes}first: {first.case}\n{change}\n{first.detail}".rstrip(), 2000)
 
 
 def _annotation(level: str, title: str, message: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from conformance.gate.findings import Comparison, Side
 from conformance.gate.runs.bill_of_materials import VARIABLE
+from conformance.gate.shortened_text import MARK, first_words
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
@@ -78,7 +79,10 @@ def _text_of(stack: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[:limit] + f" ... ({len(text)} characters)"
+    if len(text) <= limit:
+        return text
+    words = first_words(text, limit)
+    return f"{words if words != MARK else text[:limit] + ' ' + MARK} ({len(text)} characters)"
 
 
 def columns(records: Iterable[CaseRecord], weights: Sequence[int] = ()) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
+from conformance.gate.shortened_text import first_words
 from conformance.records import Status
 from conformance.reporting.html import stylesheet
 from conformance.reporting.html_data import component_name
@@ -78,7 +79,7 @@ def render(stacks: Sequence[ComparedRun], pairs: Sequence[PairAnswer]) -> str:
 
 
 def _text(value: object) -> str:
-    return html.escape(clean(str(value)[:300]).replace("\n", " "))
+    return html.escape(clean(first_words(str(value), 300)).replace("\n", " "))
 
 
 def _section(title: str, content: str) -> str:
@@ -124,7 +125,7 @@ def _pairs(pairs: Sequence[PairAnswer]) -> str:
             f"{_text(pair.baseline)} to {_text(pair.candidate)}",
             _badge("safe", "good") if pair.safe else _badge("not safe", "bad"),
             _text(pair.why),
-            f'<a href="{_text(pair.report)}">what changed</a>',
+            f'<a href="{html.escape(str(pair.report))}">what changed</a>',
         ]
         for pair in pairs
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from conformance.commands.reproduce import SECONDS
 from conformance.gate.findings import Comparison, Finding, Group, Kind
+from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.confirm_scripts import Outcome, attempt, confirm, state_baseline
 from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reproducers.script_request import file_name
@@ -91,7 +92,7 @@ def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path
     if writing.status is None:
         return False, f"no script within {WRITE_SECONDS:g} s for {finding.case}"
     if writing.status:
-        return False, f"no script for {finding.case}: {writing.output.strip()[-500:]}"
+        return False, f"no script for {finding.case}: {last_words(writing.output.strip(), 500)}"
     shown = confirm(script, baseline.environment, environment)
     if shown.outcome is Outcome.CONFIRMED:
         state_baseline(script, baseline.name)

@@ -14,6 +14,7 @@ from conformance.gate.changes.thresholds import DEFAULT, SpillThresholds, Thresh
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.record_figures import Code, Resources
 from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.gate.shortened_text import first_words
 from conformance.records import Check, CheckKind, Status
 
 #: The features that outdo another one: code that loses the key and gains one of its values got better.
@@ -145,7 +146,7 @@ def verdict_findings(
         if (kind, cause) not in causes:
             causes.add((kind, cause))
             kinds.add(kind)
-            failed = finding(kind, after, cause, "pass", "fail", detail=text[:500])
+            failed = finding(kind, after, cause, "pass", "fail", detail=first_words(text, 500))
             minor = kind is Kind.MORE_SPILLS and _few_more(before, after, thresholds.more_spills)
             findings.append(replace(failed, minor=minor))
     return findings
@@ -176,7 +177,7 @@ def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
         # the figures are those of the main launch, and a check with a subject is about another one
         beside = any(Check.parse(check).subject for check, _ in new)
         was = "within the target's limits" if beside or not which else needed(before, which)
-        yield finding(Kind.LIMIT_CROSSED, after, cause, was, text[:200])
+        yield finding(Kind.LIMIT_CROSSED, after, cause, was, first_words(text, 300))
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ def _instructions(
     yield finding(
         Kind.OTHER_INSTRUCTIONS,
         after,
-        about(cause[:200], after),
+        about(first_words(cause, 200), after),
         _counts(was, names),
         _counts(now, names),
         detail=detail,

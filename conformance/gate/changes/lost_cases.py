@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from conformance.gate.findings import RUN_ITSELF, Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
+from conformance.gate.shortened_text import first_words
 
 #: Groups in which lost cases are counted, in order of preference: if a kernel and a suite lost the same number, the
 #: kernel is named as the cause.
@@ -57,7 +58,7 @@ def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:
         gaps.append(f"its records cannot be relied on: {count} problem{'s' * (count > 1)}: {candidate.problems[0]}")
     for text in gaps:
         cause = "the candidate's run is incomplete"
-        yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", text[:300])
+        yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", first_words(text, 300))
 
 
 def objections(baseline: ComparedRun) -> Iterator[str]:
@@ -65,7 +66,7 @@ def objections(baseline: ComparedRun) -> Iterator[str]:
     with nothing."""
     consequence = "what is lost or worse there was not seen; give a baseline that is whole"
     for text in _gaps(baseline):
-        yield f"the baseline's run is incomplete: {text[:500]}; {consequence}"
+        yield f"the baseline's run is incomplete: {first_words(text, 500)}; {consequence}"
     if baseline.problems:
         count = max(baseline.problem_count, 1)
         many = "1 problem" if count == 1 else f"{count} problems, the first"

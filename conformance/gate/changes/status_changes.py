@@ -19,6 +19,7 @@ from conformance.gate.findings import COSTS, NEW_FAILURES, Finding, Harm, Kind
 from conformance.gate.runs.failure_causes import failure_cause, normalised
 from conformance.gate.runs.known_defects import harm_of, known_defect, words_of
 from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.gate.shortened_text import first_words
 from conformance.records import Check, CheckKind, ExecutorName, Status
 
 
@@ -257,7 +258,7 @@ def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -
     if kind is Kind.STILL_FAIL and before is not None:
         earlier = failure_cause(before)
         return cause, f"another cause before: {earlier}" if earlier != cause else ""
-    return cause, failing[0][1][:500] if failing else after.diagnosis[:500]
+    return cause, first_words(failing[0][1] if failing else after.diagnosis, 500)
 
 
 def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:

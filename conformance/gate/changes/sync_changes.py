@@ -71,8 +71,8 @@ _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     """What may race or cost time in the code ``now`` and did not in the code it ``was``."""
     for name, count in new_faults(was, now).items():
-        now_has = f"{name}: {count}{when_run(after, [name])}"
-        yield finding(_FAULTS[name], after, about(name, after), f"{name}: none", now_has)
+        counts, executed = (f"{name}: none", f"{name}: {count}"), when_run(after, [name])
+        yield finding(_FAULTS[name], after, about(name, after), *counts, detail=executed)
 
 
 def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
@@ -115,19 +115,19 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
     ]
     if not changed:
         return
-    shown = [_listed(side, changed) for side in (before, counts)]
+    shown = _listed(before, changed), _listed(counts, changed)
     fallen = [name for name in changed if counts.get(name, 0) < before.get(name, 0)]
     cause = f"lower count of {fallen[0]}" if fallen else f"higher count of {changed[0]}"
-    yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1] + when_run(after, changed))
+    yield finding(Kind.SYNC_CHANGED, after, about(cause, after), *shown, detail=when_run(after, changed))
 
 
 def when_run(record: ComparedRecord, names: Iterable[str]) -> str:
-    """The verdict on the TTGIR of the case, to stand behind the counts ``names``. Right TTGIR is no proof of what is
-    decided below it, so the text says what of these counts it does not show."""
+    """The verdict on the TTGIR of the case, for a finding about the counts ``names``. Right TTGIR is no proof of what
+    is decided below it, so the text says what of these counts it does not show."""
     if not record.ttgir.right or record.ttgir.wrong:
-        return f"; {record.ttgir}"
+        return str(record.ttgir)
     unseen = dict.fromkeys(_unseen(name) for name in names)
-    return f"; {record.ttgir}; that does not show {', '.join(unseen)}"
+    return f"{record.ttgir}; that does not show {', '.join(unseen)}"
 
 
 def _unseen(name: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from conformance.gate.shortened_text import first_words
 from conformance.gate.stacks.environments import Environment
 from conformance.records import replace_file
 
@@ -99,7 +100,7 @@ class Confirmation:
         for name, attempt in (("baseline", self.baseline), ("candidate", self.candidate)):
             if not attempt.fine and not attempt.faulty:
                 lines = [line for line in attempt.output.splitlines() if line.strip()]
-                return f"in the {name} it {attempt.ending}" + (f" ({lines[-1][:300]})" if lines else "")
+                return f"in the {name} it {attempt.ending}" + (f" ({first_words(lines[-1], 300)})" if lines else "")
         return ""
 
 

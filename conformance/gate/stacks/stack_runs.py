@@ -24,6 +24,7 @@ from typing import Any
 from conformance.gate.run_options import KERNELS_MAY_BE_LOST, NO_CASE
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
+from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
 from conformance.records import PROGRESS_FILE, RUN_FILE, RecordError, read_run
 
@@ -95,7 +96,7 @@ def abilities(environment: Environment) -> Abilities:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"stack {environment.stack.name!r} does not start: {error}") from None
     except (ValueError, KeyError, TypeError):
-        output = (done.stderr or done.stdout).strip()[-1500:]
+        output = last_words((done.stderr or done.stdout).strip(), 1500)
         raise RunError(f"stack {environment.stack.name!r} does not start (exit {done.returncode}):\n{output}") from None
 
 
@@ -111,7 +112,7 @@ def listed(environment: Environment, options: Sequence[str]) -> set[str]:
         check=False,
     )
     if done.returncode and NO_CASE not in done.stderr:
-        output = (done.stderr or done.stdout).strip()[-1500:]
+        output = last_words((done.stderr or done.stdout).strip(), 1500)
         raise RunError(f"stack {environment.stack.name!r} cannot list its cases (exit {done.returncode}):\n{output}")
     return set(done.stdout.splitlines())
 

@@ -24,6 +24,7 @@ from conformance.gate.findings import GAINS, Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
 from conformance.gate.runs.used_assemblers import UsedAssemblers
+from conformance.gate.shortened_text import first_words
 from conformance.gate.verdict.group_notes import noted
 from conformance.gate.verdict.groups import grouped
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
@@ -196,7 +197,7 @@ def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Find
     others = tuple(pair for pair in after.failing if kind_of_check(pair[0]) is None)
     if not others:
         return became
-    return replace(became, cause=failure_cause(after, others), detail=others[0][1][:500])
+    return replace(became, cause=failure_cause(after, others), detail=first_words(others[0][1], 500))
 
 
 def _failing(one: Finding) -> Finding:
@@ -215,7 +216,7 @@ def _worse(
     if not others or explained(failing, code):
         return became
     shown = repeats(others) or others
-    detail = f"{shown[0][1][:400]}; failed before: {failure_cause(before)}"
+    detail = f"{first_words(shown[0][1], 400)}; failed before: {failure_cause(before)}"
     was, now = (became.before, became.after) if became else ("failed as expected", "fails in more ways")
     if after.status is Status.EXPECTED_FAIL:
         return known_defect_finding(after, was, now, f"{shown[0][0]}: {detail}")
