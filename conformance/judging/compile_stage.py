@@ -52,7 +52,8 @@ class Work:
             self._failing += failing
 
     def look(self) -> Progress:
-        facts = [f"{self._failing} failing"] if self._failing else []
+        # Whether that was expected is known when a case is judged.
+        facts = [f"{self._failing} did not compile"] if self._failing else []
         left = self._total - self._done
         if self._done and left:
             seconds = (time.monotonic() - self._began) / self._done * left

@@ -25,6 +25,7 @@ from conformance.machine.gpus import core_count, worker_count, worker_environmen
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
+from conformance.plugin.case_reports import CaseReports
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
@@ -159,11 +160,14 @@ def _configure_main(config: pytest.Config) -> None:
     progress = RunProgress(config, folder, workers, ids)
     stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if suites else None
     outside = Outside(settings, partial(parametrisation.selection, config), whole) if suites else None
+    words = _words(config)
+    reports = CaseReports(ids, words)
     run = SessionRun(
-        settings, folder, max(workers, 1), ids, stderr, progress, _words(config), stage, outside, expressions
+        settings, folder, max(workers, 1), ids, stderr, progress, reports, words, stage, outside, expressions
     )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
+    config.pluginmanager.register(reports, "conformance-case-reports")
     config.pluginmanager.register(progress, "conformance-progress")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)

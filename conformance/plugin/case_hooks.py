@@ -22,6 +22,7 @@ from conformance.machine import device_memory
 from conformance.machine.device_fault import device_fault
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
+from conformance.plugin.case_reports import RAISED
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
 from conformance.plugin.watchdog import Watchdog
@@ -234,6 +235,8 @@ class ItemRecording:
             _fail(recorder, report, text)
         elif error is not None:
             status, text = status_of(error)
+            if not isinstance(error, (ConformanceFailure, CompileFailure)) and status is Status.FAIL:
+                setattr(report, RAISED, True)
             fault = None if recorder.fault_named else device_fault()
             if fault is not None:  # told to pytest now, so that an entry that expects a crash excuses this report, too
                 status, text = Status.CRASH, _with_fault(text, fault)

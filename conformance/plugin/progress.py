@@ -46,6 +46,7 @@ class CaseCounts:
         self._began = clock()
         self._running: dict[str, float] = {}
         self._failing: set[str] = set()
+        self._expected_failures: set[str] = set()
         self._lock = threading.Lock()  # the display looks from another thread
 
     def started(self, case: str) -> None:
@@ -64,10 +65,17 @@ class CaseCounts:
             self._failing.add(case)
         return first
 
+    def failed_as_expected(self, case: str) -> None:
+        with self._lock:
+            self._expected_failures.add(case)
+
     def look(self) -> Progress:
         with self._lock:
             left, running, failing = list(self._left), dict(self._running), len(self._failing)
+            expected = len(self._expected_failures - self._failing)
         facts = [f"{failing} failing"]
+        if expected:
+            facts.append(f"{expected} failed as expected")
         seconds = self._seconds_left(left, running)
         if left and seconds is not None:
             facts.append(f"about {about(seconds)} left")
@@ -173,6 +181,8 @@ class RunProgress:
             return
         if report.failed and self._counts.failed(case):
             self._display.note(f"FAILED {clean(case)}")
+        if hasattr(report, "wasxfail"):
+            self._counts.failed_as_expected(case)
         if report.when not in ("setup", "call", "teardown"):  # xdist's report of a case that ended its worker
             self._counts.ended(case)
 

@@ -11,7 +11,6 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
@@ -32,6 +31,7 @@ from conformance.machine.versions import machine_stack
 from conformance.plugin import shared_collection
 from conformance.plugin.case_hooks import BACKEND_HASHES, cannot_write, mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
+from conformance.plugin.case_reports import CaseReports
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
@@ -49,7 +49,12 @@ from conformance.records import (
     jsonable,
     replace_file,
 )
-from conformance.reporting.summary import Tally, render_markdown, render_text
+from conformance.reporting.github import folded
+from conformance.reporting.run_verdict import all_is_well, many
+from conformance.reporting.summary import Summary, Tally
+from conformance.reporting.summary_markdown import render_markdown
+from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, verdict_lines
+from conformance.reporting.text import log_safe
 
 CONTROLLER = "controller"
 SUMMARY_FILE = "summary.md"
@@ -84,6 +89,7 @@ class SessionRun:
         case_ids: CaseIds,
         stderr: TextIO,
         progress: RunProgress,
+        reports: CaseReports,
         options: Sequence[str] = (),
         compile_stage: RunStage | None = None,
         outside: Outside | None = None,
@@ -100,6 +106,7 @@ class SessionRun:
         self._case_ids = case_ids
         self._stderr = stderr
         self._progress = progress
+        self._reports = reports
         self._options = options
         self._expressions = expressions
         self._leases = GpuLeases(settings.gpus.entries)
@@ -399,8 +406,7 @@ class SessionRun:
                 if not pattern.startswith("stacks") or leftover.stat().st_size == 0:
                     leftover.unlink()
         self._write_info(self._info)
-        summary = render_markdown(self._tally.summary(self._info))
-        (self.folder / SUMMARY_FILE).write_text(summary, encoding="utf-8")
+        (self.folder / SUMMARY_FILE).write_text(render_markdown(self._summary()), encoding="utf-8")
         return self._info
 
     def abort(self, record: CaseRecord) -> None:
@@ -411,52 +417,65 @@ class SessionRun:
             f"conformance: {record.case}: {record.status.value}: {record.diagnosis}",
             "conformance: the process that ran it is pytest's own, so the run ends here; with '-n 1' or more only a",
             f"conformance: worker ends and the run goes on. Records so far: {self.folder}",
-            *self._closing_lines(),
+            *self._verdict_lines(WIDEST),
         ]
         print("", *lines, sep="\n", file=self._stderr, flush=True)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # what pytest and others print comes before the verdict
+    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, None, None]:
         if self._info is None and not self._lost:
-            return
-        self._count_cases_once(terminalreporter.stats)
-        terminalreporter.section("conformance")
-        if self._info is not None:
-            terminalreporter.write_line(render_text(self._tally.summary(self._info)))
-        for line in self._closing_lines():
-            terminalreporter.write_line(line)
-        if self._compile_stage is not None and str(self._compile_stage):
-            terminalreporter.write_line(str(self._compile_stage))
+            return (yield)
+        self._reports.hide(terminalreporter)
+        try:
+            return (yield)
+        finally:
+            self._reports.give_back(terminalreporter)
+            self._write_ending(terminalreporter)
+
+    def _write_ending(self, reporter: Any) -> None:
+        """Prints what failed, the expected failures and, last, the verdict."""
+        summary = self._summary()
+        width = shutil.get_terminal_size((WIDEST, 24)).columns
+        reporter.section("conformance")
+        if reporter.verbosity >= 0:
+            with_examples = reporter.config.option.tbstyle != "no"
+            failures = failure_lines(summary, self._reports.tracebacks(), with_examples)
+            number = summary.statuses.get(Status.EXPECTED_FAIL, 0)
+            parts = {
+                f"{many(summary.failed, 'failed case')}, by cause, kernel and case": failures,
+                f"{many(number, 'case')} failed as expected, by known defect": expected_lines(summary.expected, width),
+            }
+            for title, lines in parts.items():
+                if lines:
+                    reporter.write_line("\n".join([*folded(log_safe(title), map(log_safe, lines)), ""]))
+        if self._ended:
+            left = f"ended {len(self._ended)} processes that cases had left: {first_of(self._ended, 5)}"
+            reporter.write_line(log_safe(left))
+        verdict, *others = self._verdict_lines(width)
+        well = all_is_well(summary, self._lost)
+        reporter.write_line(verdict, bold=True, green=well, red=not well)
+        for line in others:
+            reporter.write_line(line)
+
+    def _summary(self) -> Summary:
+        """What the run's records show; nothing if they could not be merged."""
+        return self._tally.summary(self._info or RunInfo(**self._facts()), self._notes())
+
+    def _verdict_lines(self, width: int) -> list[str]:
+        return verdict_lines(self._summary(), self.folder, self.folder / SUMMARY_FILE, self._lost, width)
+
+    def _notes(self) -> list[str]:
+        """Lines about how the run went, for its tables."""
+        notes = [str(self._compile_stage)] if self._compile_stage is not None and str(self._compile_stage) else []
         if self._last_ended > self._first_began:
             began, ended = (when - self._started.timestamp() for when in (self._first_began, self._last_ended))
-            terminalreporter.write_line(
-                f"cases: the first began after {began:.1f} s, the last ended after {ended:.1f} s"
-            )
-        terminalreporter.write_line(f"records: {self.folder}")
+            notes.append(f"cases: the first began after {began:.1f} s, the last ended after {ended:.1f} s")
+        return notes
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.start:  # 0 in the report that stands for a worker which died
             self._first_began = min(self._first_began, report.start)
         self._last_ended = max(self._last_ended, report.stop)
-
-    def _closing_lines(self) -> list[str]:
-        lines = [f"PROBLEM {self._lost}"] if self._lost else []
-        if self._ended:
-            lines.append(f"ended {len(self._ended)} processes that cases had left: {first_of(self._ended, 5)}")
-        return lines
-
-    def _count_cases_once(self, stats: dict[str, list[Any]]) -> None:
-        """Makes the counts of pytest's last line those of the records: pytest counts a case that failed in its teardown
-        as passed, and as an error besides."""
-        counted: set[str] = set()
-        kept: defaultdict[str, list[Any]] = defaultdict(list)
-        for category in ("failed", "error", "xfailed", "skipped", "passed"):
-            for report in stats.pop(category, []):
-                if self._case_ids(report.nodeid) is None:
-                    kept[category].append(report)
-                elif report.nodeid not in counted:
-                    counted.add(report.nodeid)
-                    kept["failed" if category == "error" else category].append(report)
-        stats.update(kept)
 
     def _write_environment(self) -> None:
         facts, suites = self._facts(), self._case_ids.suites[1:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -15,6 +14,7 @@ from conformance.gate.shortened_text import first_words
 from conformance.gate.verdict.scope import DEVICE
 from conformance.reporting.first_line import answer, many, proof
 from conformance.reporting.text import clean, log_safe, text_table
+from conformance.reporting.text import markdown_literal as _markdown
 
 #: How many cases of a group, and groups of one severity, are shown; JSON has all of them.
 CASES_SHOWN = 5
@@ -340,13 +340,3 @@ def _markdown_group(group: Group, is_open: bool) -> str:
     if len(group.findings) > CASES_SHOWN:
         lines.append(f"- and {len(group.findings) - CASES_SHOWN} more")
     return "\n".join([*lines, "", "</details>", ""])
-
-
-#: Signs that could begin markup, a mention, a reference, a link, a formula or a workflow command.
-_MARKDOWN_SIGNS = re.compile(r"[\\`*\[\]|~#!$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=[:/])|(?<=www)\.")
-
-
-def _markdown(text: str) -> str:
-    """``text`` so that Markdown shows it literally: each sign that could mean more becomes a character reference."""
-    escaped = html.escape(clean(text).replace("\n", " ").replace("\t", " "), quote=False)
-    return _MARKDOWN_SIGNS.sub(lambda match: f"&#{ord(match.group())};", escaped)

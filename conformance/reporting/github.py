@@ -1,4 +1,4 @@
-"""A comparison where GitHub Actions shows it: annotations of the step, and the job's summary.
+"""What GitHub Actions shows: annotations of a step and the job's summary for a comparison, and groups of a log.
 
 Format of the commands and their escaping: GitHub's "Workflow commands for GitHub Actions" and the toolkit's
 ``packages/core/src/command.ts``. A step shows at most 10 annotations of each level; a summary holds at most 1 MiB.
@@ -7,6 +7,7 @@ Format of the commands and their escaping: GitHub's "Workflow commands for GitHu
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from conformance.gate.findings import Comparison, Group, Severity
@@ -57,6 +58,13 @@ def _data(text: str) -> str:
     """A command is one line: what would end it is encoded."""
     text = clean(text).replace("%", "%25")
     return text.replace("\r", "%0D").replace("\n", "%0A")
+
+
+def folded(title: str, lines: Iterable[str]) -> list[str]:
+    """``lines`` below their ``title``; in a log of GitHub's as a group that can be opened. They are safe to print."""
+    if runs_in_actions():
+        return [f"::group::{title}", *lines, "::endgroup::"]
+    return [f"{title}:", *lines]
 
 
 def append_summary(comparison: Comparison) -> None:

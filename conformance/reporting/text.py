@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Sequence
+
+#: Signs that could begin markup, a mention, a reference, a link, a formula or a workflow command.
+_MARKDOWN_SIGNS = re.compile(r"[\\`*\[\]|~#!$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=[:/])|(?<=www)\.")
 
 
 def clean(text: str) -> str:
@@ -20,6 +25,12 @@ def log_safe(text: str) -> str:
     after its blanks, and ``##[``."""
     lines = clean(text).replace("##[", "# #[").split("\n")
     return "\n".join(f"\\{line}" if line.lstrip().startswith("::") else line for line in lines)
+
+
+def markdown_literal(text: str) -> str:
+    """``text`` so that Markdown shows it literally: each sign that could mean more becomes a character reference."""
+    escaped = html.escape(clean(text).replace("\n", " ").replace("\t", " "), quote=False)
+    return _MARKDOWN_SIGNS.sub(lambda match: f"&#{ord(match.group())};", escaped)
 
 
 def indented(text: str) -> str:

@@ -23,7 +23,7 @@ SHAPES = 4
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, list[dict[str, Any]]]]:
-    """What a sweep over the two rows says, and its records by row."""
+    """What a sweep over the two rows prints, with its summary, and its records by row."""
     folder = tmp_path_factory.mktemp("run") / "records"
     targets = [f"--target={target}" for target in ("sm_90", "gfx950")]
     words = ["--tier=full", "--suite=config_space", "--kernel=mm", *targets, "--no-gpu", "-n1", "-q"]
@@ -33,7 +33,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, list[d
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     cases = [one for one in records if isinstance(one, dict) and "case" in one]
-    return done.stdout, {row: [one for one in cases if row in one["case"]] for row in (PAST, FITS)}
+    output = done.stdout + (folder / "summary.md").read_text()
+    return output, {row: [one for one in cases if row in one["case"]] for row in (PAST, FITS)}
 
 
 def test_code_that_does_not_fit_is_not_applicable_with_what_it_needs(run):
@@ -63,7 +64,8 @@ def test_code_that_fits_is_judged_though_the_estimate_does_not(run):
 
 def test_a_row_past_the_limit_is_compiled_once(run):
     output, records = run
-    assert f"compile stage: {1 + len({one['observed']['code']['sha256'] for one in records[FITS]})} kernels" in output
+    kernels = 1 + len({one["observed"]["code"]["sha256"] for one in records[FITS]})
+    assert f"| compile stage | {kernels} kernels" in output
     assert "the compile stage" not in output, "nothing was missed or compiled in vain"
 
 

@@ -128,7 +128,7 @@ def test_every_outcome_has_its_status(project, workers):
     assert passed.durations["total"] >= passed.durations["run"] > 0
     assert (passed.outcome, records["test_setup"].outcome) == ("passed", "failed in setup")
     assert "--conformance-case test_outcomes.py::test_fail" in records["test_fail"].repro
-    result.stdout.fnmatch_lines(["*tile (0, 1) is wrong*"])
+    assert "tile (0, 1) is wrong" in (project.folder / "summary.md").read_text()
     assert {file.name for file in project.folder.iterdir()} == {
         "environment.json",
         "junit.xml",
@@ -149,7 +149,7 @@ def test_b(recorder): recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "n
     )
     result = project.run()
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["*cases: 1 pass, 1 not-run", "*skip reasons: no-device 1"])
+    result.stdout.fnmatch_lines(["cases: 1 pass", "not judged: 1 not-run (no-device 1)"])
 
 
 def test_user_options_for_folder_and_junit_win(project):

@@ -34,7 +34,12 @@ def test_the_failure_that_is_known_is_expected(project, arguments):
     assert LINK in record.reason.detail
     assert "--conformance-expected-failures=known.toml" in record.repro
     result.stdout.fnmatch_lines(
-        ["*cases: 1 expected-fail", f"EXPECTED FAILURE known: {LINK}, *", "*test_bad.py::test_bad"]
+        [
+            "1 case failed as expected, by known defect:",
+            f"  known  1 case  {LINK}",
+            "PASSED: the only judged case passed or failed as expected",
+            "cases: 0 pass, 1 expected-fail (1 known defect)",
+        ]
     )
     assert "## Expected failures" in (project.folder / "summary.md").read_text()
 
@@ -160,7 +165,8 @@ def test_a_case_that_passes_says_which_entry_to_remove(project, arguments):
     assert project.statuses == {"test_bad": "unexpected-pass"}
     result.stdout.fnmatch_lines(
         [
-            "UNEXPECTED-PASS test_bad.py::test_bad",
+            "1. unexpected pass in 1 case *",
+            "     test_bad.py::test_bad",
             f"*expected failure known ({LINK}): the case passed; remove the entry from *known.toml*",
         ]
     )

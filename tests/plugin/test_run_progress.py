@@ -16,6 +16,7 @@ from conformance.plugin.progress import CaseCounts
 from conformance.records import CaseRecord, Status, Verdict
 from conformance.reporting.earlier_durations import EarlierDurations, earlier_durations
 from tests.command_runs import write_run
+from tests.gate.sample_entries import entry
 
 CASES = [f"test_a.py::test_x[{n}]" for n in range(10)]
 EARLIER = EarlierDurations(Path("reports"), "the-last", dict.fromkeys(CASES, 6.0))
@@ -92,6 +93,22 @@ def test_the_slowest_case_and_the_failing_ones_are_said(clock):
     assert counts.look().now == f"slowest now: 41 s in {CASES[3]}"
 
 
+EXPECTED_SUITE = """
+@pytest.mark.parametrize("n", range(8))
+def test_bad(recorder, n):
+    time.sleep(0.1)
+    recorder.verdict("numerics", n > 1, "Unregistered range")
+"""
+
+
+def test_an_expected_failure_is_not_counted_as_failing(clock):
+    counts = CaseCounts(CASES, 2, EARLIER, clock)
+    counts.failed_as_expected(CASES[1])
+    counts.failed_as_expected(CASES[2])
+    counts.failed(CASES[2])  # in its teardown, by something else
+    assert counts.look().facts[:2] == ("1 failing", "1 failed as expected")
+
+
 def earlier_run(folder: Path, seconds: float, cases: list[str], age: float) -> None:
     judged = (Verdict("numerics", True),)
     records = [CaseRecord(case, "a", Status.PASS, durations={"total": seconds}, verdicts=judged) for case in cases]
@@ -144,7 +161,7 @@ def test_a_terminal_has_a_bar_in_place_of_the_dots(project, workers):
     project.suite("a", SUITE)
     earlier_run(project.path / "reports" / "the-last", 0.2, [f"test_a.py::test_x[{n}]" for n in range(8)], age=9)
     written = on_terminal(project, *workers, "--conformance-run-dir", "reports/this", TERM="xterm")
-    before, _, after = written.partition(" ERRORS ")
+    before, _, after = written.partition(" conformance ====")
     assert "of 8 cases, 1 failing" in before
     assert "slowest now: " in before
     assert "time left by the durations of the run the-last" in before
@@ -164,18 +181,31 @@ def test_a_terminal_has_a_bar_in_place_of_the_dots(project, workers):
 )
 def test_other_terminals_are_not_redrawn(project, arguments, variables):
     project.suite("a", SUITE)
-    before = on_terminal(project, *arguments, **variables).partition(" ERRORS ")[0]
+    before = on_terminal(project, *arguments, **variables).partition(" conformance ====")[0]
     assert "of 8 cases" not in before
     assert "\x1b[2K" not in before
 
 
+#: A line every tenth of a second, instead of every minute.
+OFTEN = (
+    "import conformance.reporting.progress as p\n"
+    "p.LOOK_SECONDS, p.ProgressDisplay.__init__.__defaults__ = 0.1, (None, 0.1)\n"
+)
+
+
+def test_a_run_whose_failures_are_expected_says_so_on_the_way(project, workers):
+    project.suite("bad", EXPECTED_SUITE)
+    (project.path / "conftest.py").write_text(OFTEN)
+    (project.path / "known.toml").write_text(entry(intermittent="true"))
+    output = project.run(*workers, "--expected-failures=known.toml").stdout.str()
+    lines = [line for line in output.splitlines() if line.startswith("progress: ")]
+    assert all(", 0 failing" in line for line in lines)
+    assert any("failed as expected" in line for line in lines)
+
+
 def test_a_log_has_plain_lines(project, workers, monkeypatch):
-    """Every tenth of a second here, instead of every minute."""
     project.suite("a", SUITE)
-    (project.path / "conftest.py").write_text(
-        "import conformance.reporting.progress as p\n"
-        "p.LOOK_SECONDS, p.ProgressDisplay.__init__.__defaults__ = 0.1, (None, 0.1)\n"
-    )
+    (project.path / "conftest.py").write_text(OFTEN)
     output = project.run(*workers).stdout.str()
     lines = [line for line in output.splitlines() if line.startswith("progress: ")]
     assert lines

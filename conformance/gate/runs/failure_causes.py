@@ -6,7 +6,7 @@ import re
 
 from conformance.gate.runs.compiler_lines import compiler_cause
 from conformance.gate.runs.run_reader import ComparedRecord
-from conformance.records import Check, CheckKind, Status
+from conformance.records import CaseRecord, Check, CheckKind, Status
 
 #: Characters of a text that are read, and of a cause.
 TEXT_LIMIT = 2000
@@ -41,24 +41,32 @@ def normalised(text: str) -> str:
     return text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 3].rstrip() + "..."
 
 
-def failure_cause(record: ComparedRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
+def failing_checks(record: ComparedRecord | CaseRecord) -> tuple[tuple[str, str], ...]:
+    """The failing checks of ``record``: each one's name and text."""
+    if isinstance(record, ComparedRecord):
+        return record.failing
+    return tuple((verdict.check, verdict.text) for verdict in record.verdicts if not verdict.passed)
+
+
+def failure_cause(record: ComparedRecord | CaseRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
     """Why the case of ``record`` failed: its first failing check, with the cause that the diagnosis proves or else what
     the check says. Without a failing check it is what the compiler names as the cause of its failure, or else the
     diagnosis's first line. ``failing`` replaces the record's failing checks."""
-    failing = record.failing if failing is None else failing
+    failing = failing_checks(record) if failing is None else failing
     proven = _PROVEN.search(record.diagnosis[:TEXT_LIMIT])
     if failing:
         check, text = Check.parse(failing[0][0]), failing[0][1]
         if check.kind is CheckKind.COMPILE and (named := compiler_cause(text)):
             return _joined(check.name, named)
-        words = proven.group(1) if proven and check.kind is CheckKind.NUMERICS else _first_line(text)
+        words = proven.group(1) if proven and check.kind is CheckKind.NUMERICS else first_line(text)
         return _joined(check.name, normalised(words))
     named = compiler_cause(record.diagnosis) if record.status in _BY_THE_COMPILER else None
-    words = named or normalised(_first_line(record.diagnosis))
+    words = named or normalised(first_line(record.diagnosis))
     return _joined(record.status.value, words) if record.status is not Status.FAIL else words or "failed without a word"
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """The first line of ``text`` that is not blank; "" if there is none."""
     return next((line for line in text[:TEXT_LIMIT].splitlines() if line.strip()), "")
 
 

@@ -1,0 +1,85 @@
+"""pytest's reports of failing cases: kept from its own lists of frames, unless the user asks for frames."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from conformance.plugin.case_ids import CaseIds
+
+#: Categories of reports that pytest shows with frames.
+_SHOWN = ("failed", "error")
+#: Attribute of a report whose case ended by an error that is no verdict: its frames say where.
+RAISED = "conformance_raised"
+
+
+def wants_frames(config: pytest.Config, words: Sequence[str]) -> bool:
+    """True if the user asks for pytest's frames: by ``-vv``, ``--tb``, ``--showlocals`` or ``--full-trace`` among the
+    ``words`` of the command line."""
+    option = config.option
+    if option.tbstyle == "no":
+        return False
+    asked = any(word.partition("=")[0] == "--tb" for word in words)
+    return asked or config.get_verbosity() > 1 or option.showlocals or option.fulltrace
+
+
+class CaseReports:
+    """Takes the reports of failing cases away from pytest while it prints frames, and counts each case once.
+    ``words`` are all of the command line."""
+
+    def __init__(self, case_ids: CaseIds, words: Sequence[str]) -> None:
+        self._case_ids = case_ids
+        self._words = words
+        self._hidden: dict[str, list[Any]] = {}
+        self._raised: dict[str, str] = {}
+
+    def hide(self, reporter: Any) -> None:
+        """Hides the reports, unless the user asks for frames."""
+        if wants_frames(reporter.config, self._words):
+            return
+        for category in _SHOWN:
+            reports = reporter.stats.pop(category, [])
+            self._hidden[category] = [report for report in reports if self._case(report) is not None]
+            others = [report for report in reports if self._case(report) is None]
+            if others:
+                reporter.stats[category] = others
+            for report in self._hidden[category]:
+                if getattr(report, RAISED, False):
+                    self._raised.setdefault(str(self._case(report)), report.longreprtext)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Between pytest's frames and its short summary: lines of ``-r`` are shown if they are asked for."""
+        if not self._hidden or any(word.startswith("-r") for word in self._words):
+            self.give_back(terminalreporter)
+
+    def give_back(self, reporter: Any) -> None:
+        """Gives the hidden reports back for pytest's last line, whose counts become those of the records."""
+        for category, reports in self._hidden.items():
+            if reports:
+                reporter.stats.setdefault(category, []).extend(reports)
+        self._hidden = {}
+        self._count_once(reporter.stats)
+
+    def tracebacks(self) -> dict[str, str]:
+        """What pytest shows of the cases that ended by an error, by their ids; empty if pytest has shown it."""
+        return self._raised
+
+    def _case(self, report: Any) -> str | None:
+        return self._case_ids(report.nodeid) if isinstance(report, pytest.TestReport) else None
+
+    def _count_once(self, stats: dict[str, list[Any]]) -> None:
+        """pytest counts a case that failed in its teardown as passed, and as an error besides."""
+        counted: set[str] = set()
+        kept: defaultdict[str, list[Any]] = defaultdict(list)
+        for category in ("failed", "error", "xfailed", "skipped", "passed"):
+            for report in stats.pop(category, []):
+                if self._case_ids(report.nodeid) is None:
+                    kept[category].append(report)
+                elif report.nodeid not in counted:
+                    counted.add(report.nodeid)
+                    kept["failed" if category == "error" else category].append(report)
+        stats.update(kept)

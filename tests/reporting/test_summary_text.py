@@ -1,0 +1,250 @@
+"""The last lines of a run say whether all is well, and what to open if it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
+from conformance.reporting import run_verdict
+from conformance.reporting.failure_groups import Meaning
+from conformance.reporting.run_verdict import all_is_well, headline
+from conformance.reporting.summary import Summary, Tally
+from conformance.reporting.summary_markdown import CASES_LISTED, render_markdown
+from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, verdict_lines
+
+RUN = RunInfo(id="r", started="2026-01-02T03:04:05+00:00", tier="quick", seed=0, wall_s=4.0)
+FOLDER = Path("reports/r")
+#: Lines of the end of a log that a hurried reader sees. pytest's own last line is one of them.
+SEEN = 20
+LINK = "https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_inductor/template_heuristics/triton.py"
+
+
+def case(number: int, status: Status = Status.PASS, kernel: str = "mm", **fields: object) -> CaseRecord:
+    name = f"test_a.py::test_x[{kernel}-{number:04}-sm_90]"
+    return CaseRecord(name, "a", status, kernel=kernel, target="sm_90", **fields)
+
+
+def failing(number: int, check: str, text: str = "", kernel: str = "mm", **fields: object) -> CaseRecord:
+    return case(number, Status.FAIL, kernel, verdicts=(Verdict(check, False, text),), **fields)
+
+
+def known(number: int, entry: str, link: str = LINK) -> CaseRecord:
+    reason = Reason(ReasonCode.KNOWN_DEFECT, entry, f"{link}, owner me, expires 2999-12-31")
+    return case(number, Status.EXPECTED_FAIL, reason=reason)
+
+
+def summarise(*records: CaseRecord, **run: object) -> Summary:
+    tally = Tally()
+    for record in records:
+        tally.add(record)
+    return tally.summary(dataclasses.replace(RUN, **run))
+
+
+def ending(summary: Summary, lost: str = "", width: int = WIDEST) -> list[str]:
+    lines = verdict_lines(summary, FOLDER, FOLDER / "summary.md", lost, width)
+    assert len(lines) < SEEN
+    return lines
+
+
+SEVENTY = [
+    *(failing(n, "numerics/randn", f"{n} of 99 elements wrong, first [{n}, 0]: got 1.5, want 2") for n in range(40)),
+    *(failing(n, "numerics/randn", f"{n} of 99 elements wrong", kernel="addmm") for n in range(10)),
+    *(failing(100 + n, "spills", f"{n} bytes") for n in range(20)),
+]
+
+
+def test_all_is_well_is_a_sentence():
+    summary = summarise(*(case(n) for n in range(1274)), *(known(2000 + n, f"entry-{n % 4}") for n in range(9)))
+    assert all_is_well(summary)
+    lines = ending(summary)
+    assert lines[0] == "PASSED: all 1,283 judged cases passed or failed as expected"
+    assert lines[1] == "cases: 1,274 pass, 9 expected-fail (4 known defects)"
+    assert "0 cases ran on a device" in " ".join(lines)
+    assert lines[-1].endswith("reports/r/summary.md")
+    assert failure_lines(summary, {}) == []
+
+
+def test_a_run_on_a_device_does_not_say_that_none_ran_there():
+    judged = (Verdict("numerics/randn", True),)
+    text = " ".join(ending(summarise(case(1, executor="device", verdicts=judged))))
+    assert "device 1" in text
+    assert "0 cases ran" not in text
+
+
+def test_each_expected_failure_is_one_line_that_fits():
+    entries = [
+        *(known(n, "short", "https://example.org/1") for n in range(12)),
+        known(50, "a-name-of-an-entry-that-is-far-longer-than-any-name-of-an-entry-that-somebody-would-type"),
+        known(60, "inductor-tma-padded-column-major-on-device"),
+    ]
+    lines = expected_lines(summarise(*entries).expected, 100)
+    assert len(lines) == 3
+    assert all(len(line) <= 100 for line in lines)
+    assert any("12 cases  https://example.org/1" in line for line in lines)
+    assert any("inductor-tma-padded-column-major-on-device" in line and "triton.py" in line for line in lines)
+    assert "(100 known defects)" in ending(summarise(*(known(n, f"entry-{n}") for n in range(100))))[1]
+
+
+def test_seventy_failures_are_a_line_each_by_cause_and_kernel():
+    summary = summarise(*SEVENTY)
+    lines = failure_lines(summary, {}, with_examples=False)
+    assert sum("test_a.py::test_x" in line for line in lines) == 70
+    assert len(lines) < 85
+    heads = [line for line in lines if line[:1].isdigit()]
+    assert heads == [
+        "1. wrong result in 50 cases (mm 40, addmm 10 on sm_90): numerics/randn: N of N elements wrong",
+        "2. register spills in 20 cases (mm on sm_90): spills: N bytes",
+    ]
+    end = ending(summary)
+    assert end[0] == "FAILED: 70 of 70 judged cases failed, by 2 causes"
+    assert [line.strip() for line in end[1:3]] == heads
+    first = "test_a.py::test_x[mm-0000-sm_90]"
+    assert any(f"show '{first}' --run reports/r" in line for line in end)
+    assert any(f"reproduce '{first}' --run reports/r" in line for line in end)
+    assert any("report reports/r" in line for line in end)
+
+
+def test_long_lists_say_what_is_left_out_and_where_it_is():
+    many = [failing(n, f"numerics/{'abcdef'[n % 6]}", "wrong") for n in range(600)]
+    summary = summarise(*many)
+    lines = failure_lines(summary, {})
+    assert len(lines) < 150
+    assert sum("and 84 more: summary.md has all" in line for line in lines) == 6
+    text = render_markdown(summary)
+    assert all(record.case in text for record in many)
+    assert any("2 more causes" in line for line in ending(summary))
+
+
+def test_past_the_room_of_a_page_the_records_are_named():
+    summary = summarise(*(failing(n, "numerics/randn", "wrong") for n in range(CASES_LISTED + 7)))
+    text = render_markdown(summary)
+    assert text.count("- `test_a.py::") == CASES_LISTED
+    assert "7 more cases of this cause are in the records" in text
+    assert "summary.md has all" not in "\n".join(failure_lines(summary, {}))
+
+
+ORDER = [
+    failing(1, "executed/ttgir/race", "not waited for"),
+    failing(2, "numerics/randn", "wrong"),
+    failing(3, "repeat/randn", "two runs differ"),
+    failing(4, "codegen/order/product", "no fence"),
+    failing(5, "memory/randn", "guard overwritten"),
+    failing(6, "grid", "4 programs"),
+    case(7, Status.CRASH, diagnosis="SIGSEGV"),
+    case(8, Status.TIMEOUT, diagnosis="deadline"),
+    case(9, Status.COMPILE_ERROR, diagnosis="error: no"),
+    case(10, Status.OOM, diagnosis="out of memory"),
+    case(11, Status.FAIL, diagnosis="KeyError: 'x'"),
+    failing(12, "suite's own", "no"),
+    failing(13, "resources", "too much"),
+    failing(14, "codegen/requires/WGMMA", "absent"),
+    failing(15, "spills", "8 bytes"),
+    case(16, Status.UNEXPECTED_PASS, reason=Reason(ReasonCode.KNOWN_DEFECT, "old", "")),
+]
+
+
+def test_wrong_comes_before_slow_however_many_are_slow():
+    spills = [failing(100 + n, "spills", "8 bytes") for n in range(9)]
+    groups = summarise(*spills, *reversed(ORDER)).failures
+    assert [group.example.case for group in groups] == [record.case for record in ORDER]
+    assert groups[0].meaning is groups[1].meaning is Meaning.WRONG
+    assert [groups[3].meaning, groups[-2].meaning] == [Meaning.UNORDERED, Meaning.SPILLS]
+
+
+def test_a_case_that_is_wrong_and_spills_is_wrong():
+    verdicts = (Verdict("spills", False, "8 bytes"), Verdict("numerics/randn", False, "wrong"))
+    (group,) = summarise(case(1, Status.FAIL, verdicts=verdicts)).failures
+    assert (group.meaning, group.cause) == (Meaning.WRONG, "numerics/randn: wrong")
+
+
+def test_few_causes_come_with_the_diagnosis_of_one_case():
+    record = failing(1, "numerics/randn", "wrong", diagnosis="FAIL randn\nCAUSE k-block 3 of 4 is skipped")
+    lines = "\n".join(failure_lines(summarise(record, failing(2, "numerics/randn", "wrong")), {}))
+    assert "    CAUSE k-block 3 of 4 is skipped" in lines
+    assert "CAUSE" not in "\n".join(failure_lines(summarise(record), {}, with_examples=False))
+    others = [failing(9 + n, f"memory/{name}", "read") for n, name in enumerate("abc")]
+    assert "CAUSE" not in "\n".join(failure_lines(summarise(record, *others), {}))
+
+
+def test_a_long_diagnosis_is_cut_and_says_where_it_is():
+    record = case(1, Status.COMPILE_ERROR, diagnosis="\n".join(f"line {n}" for n in range(500)))
+    lines = failure_lines(summarise(record), {})
+    assert "... and 484 more lines: 'conformance show' has them" in "\n".join(lines)
+    assert len("\n".join(lines).splitlines()) < 25
+
+
+def test_an_error_outside_the_checks_keeps_one_traceback():
+    errors = [case(n, Status.FAIL, diagnosis="KeyError: 'x'") for n in range(3)]
+    tracebacks = {record.case: f"frame of {record.case}\nE   KeyError" for record in errors}
+    text = "\n".join(failure_lines(summarise(*errors), tracebacks))
+    assert text.count("E   KeyError") == 1
+    assert f"frame of {errors[0].case}" in text
+
+
+NOT_JUDGED = case(1, Status.NOT_RUN, reason=Reason(ReasonCode.NO_DEVICE, "device", "none"))
+REFUSED = case(2, Status.NOT_APPLICABLE, reason=Reason(ReasonCode.DTYPE, "a", "fp8"))
+
+
+@pytest.mark.parametrize(
+    ("records", "problems", "lost", "words"),
+    [
+        ([case(3)], (), "", "PASSED: the only judged case passed"),
+        ([case(3), case(4)], (), "", "PASSED: all 2 judged cases passed"),
+        ([NOT_JUDGED, REFUSED], (), "", "NOTHING WAS JUDGED: no case passed or failed"),
+        ([], (), "", "NOTHING WAS JUDGED: no case passed or failed"),
+        ([case(3)], ("1 lost",), "", "NOT COMPLETE: the run has 1 problem; none of its 1 judged case failed"),
+        ([case(3)], (), "no space", "NOT COMPLETE: the run has 1 problem"),
+        ([failing(3, "x"), case(4)], (), "", "FAILED: 1 of 2 judged cases failed, by 1 cause; every other one passed"),
+        ([failing(3, "x")], ("1 lost",), "", "FAILED: 1 of 1 judged case failed, by 1 cause; the run itself has 1"),
+    ],
+)
+def test_the_verdict(records, problems, lost, words):
+    summary = summarise(*records, problems=problems)
+    assert headline(summary, lost).startswith(words)
+    assert all_is_well(summary, lost) is words.startswith("PASSED")
+
+
+def test_problems_and_reasons_are_said():
+    problems = tuple(f"problem {n}" for n in range(5))
+    lines = ending(summarise(NOT_JUDGED, REFUSED, case(3), problems=problems), lost="no space left")
+    assert [line for line in lines if line.startswith("PROBLEM")] == [
+        "PROBLEM no space left",
+        "PROBLEM problem 0",
+        "PROBLEM problem 1",
+    ]
+    assert "and 3 more problems: summary.md has all" in lines
+    assert "not judged: 1 not-applicable (dtype 1), 1 not-run (no-device 1)" in lines
+    assert "**Problem:** problem 4" in render_markdown(summarise(case(3), problems=problems))
+
+
+@pytest.mark.parametrize("width", [1, 80, 500])
+def test_no_width_makes_the_end_longer_than_a_screen_or_cuts_a_command(width):
+    records = [*SEVENTY, *ORDER, NOT_JUDGED, REFUSED]
+    lines = ending(summarise(*records, problems=tuple("abcd")), width=width)
+    assert any(line.endswith("show 'test_a.py::test_x[mm-0000-sm_90]' --run reports/r") for line in lines)
+    assert len(lines[0]) <= 120
+
+
+def test_no_text_of_a_record_is_a_command_or_moves_the_cursor():
+    record = failing(1, "x", "\x1b[2J::error::planted\n::error::planted", diagnosis="::error::planted\n##[error]x")
+    summary = summarise(record, problems=("::error::planted\n::error::planted",))
+    for line in "\n".join([*failure_lines(summary, {}), *ending(summary)]).splitlines():
+        assert "\x1b" not in line
+        assert not line.startswith("::")
+
+
+def test_the_command_is_one_that_can_be_typed_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    monkeypatch.setattr("sys.executable", str(python))
+    assert run_verdict.command_word() == "venv/bin/python -m conformance"
+    python.parent.mkdir(parents=True)
+    beside = python.with_name("conformance")
+    beside.touch(0o755)
+    assert run_verdict.command_word() == "venv/bin/conformance"
+    (tmp_path / "conformance").touch(0o755)
+    assert run_verdict.command_word() == "conformance"
