@@ -10,6 +10,7 @@ from conformance.commands.shared.gate_runs import Stages, add_options, new_outpu
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.stack_file import StackError, read_matrix
 from conformance.reporting import matrix_page
+from conformance.reporting.first_line import answer, narrowing_text
 from conformance.reporting.text import text_table
 
 #: The page of all stacks, beside the reports of the pairs.
@@ -33,10 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or new_output()
     rows, answers, worst = [["baseline", "candidate", "answer"]], [], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
-        answer, why = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}", stages)
-        rows.append([baseline, candidate, "safe" if answer == 0 else "NOT SAFE"])
-        answers.append(matrix_page.PairAnswer(baseline, candidate, answer == 0, f"{number:02}/report.html", why))
-        worst = max(worst, answer)
+        status, comparison = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}", stages)
+        why, report = answer(comparison), f"{number:02}/report.html"
+        rows.append([baseline, candidate, why])
+        reach = narrowing_text(comparison)
+        answers.append(matrix_page.PairAnswer(baseline, candidate, status == 0, report, why, reach))
+        worst = max(worst, status)
     sides = [read_compared_run(stack.folder, stack.name) for stack in runs.values()]
     write_output(output / PAGE, matrix_page.render(sides, answers))
     print(text_table(rows))

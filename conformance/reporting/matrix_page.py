@@ -25,13 +25,15 @@ WIDTH, HEIGHT = 48, 20
 
 
 class PairAnswer(NamedTuple):
-    """The answer about one pair of stacks, and ``why``; ``report`` is the address of its page, relative to this one."""
+    """The answer about one pair of stacks, and ``why``, its first line; ``report`` is the address of its page, relative
+    to this one. ``reach`` says of which part of a tier it is, empty for a whole one."""
 
     baseline: str
     candidate: str
     safe: bool
     report: str
     why: str = ""
+    reach: str = ""
 
 
 class Figure(NamedTuple):
@@ -62,6 +64,8 @@ def render(stacks: Sequence[ComparedRun], pairs: Sequence[PairAnswer]) -> str:
     title = _title(stacks)
     unsafe = sum(not pair.safe for pair in pairs)
     answer = f"{len(pairs) - unsafe} of {len(pairs)} upgrades are safe" if pairs else "No pair was compared"
+    reaches = sorted({pair.reach for pair in pairs if pair.reach})
+    answer += f" for {'; for '.join(map(_text, reaches))}" if reaches else ""
     parts = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="answer"><strong>{answer}.</strong> {len(stacks)} stacks, in the order of their file.</p>',

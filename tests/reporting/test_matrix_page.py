@@ -11,6 +11,7 @@ import pytest
 from report_pages import HOSTILE, Reader, written
 
 from conformance.commands import matrix
+from conformance.gate.findings import Comparison, Narrowing, Side
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
 from conformance.records import CaseRecord, Status, Verdict
 from conformance.reporting.matrix_page import PairAnswer, render
@@ -111,10 +112,23 @@ def test_the_command_writes_the_page_beside_the_reports(tmp_path, stacks, monkey
     )
     runs = [SimpleNamespace(name=name, folder=tmp_path / str(n)) for n, name in enumerate(("old", "new"))]
     monkeypatch.setattr(matrix, "run_stacks", lambda *arguments: runs)
-    monkeypatch.setattr(matrix, "report_pair", lambda *arguments: (tmp_path / "out").mkdir() or (1, "1 regression"))
+    sides = [Side(name, {}, "quick", 0, 24, {}) for name in ("old", "new")]
+    compared = Comparison(*sides, (), 24, 0, objections=("one",), narrowing=Narrowing(("--kernel mm",), 24, 1373))
+    monkeypatch.setattr(matrix, "report_pair", lambda *arguments: (tmp_path / "out").mkdir() or (1, compared))
     assert matrix.run(SimpleNamespace(file=tmp_path / "stacks.toml", output=tmp_path / "out")) == 1
     page = (tmp_path / "out" / "index.html").read_text()
     assert 'href="01/report.html"' in page
     assert "not safe" in page
-    assert '<td data-name="Why">1 regression</td>' in page
-    assert "old  " in capsys.readouterr().out
+    first_line = "NOT SAFE for 24 of 1,373 cases (--kernel mm): 1 objection"
+    assert f'<td data-name="Why">{first_line}</td>' in page
+    assert "0 of 1 upgrades are safe for 24 of 1,373 cases (--kernel mm).</strong>" in page
+    output = capsys.readouterr().out
+    assert "old  " in output
+    assert first_line in output
+
+
+def test_a_narrowed_matrix_says_so_on_its_first_screen(stacks: list[ComparedRun]) -> None:
+    narrow = PairAnswer("a", "b", True, "01/report.html", "SAFE for 24 ...", "24 of 1,373 cases (--kernel mm)")
+    whole = PairAnswer("a", "b", True, "01/report.html", "SAFE: no regression")
+    assert "1 of 1 upgrades are safe for 24 of 1,373 cases (--kernel mm).</strong>" in render(stacks, [narrow])
+    assert "1 of 1 upgrades are safe.</strong>" in render(stacks, [whole])

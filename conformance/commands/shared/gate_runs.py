@@ -20,6 +20,7 @@ from conformance.commands.shared.blamed_findings import blamed_findings
 from conformance.commands.shared.comparison_output import deliver, write_files
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.shared.run_comparison import compared
+from conformance.gate.findings import Comparison
 from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
@@ -27,7 +28,6 @@ from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, listed, run
 from conformance.gate.user_files.case_list import CaseListError, read_case_list
 from conformance.records import RecordError, read_run, replace_file
-from conformance.reporting.first_line import answer
 from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw
 from conformance.reporting.text import clean, log_safe
 
@@ -291,9 +291,9 @@ def _progress(name: str) -> Iterator[Say]:
 
 def report_pair(
     arguments: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path, stages: Stages
-) -> tuple[int, str]:
+) -> tuple[int, Comparison]:
     """Compares two runs and writes the comparison to ``output``, in every form. Returns 0 if the candidate is safe, and
-    the reason in a few words."""
+    the comparison."""
     stages.begin(f"{baseline.name} and {candidate.name} are compared, and scripts that show new failures are tried")
     names, thresholds = (baseline.name, candidate.name), policy_options.thresholds(arguments)
     comparison = compared(baseline.folder, candidate.folder, names, thresholds)
@@ -311,7 +311,7 @@ def report_pair(
     if scripts:  # once more, with what was tried
         write_files(replace(comparison, scripts=tuple(scripts)), baseline.folder, candidate.folder, files)
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
-    return status, answer(comparison).partition(": ")[2]
+    return status, comparison
 
 
 def _say(text: str) -> None:
