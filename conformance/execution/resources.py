@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.gate.changes.occupancy import NEAR, near_text
 from conformance.gate.runs.nvidia_tools import nvidia_tool
 from conformance.machine.kept_answers import kept_answer, source_digest
 from conformance.targets import Target
@@ -72,6 +73,12 @@ def over_limits(resources: KernelResources, target: Target) -> list[str]:
             f"{limits.block_registers} that {target.id} has per block"
         )
     return findings + _over_tensor_memory(resources, target)
+
+
+def near_limits(resources: KernelResources, target: Target) -> list[str]:
+    """What is close below ``target``'s limits, such as "shared memory: 225,280 of 232,448 bytes (96 %)"."""
+    used, limit = resources.shared_memory, target.limits.shared_memory
+    return [f"shared memory: {near_text(used, limit)}"] if NEAR * limit <= used <= limit else []
 
 
 def over_memory(resources: KernelResources, target: Target) -> list[str]:

@@ -13,7 +13,7 @@ from conformance.codegen_checks import Feature
 from conformance.execution import machine_code
 from conformance.execution.compilation import Artefact, CompileRequest
 from conformance.execution.interpreter import InterpreterUnsupported
-from conformance.execution.resources import over_limits, over_memory
+from conformance.execution.resources import near_limits, over_limits, over_memory
 from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
@@ -425,9 +425,8 @@ def _codegen_verdicts(artefact: Artefact, target: Target, features: Features) ->
 def _resource_verdict(launch: str, artefact: Artefact, target: Target) -> Verdict:
     """The check of the target's limits. ``launch`` names one beside the main launch, which is ""."""
     excess = over_limits(artefact.resources, target)
-    return Verdict(
-        str(Check(CheckKind.RESOURCES, launch)), not excess, "; ".join(excess) or "within the target's limits"
-    )
+    within = "; ".join(["within the target's limits", *near_limits(artefact.resources, target)])
+    return Verdict(str(Check(CheckKind.RESOURCES, launch)), not excess, "; ".join(excess) or within)
 
 
 def _identity_verdict(artefact: Artefact, launched: Any) -> Verdict:

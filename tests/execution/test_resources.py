@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from conformance.execution import resources
-from conformance.execution.resources import KernelResources, over_limits, parse_amdgcn, parse_cuobjdump, read_resources
+from conformance.execution.resources import (
+    KernelResources,
+    near_limits,
+    over_limits,
+    parse_amdgcn,
+    parse_cuobjdump,
+    read_resources,
+)
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import Sample, compiled
 
@@ -158,3 +165,16 @@ def test_a_foreign_target_compiles_past_its_limit_and_we_see_it() -> None:
     oversized = compiled(Sample("pointer", block=(128, 128, 128), stages=6), SM80)
     assert over_limits(oversized.resources, SM80)
     assert over_limits(compiled(Sample("pointer"), SM80).resources, SM80) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "text"),
+    [
+        (SM80.limits.shared_memory + 1, []),  # past it
+        (SM80.limits.shared_memory, ["shared memory: 166,912 of 166,912 bytes (100 %)"]),
+        (int(0.96 * SM80.limits.shared_memory), ["shared memory: 160,235 of 166,912 bytes (95 %)"]),
+        (int(0.9 * SM80.limits.shared_memory), []),
+    ],
+)
+def test_shared_memory_near_the_limit_is_named(used, text):
+    assert near_limits(dataclasses.replace(FITS, shared_memory=used), SM80) == text

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from conformance import targets
-from conformance.gate.changes.occupancy import MULTIPROCESSORS, PARTITIONS, occupancy, room
+from conformance.gate.changes.occupancy import MULTIPROCESSORS, PARTITIONS, occupancy, room, shared_memory_text
 from conformance.gate.runs.record_figures import Resources
 
 
@@ -123,3 +123,25 @@ def test_room_of_so_many_blocks_that_none_may_use_tensor_memory():
 def test_room_is_not_known_where_occupancy_is_not():
     assert room("zz_1", Resources(32, threads=128)) == {}
     assert room("sm_90", Resources(0, threads=128)) == {}
+
+
+@pytest.mark.parametrize("target", targets.compile_targets(), ids=lambda target: target.id)
+def test_the_limit_of_a_block_is_that_of_the_target(target):
+    assert MULTIPROCESSORS[target.id].shared_memory_of_block == target.limits.shared_memory
+
+
+@pytest.mark.parametrize(
+    ("target", "used", "text"),
+    [
+        ("sm_90", 220_825, "220825 bytes"),
+        ("sm_90", 220_826, "220,826 of 232,448 bytes (95 %)"),
+        ("sm_90", 225_280, "225,280 of 232,448 bytes (96 %)"),
+        ("sm_90", 232_447, "232,447 of 232,448 bytes (99 %)"),  # not 100
+        ("sm_90", 232_448, "232,448 of 232,448 bytes (100 %)"),
+        ("sm_90", 232_449, "232,449 of 232,448 bytes (101 %)"),
+        ("gfx1201", 65_536, "65,536 of 65,536 bytes (100 %)"),  # of a work-group: its processor has twice that
+        ("sm_1", 10**9, "1000000000 bytes"),
+    ],
+)
+def test_shared_memory_near_the_limit_says_how_near(target, used, text):
+    assert shared_memory_text(target, used) == text

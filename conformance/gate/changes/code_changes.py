@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from conformance.gate.changes.limit_changes import crossed, needed
-from conformance.gate.changes.occupancy import occupancy
+from conformance.gate.changes.occupancy import occupancy, shared_memory_text
 from conformance.gate.changes.status_changes import about, finding
 from conformance.gate.changes.sync_changes import count_findings, fault_findings, mended_findings
 from conformance.gate.changes.thresholds import DEFAULT, SpillThresholds, Thresholds
@@ -191,12 +192,15 @@ class _Figure:
     share: float
     least: float
 
-    def changes(self, after: ComparedRecord, was: float, now: float) -> Iterator[Finding]:
+    def changes(
+        self, after: ComparedRecord, was: int, now: int, text: Callable[[int], str] | None = None
+    ) -> Iterator[Finding]:
+        """The finding if the figure changed enough. ``text`` gives a value in words, by default with its unit."""
         if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
             return
         kind = self.more if now > was else self.less
         cause = about(kind.value.lower().replace("_", " "), after)
-        shown = f"{was:g} {self.unit}", f"{now:g} {self.unit}"
+        shown = (text(was), text(now)) if text else (f"{was} {self.unit}", f"{now} {self.unit}")
         grown = finding(kind, after, cause, *shown, ratio=now / was if was else None)
         yield grown if was else replace(grown, from_zero=now)
 
@@ -210,7 +214,8 @@ def _sizes(after: ComparedRecord, was: Resources, now: Resources, thresholds: Th
         *(Kind.MORE_SHARED_MEMORY, Kind.LESS_SHARED_MEMORY, "bytes"),
         *(shared_memory.share, shared_memory.bytes),
     )
-    yield from memory.changes(after, was.shared_memory, now.shared_memory)
+    in_words = functools.partial(shared_memory_text, after.target)
+    yield from memory.changes(after, was.shared_memory, now.shared_memory, in_words)
     if known:
         figure = _Figure(
             *(Kind.MORE_REGISTERS, Kind.FEWER_REGISTERS, "registers"),

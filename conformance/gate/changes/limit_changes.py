@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from conformance.gate.changes.occupancy import shared_memory_text
 from conformance.gate.changes.status_changes import Standing, finding, never_compiled, standing
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
@@ -54,7 +55,7 @@ def needed(record: ComparedRecord, limits: Collection[str]) -> str:
     if used is None:
         return record.status.value
     texts = {
-        "shared memory": f"{used.shared_memory} bytes of shared memory",
+        "shared memory": f"{shared_memory_text(record.target, used.shared_memory)} of shared memory",
         "tensor memory": f"{used.tensor_memory} columns of tensor memory",
         "registers": f"{used.registers} registers for each of {used.threads} threads",
     }

@@ -59,6 +59,12 @@ class Multiprocessor:
     reserved: int = 0
     tensor_memory: int = 0
     counts_waves: bool = False
+    block_shared_memory: int = 0  # bytes that one block can have; 0: all but those of the system
+
+    @property
+    def shared_memory_of_block(self) -> int:
+        """The most bytes of shared memory that one block can have."""
+        return self.block_shared_memory or self.shared_memory - self.reserved
 
 
 def _nvidia(threads: int, blocks: int, shared_kib: int, tensor_memory: int = 0) -> Multiprocessor:
@@ -69,12 +75,21 @@ def _nvidia(threads: int, blocks: int, shared_kib: int, tensor_memory: int = 0) 
 
 
 def _amd(
-    name: str, lanes: int, waves: int, barriers: int, registers: int, granule: int, lds_kib: int, lds_granule: int
+    name: str,
+    lanes: int,
+    waves: int,
+    barriers: int,
+    registers: int,
+    granule: int,
+    lds_kib: int,
+    lds_granule: int,
+    block_lds_kib: int = 0,
 ) -> Multiprocessor:
     return Multiprocessor(
         *(name, lanes, waves * PARTITIONS, barriers, registers, granule),
         *(lds_kib * KIB, lds_granule),
         counts_waves=True,
+        block_shared_memory=block_lds_kib * KIB,
     )
 
 
@@ -90,8 +105,24 @@ MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
     "gfx942": _amd("CU", 64, 8, 16, 512, 8, 64, 512),
     "gfx950": _amd("CU", 64, 8, 16, 512, 8, 160, 1280),
     "gfx1250": _amd("CU", 32, 16, 16, 1024, 16, 320, 2048),
-    "gfx1201": _amd("WGP", 32, 16, 32, 1536, 24, 128, 1024),
+    "gfx1201": _amd("WGP", 32, 16, 32, 1536, 24, 128, 1024, block_lds_kib=64),
 }
+#: The share of a block's limit below which shared memory is not near it.
+NEAR = 0.95
+
+
+def shared_memory_text(target: str | None, used: int) -> str:
+    """``used`` bytes of shared memory in words, with the limit where they are near it or past it."""
+    unit = MULTIPROCESSORS.get(target or "")
+    if unit is None or used < NEAR * unit.shared_memory_of_block:
+        return f"{used} bytes"
+    return near_text(used, unit.shared_memory_of_block)
+
+
+def near_text(used: int, limit: int) -> str:
+    """How near ``used`` bytes are to their limit, such as "225,280 of 232,448 bytes (96 %)"."""
+    percent = 100 * used // limit if used <= limit else -(-100 * used // limit)  # never 100 of what is more or less
+    return f"{used:,} of {limit:,} bytes ({percent} %)"
 
 
 @dataclass(frozen=True)
