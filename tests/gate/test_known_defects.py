@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -11,17 +12,18 @@ from pathlib import Path
 import pytest
 from made_records import BASE, KERNEL, Record, changed, compared, fail, kinds, observing, record, timed, write_run
 
+import conformance.judging
 from conformance.commands.shared.comparison_output import to_json
 from conformance.gate.findings import GAINS, MEANING, NEW_FAILURES, SEVERITY, Comparison, Harm, Kind, Severity
 from conformance.gate.runs.judged_records import judged_records
-from conformance.gate.runs.known_defects import harm_of, known_defect
+from conformance.gate.runs.known_defects import harm_of, harm_of_check, known_defect
 from conformance.gate.runs.run_reader import ComparedRecord, read_compared_run
 from conformance.gate.user_files import waiver_file
 from conformance.gate.user_files.expected_failures import ExpectedFailures, parsed, status_without_entry
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
-from conformance.records import CaseRecord, Status, from_line, read_records
+from conformance.records import CaseRecord, Check, CheckKind, Status, from_line, read_records
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.first_line import answer
 
@@ -114,6 +116,15 @@ COMPILER = "triton.CompilationError: PassManager::run failed"
 )
 def test_what_a_defect_does_follows_from_the_record(tmp_path: Path, one: Record, harm: Harm) -> None:
     assert harm_of(read(tmp_path, one)) is harm
+
+
+def test_every_fault_of_the_code_has_a_class() -> None:
+    """A check of the code that nobody put into the table would be a defect of unknown class."""
+    sources = [path.read_text() for path in sorted(Path(conformance.judging.__path__[0]).glob("*.py"))]
+    subjects = {name for text in sources for name in re.findall(r"""_verdict\(\s*f?"([a-z][\w/-]*)""", text)}
+    assert {"operand-slots", "repeated-k", "products"} <= subjects
+    unknown = [name for name in subjects if harm_of_check(Check(CheckKind.CODEGEN, name)) is Harm.UNKNOWN]
+    assert unknown == []
 
 
 def test_a_known_defect_has_its_entry_its_link_and_the_release_that_mends_it(tmp_path: Path) -> None:

@@ -227,7 +227,9 @@ def test_a_changed_case_has_both_records_and_both_texts(tmp_path):
     assert data(page, "head")["before"] == ["c"]
     assert json.loads(data(page, "artefacts")) == {"c": [{"ptx": 0}, {"ptx": 1}]}
     assert (data(page, "text-0"), data(page, "text-1")) == ("after", "before")
-    assert data(page, "head")["comparison"]["safe"] is False
+    compared = data(page, "head")["comparison"]
+    assert compared["safe"] is False
+    assert compared["answer"] == "NOT SAFE: 1 regression in 1 group (1 FEATURE_LOST)"
 
 
 def test_a_ratio_that_json_cannot_hold_is_left_out(tmp_path):

@@ -45,7 +45,7 @@ _STOPPED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 
 def harm_of(record: ComparedRecord) -> Harm:
     """What the failure of ``record`` does to who relies on its kernel."""
-    harms = [harm for check, text in record.failing if (harm := _harm_of_check(Check.parse(check), text))]
+    harms = [harm for check, text in record.failing if (harm := harm_of_check(Check.parse(check), text))]
     status = _status(record)
     if status in _STOPPED:
         compiled = record.executor is not None or record.resources is not None
@@ -84,8 +84,8 @@ def _status(record: ComparedRecord) -> Status | None:
     return record.expected_failure.status if record.expected_failure else None
 
 
-def _harm_of_check(check: Check, text: str) -> Harm | None:
-    """What it does that ``check`` failed; None for a check that only explains others."""
+def harm_of_check(check: Check, text: str = "") -> Harm | None:
+    """What it does that ``check`` failed with this ``text``; None for a check that only explains others."""
     if check.kind is CheckKind.DIAGNOSIS:
         return None
     if check.kind is CheckKind.EXECUTED:
@@ -102,7 +102,7 @@ def _harm_of_run(subject: str, text: str) -> Harm:
     below the stage's, and values in other layouts than operations take them are wrong numbers."""
     stage, _, check = subject.partition("/")
     if check:
-        return _harm_of_check(Check.parse(check), text) or Harm.UNKNOWN
+        return harm_of_check(Check.parse(check), text) or Harm.UNKNOWN
     if stage == "layouts":
         return Harm.WRONG
     return next((harm for words, harm in _OF_RUN if words in text), Harm.UNKNOWN)
