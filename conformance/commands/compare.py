@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.shared import policy_options
+from conformance.commands.shared import history_options, policy_options
 from conformance.commands.shared.comparison_output import STDOUT, WRITERS, deliver
+from conformance.commands.shared.issue_files import write_issues
 from conformance.commands.shared.run_comparison import compared
+from conformance.gate.verdict.known_findings import with_known
 
 HELP = "Compare two runs: what broke, what was fixed, what changed."
 
@@ -18,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the run that is to replace it")
     policy_options.add_threshold_option(parser)
     policy_options.add_options(parser)
+    history_options.add_options(parser)
     for option, (what, _) in WRITERS.items():
         parser.add_argument(f"--{option}", metavar="FILE", help=f"write {what} there; - is the standard output")
 
@@ -29,6 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     if list(files.values()).count(STDOUT) > 1:
         raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
     policy_options.refuse_unusable(arguments)
+    known = history_options.earlier_answers(arguments)
+    history_options.refuse_unusable(arguments)
     comparison = compared(arguments.baseline, arguments.candidate, thresholds=policy_options.thresholds(arguments))
     comparison = policy_options.after_waivers(arguments, comparison, arguments.candidate)
+    comparison = with_known(comparison, known)
+    if arguments.issues:
+        write_issues(comparison, arguments.candidate, arguments.issues)
     return deliver(comparison, arguments.baseline, arguments.candidate, files)

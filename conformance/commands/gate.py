@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from conformance.commands import command_errors
+from conformance.commands.shared import history_options
 from conformance.commands.shared.gate_runs import Stages, add_options, new_output, report_pair, run_stacks
 from conformance.gate.stacks.stack_file import CURRENT, StackError, parse
 
@@ -25,6 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs both stacks and compares. Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
     with command_errors(StackError):
         stacks = parse(arguments.baseline), parse(arguments.candidate)
-    stages = Stages(2 * len(stacks) + 1)
-    baseline, candidate = run_stacks(arguments, stacks, stages)
-    return report_pair(arguments, baseline, candidate, arguments.output or new_output(), stages)[0]
+    known = history_options.earlier_answers(arguments)
+    stages = Stages(2 * len(stacks) + arguments.baseline_runs)
+    baseline, candidate = run_stacks(arguments, stacks, stages, baselines=(0,))
+    output = arguments.output or new_output()
+    return report_pair(arguments, baseline, candidate, output, stages, known, arguments.issues)[0]

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import command_errors, write_output
+from conformance.commands.shared import history_options
 from conformance.commands.shared.gate_runs import Stages, add_options, new_output, report_pair, run_stacks
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.stack_file import StackError, read_matrix
@@ -29,12 +30,18 @@ def run(arguments: argparse.Namespace) -> int:
     :class:`CommandError` if the file cannot be used."""
     with command_errors(StackError):
         matrix = read_matrix(arguments.file)
-    stages = Stages(2 * len(matrix.stacks) + len(matrix.pairs))
-    runs = {run.name: run for run in run_stacks(arguments, matrix.stacks, stages)}
+    known = history_options.earlier_answers(arguments)
+    names = [stack.name for stack in matrix.stacks]
+    baselines = {names.index(baseline) for baseline, _ in matrix.pairs}
+    stages = Stages(2 * len(names) + len(matrix.pairs) + len(baselines) * (arguments.baseline_runs - 1))
+    runs = {run.name: run for run in run_stacks(arguments, matrix.stacks, stages, baselines)}
     output = arguments.output or new_output()
     rows, answers, worst = [["baseline", "candidate", "answer"]], [], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
-        status, comparison = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}", stages)
+        of_pair = [one for one in known if one.stacks == (baseline, candidate)]
+        issues = arguments.issues / f"{number:02}" if arguments.issues else None
+        pair = runs[baseline], runs[candidate]
+        status, comparison = report_pair(arguments, *pair, output / f"{number:02}", stages, of_pair, issues)
         why, report = answer(comparison), f"{number:02}/report.html"
         rows.append([baseline, candidate, why])
         reach = narrowing_text(comparison)

@@ -169,7 +169,9 @@ class Finding:
     after / before where both are numbers, and the first is not 0. ``from_zero`` is the figure that there is now where
     there was none, in its unit; 0 elsewhere. ``minor``: a warning although the kind is a regression, because it is
     small, cost no time, or lost a row that torch has no longer. ``newly_fails``: the case fails by this, and did
-    not in the baseline, or not in this way. ``defect`` is the known one by which it fails as an entry expects."""
+    not in the baseline, or not in this way. ``defect`` is the known one by which it fails as an entry expects.
+    ``baseline_runs``: in how many runs of the baseline the case shows the same, and how many there are that judged
+    it."""
 
     kind: Kind
     case: str
@@ -184,6 +186,7 @@ class Finding:
     minor: bool = False
     newly_fails: bool = False
     defect: KnownDefect | None = None
+    baseline_runs: tuple[int, int] | None = None
 
     @property
     def severity(self) -> Severity:
@@ -200,14 +203,27 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Age:
+    """How old a cause is: ``text``, such as "new in 3.8.0". ``releases`` are what the releases of the ``component``
+    show, by the cases that were run with them."""
+
+    text: str
+    component: str
+    releases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Group:
     """Findings of one kind, cause and severity, the costliest first. ``notes`` say what else came with them: a feature
-    in the same cases, or another assembler."""
+    in the same cases, or another assembler. ``age`` and ``earlier`` are None where they were not asked for: how old the
+    cause is, and whether an earlier answer has it."""
 
     kind: Kind
     cause: str
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    age: Age | None = None
+    earlier: str | None = None
 
     @property
     def severity(self) -> Severity:
@@ -223,7 +239,8 @@ class Group:
 @dataclass(frozen=True)
 class Side:
     """One of the two runs. ``name`` is what the user called it; ``problems`` are sentences about unusable lines;
-    ``bill`` names all that makes code, empty for a run that did not say it."""
+    ``bill`` names all that makes code, empty for a run that did not say it; ``started`` is when the run began, in ISO
+    format, empty likewise."""
 
     name: str
     stack: Mapping[str, Any]
@@ -233,6 +250,7 @@ class Side:
     statuses: Mapping[str, int]
     problems: tuple[str, ...] = ()
     bill: Mapping[str, str] = field(default_factory=dict)
+    started: str = ""
 
 
 @dataclass(frozen=True)
@@ -282,7 +300,8 @@ class Comparison:
     is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
     of the scripts that were tried with both stacks, and which compiler stages are guilty. ``assemblers`` are what each
     target was assembled with in the baseline and in the candidate, as far as both are known. ``own_thresholds`` are by
-    the names of kernels. ``narrowing`` is None for two whole runs."""
+    the names of kernels. ``narrowing`` is None for two whole runs. ``history`` are sentences about
+    earlier answers and about further runs of the baseline."""
 
     baseline: Side
     candidate: Side
@@ -297,6 +316,7 @@ class Comparison:
     assemblers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     scope: Scope = field(default_factory=Scope)
     narrowing: Narrowing | None = None
+    history: tuple[str, ...] = ()
 
     @property
     def regressions(self) -> tuple[Group, ...]:

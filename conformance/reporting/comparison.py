@@ -99,9 +99,9 @@ def _facts(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> list[str]:
-    """What the cases prove, which the answer "safe" itself says; that no device took part, if none did, or that another
-    one timed cases; what neither side takes; and, if the answer is not safe, which of several targets regressed, and
-    from what on spills and occupancy are regressions."""
+    """What the cases prove, which the answer "safe" itself says; what earlier answers and further runs of the baseline
+    show; that no device took part, if none did, or that another one timed cases; what neither side takes; and, if the
+    answer is not safe, which of several targets regressed, and from what on spills and occupancy are regressions."""
     scope = comparison.scope
     proven = [] if comparison.safe else ["; ".join(proof(scope))]
     no_device = NO_DEVICE if scope.judged and DEVICE not in scope.levels else ""
@@ -114,7 +114,7 @@ def _reach(comparison: Comparison) -> list[str]:
         _rules(comparison),
         _newly_failing(comparison),
     ]
-    return [*proven, *filter(None, facts)]
+    return [*proven, *map(_line, comparison.history), *filter(None, facts)]
 
 
 def _other_device(comparison: Comparison) -> str:

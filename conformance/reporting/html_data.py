@@ -222,6 +222,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "unseen": [_cut(text, CASE_LIMIT) for text in unseen],
         "next": decision.next_steps(comparison, run.info),
         "scripts": [_cut(text, CASE_LIMIT) for text in comparison.scripts],
+        "history": [_cut(text, CASE_LIMIT) for text in comparison.history],
         "title": stacks_title(*(_with_variables(side) for side in (comparison.baseline, comparison.candidate))),
         "safe": comparison.safe,
         "answer": _cut(answer(comparison), CASE_LIMIT),

@@ -142,4 +142,4 @@ def test_a_file_that_is_no_ptxas_is_refused(tmp_path: Path, said: str, mode: int
     ],
 )
 def test_the_wheel_that_holds_a_ptxas(version: str, requirement: str) -> None:
-    assert environments._compiler_wheel(version) == requirement
+    assert environments.compiler_wheel(version) == requirement

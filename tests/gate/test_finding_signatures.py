@@ -87,6 +87,11 @@ def test_the_known_defects_have_different_signatures():
         assert len({signature(Kind.NEW_FAIL, text) for text in texts}) == len(texts)
 
 
+def test_a_new_known_defect_is_its_entry_and_link():
+    causes = [f"wrong numbers: mm-{number}, https://example.org/a.py" for number in (11733, 11526)]
+    assert len({signature(Kind.NEW_KNOWN_DEFECT, cause) for cause in causes}) == 2
+
+
 def test_a_cause_may_hold_anything():
     texts = ["", "\0", "\0\ue000", "\ud800", "https://x \0\ue000 #123", "#1234 " * 3000]
     assert len({signature(Kind.NEW_FAIL, text) for text in texts}) >= len(texts) - 1

@@ -23,6 +23,7 @@ from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
 from conformance.gate.stacks.stack_runs import Abilities, RunError, abilities, complete, run
+from conformance.gate.user_files.case_list import kept_case_list
 from conformance.records import RunInfo, jsonable
 from conformance.reporting import progress
 
@@ -341,9 +342,9 @@ def test_what_an_environment_lists(tmp_path: Path) -> None:
 
 
 def test_the_same_list_is_the_same_file(tmp_path: Path) -> None:
-    one, again = (gate_runs._kept(cases, tmp_path) for cases in ({"b", "a"}, ("a", "b")))
+    one, again = (kept_case_list(cases, tmp_path) for cases in ({"b", "a"}, ("a", "b")))
     assert (one, one.read_text()) == (again, "a\nb\n")
-    assert gate_runs._kept({"a"}, tmp_path) != one
+    assert kept_case_list({"a"}, tmp_path) != one
 
 
 def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -483,3 +484,29 @@ def test_the_name_of_a_stack_hides_no_progress(monkeypatch, terminal):
     assert "3 of 7 kernels compiled, about 9 s left" in text
     assert (name in text) is not terminal
     assert ("\x1b" in text) is terminal
+
+
+def test_a_baseline_is_run_as_often_as_asked_each_time_for_itself(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Equal stacks share no run: what the baseline shows now and then would hide in the candidate's."""
+    asked: list[tuple[str, int]] = []
+
+    def run(environment, can, options, cache, say, again):
+        asked.append((environment.stack.name, again))
+        return tmp_path / f"{environment.stack.name}-{again}", False
+
+    monkeypatch.setattr(gate_runs, "run", run)
+    monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
+    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: Standing(stack, tmp_path, {}))
+    monkeypatch.setattr(gate_runs, "abilities", lambda environment: replace_harness(CAN))
+    stacks = [parse("current"), parse("current", "candidate")]
+    stages = gate_runs.Stages(6)
+    baseline, candidate = gate_runs.runs(stacks, ["--tier", "full"], [], [], tmp_path, stages, again={0: 2})
+    assert asked == [("current", 0), ("candidate", 1), ("current", 2), ("current", 3)]
+    assert baseline.repeats == (tmp_path / "current-2", tmp_path / "current-3")
+    assert (candidate.repeats, candidate.options) == ((), ("--tier", "full"))
+    stages_begun = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert stages_begun[-1] == "[6/6] current: the suites run once more (3 of 3)"
+
+
+def replace_harness(can: Abilities) -> Abilities:
+    return dataclasses.replace(can, stack={**can.stack, "harness": "one"})

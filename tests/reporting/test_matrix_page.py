@@ -108,14 +108,21 @@ def test_runs_without_figures_say_how_to_get_them(tmp_path):
 def test_the_command_writes_the_page_beside_the_reports(tmp_path, stacks, monkeypatch, capsys):
     (tmp_path / "stacks.toml").write_text("")
     monkeypatch.setattr(
-        matrix, "read_matrix", lambda file: SimpleNamespace(stacks=["old", "new"], pairs=[("old", "new")])
+        matrix,
+        "read_matrix",
+        lambda file: SimpleNamespace(
+            stacks=[SimpleNamespace(name=name) for name in ("old", "new")], pairs=[("old", "new")]
+        ),
     )
     runs = [SimpleNamespace(name=name, folder=tmp_path / str(n)) for n, name in enumerate(("old", "new"))]
     monkeypatch.setattr(matrix, "run_stacks", lambda *arguments: runs)
     sides = [Side(name, {}, "quick", 0, 24, {}) for name in ("old", "new")]
     compared = Comparison(*sides, (), 24, 0, objections=("one",), narrowing=Narrowing(("--kernel mm",), 24, 1373))
     monkeypatch.setattr(matrix, "report_pair", lambda *arguments: (tmp_path / "out").mkdir() or (1, compared))
-    assert matrix.run(SimpleNamespace(file=tmp_path / "stacks.toml", output=tmp_path / "out")) == 1
+    arguments = SimpleNamespace(
+        file=tmp_path / "stacks.toml", output=tmp_path / "out", known=[], issues=None, baseline_runs=1
+    )
+    assert matrix.run(arguments) == 1
     page = (tmp_path / "out" / "index.html").read_text()
     assert 'href="01/report.html"' in page
     assert "not safe" in page

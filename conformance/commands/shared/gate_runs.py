@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors, positive
-from conformance.commands.shared import policy_options
+from conformance.commands.shared import history_options, policy_options
 from conformance.commands.shared.blamed_findings import blamed_findings
 from conformance.commands.shared.comparison_output import deliver, write_files
 from conformance.commands.shared.confirmed_scripts import reproduced
+from conformance.commands.shared.finding_ages import OlderRuns, older_source, with_ages
+from conformance.commands.shared.issue_files import write_issues
 from conformance.commands.shared.run_comparison import compared
+from conformance.gate.changes.thresholds import Tables
 from conformance.gate.findings import Comparison
 from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.environments import Environment, build, default_cache
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, listed, run
-from conformance.gate.user_files.case_list import CaseListError, read_case_list
-from conformance.records import RecordError, read_run, replace_file
+from conformance.gate.user_files.case_list import CaseListError, kept_case_list, read_case_list
+from conformance.gate.user_files.earlier_answer import EarlierAnswer
+from conformance.gate.verdict.baseline_repeats import with_baseline_runs
+from conformance.gate.verdict.known_findings import with_known
+from conformance.records import RecordError, read_run
+from conformance.reporting.first_line import many
 from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw
 from conformance.reporting.text import clean, log_safe
 
@@ -76,6 +84,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "prints the commands that do)",
     )
     parser.add_argument(
+        "--baseline-runs",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="run the baseline N times, and say in how many of its runs each finding shows (default: 1)",
+    )
+    parser.add_argument(
+        "--no-age", action="store_true", help="do not run cases of regressions with the last three releases"
+    )
+    parser.add_argument(
+        "--older",
+        metavar="STACK",
+        action="append",
+        default=[],
+        help="an older release to ask how old a cause is: a stack, or the folder of a run (repeatable)",
+    )
+    history_options.add_options(parser)
+    parser.add_argument(
         "--output", metavar="DIR", type=Path, help="where the reports go (default: reports/gate-<time>)"
     )
     parser.add_argument(
@@ -92,36 +118,43 @@ def _count(text: str) -> int:
 @command_errors(
     StackError, RunError, known_names.UnknownName, CaseListError, OSError
 )  # OSError: a cache that cannot be written
-def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: Stages) -> list[StackRun]:
-    """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`; for
-    unusable files before the first run."""
+def run_stacks(
+    arguments: argparse.Namespace, stacks: Sequence[Stack], stages: Stages, baselines: Collection[int]
+) -> list[StackRun]:
+    """A run for each of ``stacks``, in their order, with the user's options. Those at the places ``baselines`` are run
+    as often as the user asked. Raises :class:`CommandError`; for unusable files before the first run."""
     policy_options.refuse_unusable(arguments)
     policy_options.thresholds(arguments)  # one that cannot be read is refused before the runs
     _check_names(arguments, stacks)
     if arguments.repeats > 1 and arguments.compile_only:
         raise CommandError(f"--repeats {arguments.repeats} contradicts --compile-only, which runs nothing")
+    if arguments.no_age and arguments.older:
+        raise CommandError(f"--older {arguments.older[0]} contradicts --no-age, which asks no older release")
+    _older_sources(arguments)
     cases = read_case_list(arguments.cases) if arguments.cases else frozenset[str]()
+    history_options.refuse_unusable(arguments)
     if arguments.output:
         _make(arguments.output)
+    cache = _cache(arguments)
     options = ["--tier", arguments.tier]
     for name in _PASSED_ON:
         options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
     options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
     options += ["-k", arguments.k] if arguments.k is not None else []
     options += ["--repeats", str(arguments.repeats)] if arguments.repeats > 1 else []
-    # the stacks' processes run in other directories
-    cache = (arguments.cache or default_cache()).resolve()
-    options += ["--cases", str(_kept(cases, cache))] if cases else []
-    return runs(stacks, options, arguments.target, arguments.kernel, cache, stages, arguments.config, cases)
+    options += ["--cases", str(kept_case_list(cases, cache))] if cases else []
+    again = dict.fromkeys(sorted(baselines), arguments.baseline_runs - 1)
+    return runs(stacks, options, arguments.target, arguments.kernel, cache, stages, arguments.config, cases, again)
 
 
-def _kept(cases: Collection[str], cache: Path) -> Path:
-    """A file in ``cache`` that lists ``cases`` and is named by them: a run that is used again had the same list."""
-    text = "".join(f"{case}\n" for case in sorted(cases))
-    file = cache / "cases" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(file, text)
-    return file
+@command_errors(StackError)
+def _older_sources(arguments: argparse.Namespace) -> list[Stack | Path]:
+    return [older_source(text) for text in arguments.older]
+
+
+def _cache(arguments: argparse.Namespace) -> Path:
+    """The cache as each process finds it: those of the stacks run in other directories."""
+    return (arguments.cache or default_cache()).resolve()
 
 
 @command_errors(known_names.UnknownName)
@@ -151,11 +184,13 @@ def runs(
     stages: Stages,
     configs: Sequence[str] = (),
     cases: Collection[str] = (),
+    again: Mapping[int, int] = MappingProxyType({}),
 ) -> list[StackRun]:
     """A run for each of ``stacks``. The runs come one after the other, because each uses every core and every GPU.
     Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is built and
     checked before the first run: ``targets``, ``kernels``, ``configs`` and ``cases`` are those that the user named.
-    Raises StackError, RunError or :class:`known_names.UnknownName`."""
+    ``again`` says by the place of a stack how many further runs of it follow those of all. Raises StackError, RunError
+    or :class:`known_names.UnknownName`."""
     code = code_digest()
     environments, able = [], []
     for stack in stacks:
@@ -168,32 +203,38 @@ def runs(
     _check_kernels(stacks, able, kernels)
     if configs or cases:
         _check_cases(environments, options, configs, cases)
-    stack_runs, times, earlier = [], Counter[tuple[object, ...]](), ""
-    for environment, can in zip(environments, able, strict=True):
-        name = environment.stack.name
+    stack_runs: list[StackRun] = []
+    times, earlier = Counter[tuple[object, ...]](), ""
+    places = [*range(len(stacks)), *(place for place, count in again.items() for _ in range(count))]
+    for turn, place in enumerate(places):
+        environment, name = environments[place], environments[place].stack.name
         if code_digest() != code:
             raise RunError(
                 f"the harness's code changed before the run with {name!r} began; all stacks must be judged by the "
                 "same: leave it as it is and start again"
             )
-        stages.begin(f"{name}: the suites run{earlier}")
+        number = "" if turn < len(stacks) else f" once more ({places[: turn + 1].count(place)} of {again[place] + 1})"
+        stages.begin(f"{name}: the suites run{number}{earlier}")
         same = (environment.folder, environment.stack.variables)
         with _progress(name) as say:
-            folder, reused = run(environment, can, options, cache, say, times[same])
+            folder, reused = run(environment, able[place], options, cache, say, times[same])
         print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
-        stack_runs.append(StackRun(environment, folder))
         times[same] += 1
-        earlier = _took(stack_runs[-1])
+        if turn < len(stacks):
+            stack_runs.append(StackRun(environment, folder, tuple(options)))
+        else:
+            stack_runs[place] = replace(stack_runs[place], repeats=(*stack_runs[place].repeats, folder))
+        earlier = _took(name, folder)
     return stack_runs
 
 
-def _took(run: StackRun) -> str:
-    """How long the suites ran with a stack, for the stage of the next. How long the next one will take follows from
-    that alone: nothing is known of a stack that never ran."""
+def _took(name: str, folder: Path) -> str:
+    """How long the suites ran with the stack called ``name``, for the stage of the next. How long the next one will
+    take follows from that alone: nothing is known of a stack that never ran."""
     with suppress(OSError, RecordError):
-        seconds = read_run(run.folder).wall_s
+        seconds = read_run(folder).wall_s
         if seconds is not None:
-            return f"; with {run.name} they took {about(seconds)}"
+            return f"; with {name} they took {about(seconds)}"
     return ""
 
 
@@ -290,28 +331,81 @@ def _progress(name: str) -> Iterator[Say]:
 
 
 def report_pair(
-    arguments: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path, stages: Stages
+    arguments: argparse.Namespace,
+    baseline: StackRun,
+    candidate: StackRun,
+    output: Path,
+    stages: Stages,
+    known: Sequence[EarlierAnswer] = (),
+    issues: Path | None = None,
 ) -> tuple[int, Comparison]:
-    """Compares two runs and writes the comparison to ``output``, in every form. Returns 0 if the candidate is safe, and
-    the comparison."""
+    """Compares two runs and writes the comparison to ``output``, in every form, and an issue for each cause to
+    ``issues``. ``known`` are earlier answers about the pair. Returns 0 if the candidate is safe, and the
+    comparison."""
     stages.begin(f"{baseline.name} and {candidate.name} are compared, and scripts that show new failures are tried")
     names, thresholds = (baseline.name, candidate.name), policy_options.thresholds(arguments)
     comparison = compared(baseline.folder, candidate.folder, names, thresholds)
     comparison = policy_options.after_waivers(arguments, comparison, candidate.folder)
+    if baseline.repeats:
+        comparison = _with_baseline_runs(comparison, baseline, candidate, thresholds)
+    comparison = with_known(comparison, known)
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     status = deliver(comparison, baseline.folder, candidate.folder, files)
+    if not arguments.no_age:
+        comparison = _with_ages(arguments, comparison, baseline, candidate, thresholds)
+        for group in comparison.groups:
+            if group.age:
+                print(log_safe(f"{group.kind.value} {group.cause}: {group.age.text}"), flush=True)
     scripts, folder = [], output / "reproducers"
     for line in reproduced(comparison, baseline, candidate, folder, arguments.reproducers, _say):
         print(log_safe(line), flush=True)
         scripts.append(line.replace(f"{output.resolve()}/", ""))  # the page is read elsewhere
+    blamed = []
     for line, answered in blamed_findings(comparison, baseline, candidate, arguments.blame, _say):
         print(log_safe(line), flush=True)
+        blamed.append(line)
         scripts += [line] if answered else []
-    if scripts:  # once more, with what was tried
-        write_files(replace(comparison, scripts=tuple(scripts)), baseline.folder, candidate.folder, files)
+    comparison = replace(comparison, scripts=tuple(scripts))
+    if scripts or not arguments.no_age:  # once more, with what was tried
+        write_files(comparison, baseline.folder, candidate.folder, files)
+    if issues:
+        written = write_issues(comparison, candidate.folder, issues, folder, _guilty_stages(comparison, blamed))
+        print(f"{issues}: {many(len(written), 'issue')}", file=sys.stderr)
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return status, comparison
+
+
+@command_errors(OSError, RecordError)
+def _with_baseline_runs(
+    comparison: Comparison, baseline: StackRun, candidate: StackRun, thresholds: Tables
+) -> Comparison:
+    sides = [read_compared_run(folder, baseline.name) for folder in (baseline.folder, *baseline.repeats)]
+    return with_baseline_runs(comparison, sides, read_compared_run(candidate.folder, candidate.name), thresholds)
+
+
+@command_errors(OSError, RecordError)
+def _with_ages(
+    arguments: argparse.Namespace,
+    comparison: Comparison,
+    baseline: StackRun,
+    candidate: StackRun,
+    thresholds: Tables,
+) -> Comparison:
+    sources = _older_sources(arguments)
+    older = OlderRuns(candidate.options, _cache(arguments), sources, _progress, _say)
+    return with_ages(comparison, baseline, candidate, older, thresholds)
+
+
+def _guilty_stages(comparison: Comparison, lines: Sequence[str]) -> dict[tuple[str, str], str]:
+    """The guilty stage of each cause, or the command that asks for it, by kind and cause."""
+    stages = {}
+    for group in comparison.regressions:
+        begins = f"{group.kind.value} {group.cause}: "
+        text = next((line.removeprefix(begins) for line in lines if line.startswith(begins)), "")
+        if text:
+            stages[group.kind.value, group.cause] = text
+    return stages
 
 
 def _say(text: str) -> None:

@@ -131,7 +131,7 @@ def _install(stack: Stack, folder: Path) -> None:
     if without or stack.wheels:  # after torch, whose Triton they replace
         _pip(["--target", site, "--upgrade", "--no-deps", *without, *map(str, stack.wheels)], stack)
     if isinstance(stack.ptxas, str):
-        _pip(["--target", str(folder / "nvcc"), "--no-deps", _compiler_wheel(stack.ptxas)], stack)
+        _pip(["--target", str(folder / "nvcc"), "--no-deps", compiler_wheel(stack.ptxas)], stack)
         ptxas = _installed_ptxas(folder, stack.ptxas)
         ptxas.chmod(0o755)  # pip keeps no permissions of what it unpacks into a folder
         _check_ptxas(ptxas)
@@ -139,7 +139,7 @@ def _install(stack: Stack, folder: Path) -> None:
         _check_ptxas(stack.ptxas)
 
 
-def _compiler_wheel(version: str) -> str:
+def compiler_wheel(version: str) -> str:
     """The requirement for CUDA's compiler: up to CUDA 12 the major version is in the package's name."""
     major = int(version.split(".")[0])
     name = "nvidia-cuda-nvcc" if major >= 13 else f"nvidia-cuda-nvcc-cu{major}"
@@ -149,7 +149,7 @@ def _compiler_wheel(version: str) -> str:
 def _installed_ptxas(folder: Path, version: str) -> Path:
     paths = sorted((folder / "nvcc").rglob("bin/ptxas"))
     if not paths:
-        raise StackError(f"ptxas=={version}: the wheel {_compiler_wheel(version)} holds no bin/ptxas")
+        raise StackError(f"ptxas=={version}: the wheel {compiler_wheel(version)} holds no bin/ptxas")
     return paths[0]
 
 

@@ -64,10 +64,12 @@ class Abilities:
 
 @dataclass(frozen=True)
 class StackRun:
-    """The run of one stack."""
+    """The run of one stack with ``options``, and the folders of further runs of the same."""
 
     environment: Environment
     folder: Path
+    options: tuple[str, ...] = ()
+    repeats: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
@@ -159,6 +161,12 @@ def run(
         shutil.rmtree(attempt)  # another process was faster
         log.unlink()
     return folder, False
+
+
+def kept_run(environment: Environment, can: Abilities, options: Sequence[str], cache: Path) -> Path | None:
+    """The folder of a run with ``options`` in ``environment`` that is kept in ``cache``; None if there is none."""
+    folder = cache / "runs" / _key(environment, can, options)
+    return folder if _is_kept(folder) else None
 
 
 def _attempt(environment: Environment, options: Sequence[str], attempt: Path, log: Path, say: Say) -> int:

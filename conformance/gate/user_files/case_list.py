@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
-from conformance.records import plain_file
+from conformance.records import plain_file, replace_file
 
 
 class CaseListError(ValueError):
@@ -25,3 +27,12 @@ def read_case_list(file: Path) -> frozenset[str]:
     if wrong is not None:
         raise CaseListError(f"{file}: {wrong[:100]!r} is no id of a case; 'conformance list' prints them")
     return frozenset(ids)
+
+
+def kept_case_list(cases: Collection[str], cache: Path) -> Path:
+    """A file in ``cache`` that lists ``cases`` and is named by them: a run that is used again had the same list."""
+    text = "".join(f"{case}\n" for case in sorted(cases))
+    file = cache / "cases" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, text)
+    return file

@@ -161,6 +161,7 @@ def _side(side: ComparedRun) -> Side:
         statuses=side.statuses(),
         problems=side.problems,
         bill=side.run.bill if side.run else {},
+        started=side.run.started if side.run else "",
     )
 
 

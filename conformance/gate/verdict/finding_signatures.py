@@ -51,7 +51,8 @@ _SUBSTITUTIONS = tuple(
 def signature(kind: Kind | str, cause: str) -> str:
     """The signature of a finding of ``kind`` with ``cause``, such as "NEW_FAIL-3f2a91c04b7e"."""
     name = kind.value if isinstance(kind, Kind) else kind
-    digest = hashlib.sha256(f"{name}\n{stable_cause(cause)}".encode(errors="backslashreplace")).hexdigest()
+    text = cause if name == Kind.NEW_KNOWN_DEFECT.value else stable_cause(cause)  # an entry's id and link stay
+    digest = hashlib.sha256(f"{name}\n{text}".encode(errors="backslashreplace")).hexdigest()
     return f"{name}-{digest[:DIGITS]}"
 
 

@@ -29,6 +29,7 @@ async function decisionParts() {
   return [
     element("p.answer", {}, element("strong", {}, comparison.answer)),
     comparisonText(groups),
+    comparison.history.map((text) => element("p.quiet", {}, sentence(text))),
     comparison.objections.length
       ? alarm("What else speaks against the candidate", comparison.objections, comparison.objections.length)
       : null,

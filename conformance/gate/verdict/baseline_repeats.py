@@ -1,0 +1,83 @@
+"""Says in how many runs of the baseline a finding shows, where the baseline was run several times.
+
+A regression that some runs of the baseline show, too, stays one: the candidate may do more often what the baseline does
+now and then, and no number of runs excludes that. It is reported as an instability of the baseline, so that nobody
+takes it for something that only the candidate does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from conformance.gate.changes.thresholds import Tables
+from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity
+from conformance.gate.runs.run_reader import ComparedRun
+from conformance.gate.verdict.kernel_thresholds import KernelThresholds
+from conformance.gate.verdict.shown_again import Shows, sight
+
+
+def with_baseline_runs(
+    comparison: Comparison, baselines: Sequence[ComparedRun], candidate: ComparedRun, thresholds: Tables
+) -> Comparison:
+    """``comparison`` with the number of ``baselines`` that show each regression and each failure of both sides; itself
+    for a single one. The first of them is the run that was compared."""
+    if len(baselines) < 2:
+        return comparison
+    limits = KernelThresholds(thresholds, None, candidate.run)
+    groups = tuple(_counted(group, baselines, candidate, limits) for group in comparison.groups)
+    regressing = [one for group in groups if group.severity is Severity.REGRESSION for one in group.findings]
+    unstable = {one.case for one in regressing if one.baseline_runs and one.baseline_runs[0]}
+    of = len({one.case for one in regressing})
+    text = f"the baseline was run {len(baselines)} times: "
+    text += (
+        f"{len(unstable)} of {of} {'case' if of == 1 else 'cases'} with a regression show it in some of its runs, too: "
+        "there the baseline is unstable"
+        if unstable
+        else "none of its runs shows a regression"
+    )
+    return replace(comparison, groups=groups, history=(*comparison.history, text))
+
+
+def _counted(group: Group, baselines: Sequence[ComparedRun], candidate: ComparedRun, limits: KernelThresholds) -> Group:
+    if group.severity is not Severity.REGRESSION and group.kind is not Kind.STILL_FAIL:
+        return group
+    findings = tuple(_of_case(one, baselines, candidate, limits) for one in group.findings)
+    counts = [one.baseline_runs for one in findings if one.baseline_runs]
+    fails_always = group.kind is Kind.STILL_FAIL
+    unstable = [(shown, runs) for shown, runs in counts if shown and not (fails_always and shown == runs)]
+    if unstable:
+        cases = f"{len(unstable)} of its {len(findings)} cases" if len(findings) > 1 else "its case"
+        most = " of ".join(map(str, max(unstable)))
+        note = f"the baseline is unstable here: in {cases} it shows the same in some of its runs ({most} at most)"
+    elif counts and not any(shown for shown, _ in counts):
+        note = f"seen in none of {max(runs for _, runs in counts)} baseline runs"
+    else:
+        note = ""
+    return replace(group, findings=findings, notes=(*([note] if note else []), *group.notes))
+
+
+def _of_case(
+    one: Finding, baselines: Sequence[ComparedRun], candidate: ComparedRun, limits: KernelThresholds
+) -> Finding:
+    """``one`` with the number of runs that show it, of those that say whether they do."""
+    after, device = candidate.records.get(one.case), candidate.stack.get("device")
+    if after is None and all(side.records.get(one.case) is None for side in baselines):
+        return one  # it is about a run, or about several cases
+    shows = [
+        sight(
+            one,
+            side.records.get(one.case),
+            after,
+            limits.of(one.kernel),
+            same_device=side.stack.get("device") == device,
+        ).shows
+        for side in baselines
+    ]
+    judged = sum(each is not Shows.UNKNOWN for each in shows)
+    if not judged:
+        return one
+    shown = shows.count(Shows.YES)
+    rest = f" ({len(shows) - judged} more did not judge it)" if judged < len(shows) else ""
+    text = f"seen in {shown} of {judged} baseline runs{rest}"
+    return replace(one, baseline_runs=(shown, judged), detail="; ".join(filter(None, (text, one.detail))))

@@ -1,0 +1,156 @@
+"""Says whether another run shows a finding, too: that of an older release, or one more of the baseline.
+
+A failure is looked for in the record of the other run. A difference of the code or of the time exists only between two
+runs: the candidate is compared with the other run by the rules that made the finding, and the other run shows what it
+has in common with the candidate. A record that proves less than the finding needs shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from conformance.gate.changes.occupancy import occupancy
+from conformance.gate.changes.status_changes import Standing, is_order_check, standing, status_finding
+from conformance.gate.changes.thresholds import Thresholds
+from conformance.gate.changes.time_changes import comparable, on_other_device
+from conformance.gate.findings import Finding, Kind, Severity
+from conformance.gate.runs.failure_causes import failure_cause
+from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.gate.verdict.compare import case_findings
+from conformance.gate.verdict.finding_signatures import stable_cause
+from conformance.proof_level import ProofLevel, level_by
+from conformance.records import Check, CheckKind, ExecutorName, Status
+
+#: Kinds whose findings are made of counts of instructions that synchronise.
+_OF_ORDER = (Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST, Kind.ACCUMULATOR_MOVED)
+#: Kinds of which one case has one finding at most, whatever is named as the cause.
+_ONE_A_CASE = (Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER, Kind.LIMIT_CROSSED)
+#: Kinds of regressions that no record shows by itself. The record of the case shows the others.
+_BETWEEN_TWO = (Kind.FEATURE_LOST, *_OF_ORDER, *_ONE_A_CASE)
+_OF_CODE = (CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS)
+_EXECUTORS = (None, *(name.value for name in ExecutorName))
+
+
+class Shows(Enum):
+    """Whether a run shows a finding."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Whether a run shows a finding, and for :attr:`Shows.UNKNOWN` why nobody can say."""
+
+    shows: Shows
+    why: str = ""
+
+
+_YES, _NO = Sight(Shows.YES), Sight(Shows.NO)
+
+
+def sight(
+    one: Finding,
+    other: ComparedRecord | None,
+    candidate: ComparedRecord | None,
+    thresholds: Thresholds,
+    *,
+    same_device: bool,
+) -> Sight:
+    """Whether the record ``other`` of another run shows the finding ``one``. ``candidate`` is the record that the
+    finding was made of. ``thresholds`` are those of its kernel; ``same_device``: both runs had the same device."""
+    if one.kind is Kind.LOST_COVERAGE:
+        return _lost(other, candidate)
+    if other is None or candidate is None:
+        return _unknown("the case is not in its run")
+    if one.kind not in _BETWEEN_TWO:
+        return _failure(one, other, candidate)
+    if why := _not_measured(one.kind, other, candidate, same_device) or _no_order(other, candidate.failing):
+        return _unknown(why)
+    alike = [
+        each
+        for each in case_findings(other, candidate, thresholds, same_device=same_device)
+        if each.kind is one.kind and (one.kind in _ONE_A_CASE or each.cause == one.cause)
+    ]
+    return _NO if any(each.severity is Severity.REGRESSION for each in alike) else _YES
+
+
+def _unknown(why: str) -> Sight:
+    return Sight(Shows.UNKNOWN, why)
+
+
+def _status(record: ComparedRecord) -> str:
+    return record.status.value + (f": {record.reason}" if record.reason else "")
+
+
+def _lost(other: ComparedRecord | None, candidate: ComparedRecord | None) -> Sight:
+    """Whether the other run judges as little of the case as the candidate does."""
+    became = status_finding(other, candidate, lambda record: "") if other or candidate else None
+    return _NO if became is not None and became.kind is Kind.LOST_COVERAGE else _YES
+
+
+def _failure(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> Sight:
+    own, wanted = _causes(candidate), stable_cause(one.cause)
+    wanted_causes = {wanted} if wanted in own else set(own)  # that of an expected failure names its entry alone
+    if standing(other) is Standing.ABSENT:
+        return _unknown(_status(other))
+    if standing(other) in (Standing.PASSED, Standing.COMPILED):
+        why = _proves_less(other, candidate, [own[cause] for cause in wanted_causes])
+        why = why or _no_order(other, candidate.failing)
+        return _unknown(why) if why else _NO
+    as_expected = other.status is candidate.status is Status.EXPECTED_FAIL and other.reason == candidate.reason
+    if as_expected or wanted_causes & _causes(other).keys():
+        return _YES
+    return _unknown(f"it fails in another way: {failure_cause(other)}")
+
+
+def _causes(record: ComparedRecord) -> dict[str, str]:
+    """What ``record`` failed by: each cause, with the check that failed, "" where none did."""
+    causes = {stable_cause(failure_cause(record, (pair,))): pair[0] for pair in record.failing}
+    return causes or {stable_cause(failure_cause(record)): ""}
+
+
+def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list[str]) -> str:
+    """Why the record ``other``, of a case that did not fail, does not show that the ``failing`` checks would pass; ""
+    if it does."""
+    level = level_by(other.executor, other.checks)
+    if failing and all(check and Check.parse(check).kind in _OF_CODE for check in failing):
+        compiled = level >= ProofLevel.COMPILED or other.resources is not None
+        return "" if compiled else f"it was {level.words}"
+    needed = level_by(candidate.executor, candidate.checks)
+    ran = _EXECUTORS.index(candidate.executor) if candidate.executor in _EXECUTORS else 0
+    has_run = _EXECUTORS.index(other.executor) if other.executor in _EXECUTORS else 0
+    if level < needed or (has_run < ran and candidate.status is not Status.COMPILE_ERROR):
+        return f"it was {level.words} there, and {needed.words} with the candidate"
+    return ""
+
+
+def _no_order(other: ComparedRecord, failing: Iterable[tuple[str, str]]) -> str:
+    """Why the record ``other`` does not show that the ``failing`` checks of the order would pass: such a check is
+    recorded only where the order could be followed. "" if none of them fails, or all were made."""
+    missing = [check for check, _ in failing if is_order_check(check) and check not in other.checks]
+    return f"{missing[0]} was not judged there" if missing else ""
+
+
+def _not_measured(kind: Kind, other: ComparedRecord, candidate: ComparedRecord, same_device: bool) -> str:
+    """Why the figures of the two records cannot be compared for a finding of ``kind``; "" if they can."""
+    if kind is Kind.SLOWER:
+        timed = same_device and comparable(other, candidate) and not on_other_device(other, candidate)
+        return "" if timed else f"it was not timed on the same device ({_status(other)})"
+    was, now, had, has = other.resources, candidate.resources, other.code, candidate.code
+    if was is None or now is None:
+        return f"its code was not recorded ({_status(other)})"
+    if kind is Kind.LIMIT_CROSSED:
+        return ""
+    if kind is Kind.MORE_SPILLS:
+        read = bool(was.registers and now.registers) and was.spill_unit == now.spill_unit
+    elif kind is Kind.LESS_OCCUPANCY:
+        read = occupancy(other.target, was) is not None
+    elif kind is Kind.FEATURE_LOST:
+        read = had is not None and has is not None and had.instructions_of == has.instructions_of
+    else:
+        read = had is not None and had.sync is not None
+    return "" if read else "what the finding is about was not read from its code"
