@@ -100,6 +100,17 @@ class FailureGroup:
         self.kernels = {kernel: sorted(cases) for kernel, cases in ordered}
 
 
+def failure(record: CaseRecord) -> tuple[Meaning, str, str]:
+    """What it means that the case of ``record`` failed, why, and what its gravest failing check said."""
+    failing = sorted(failing_checks(record), key=lambda pair: _RANK[_meaning_of_check(pair[0])])
+    meaning = _BY_STATUS.get(record.status) or (_meaning_of_check(failing[0][0]) if failing else Meaning.ERROR)
+    cause = failure_cause(record, tuple(failing))
+    if record.status is Status.UNEXPECTED_PASS and record.reason is not None:
+        cause = f"expected failure {record.reason.subject}"
+    note = one_line(first_line(failing[0][1] if failing else record.diagnosis))[:NOTE_LIMIT]
+    return meaning, cause, note
+
+
 class FailureGroups:
     """Takes the records of failing cases, one at a time. Of each group one record for each kernel is kept whole."""
 
@@ -108,12 +119,7 @@ class FailureGroups:
 
     def add(self, record: CaseRecord) -> None:
         """Takes the record of a case that failed."""
-        failing = sorted(failing_checks(record), key=lambda pair: _RANK[_meaning_of_check(pair[0])])
-        meaning = _BY_STATUS.get(record.status) or (_meaning_of_check(failing[0][0]) if failing else Meaning.ERROR)
-        cause = failure_cause(record, tuple(failing))
-        if record.status is Status.UNEXPECTED_PASS and record.reason is not None:
-            cause = f"expected failure {record.reason.subject}"
-        note = one_line(first_line(failing[0][1] if failing else record.diagnosis))[:NOTE_LIMIT]
+        meaning, cause, note = failure(record)
         group = self._groups.setdefault((meaning, cause), FailureGroup(meaning, cause))
         group.add(record, note)
 

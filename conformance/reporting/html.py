@@ -15,6 +15,7 @@ from typing import Any
 from conformance.gate.findings import Comparison, Severity
 from conformance.records import CaseRecord
 from conformance.reporting import html_artefacts, html_data
+from conformance.reporting.failure_groups import Meaning
 from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, PER_CELL, RANK, RANKED, ListedCases, listed_cases
 from conformance.reporting.page_data import packed, plain
@@ -50,6 +51,7 @@ def render(
     configs = html_data.configs(listed.configs, then.configs if then else ())
     head: dict[str, Any] = {
         "run": html_data.header(run, listed),
+        "meanings": [meaning.value for meaning in Meaning],
         "chunk": CHUNK,
         "kept": detailed,
         "before": [case[: html_data.CASE_LIMIT] for _, case, _ in before[:detailed_before]],

@@ -18,6 +18,7 @@ from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
 from conformance.reporting.comparison import assembler_rows, threshold_lines
+from conformance.reporting.failure_groups import failure
 from conformance.reporting.first_line import answer
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
 
@@ -46,6 +47,7 @@ def header(run: ReportedRun, listed: ListedCases) -> dict[str, Any]:
         "id": _cut(info.id if info else run.folder.name, CASE_LIMIT),
         "facts": _facts(info),
         "stack": _text_of({**info.stack, **info.bill} if info else listed.stack),
+        "bill": list(_text_of(info.bill)) if info else [],
         "statuses": [[status.value, group, counts[status]] for status, group in RANKED.items()],
         "recorded": listed.recorded,
         "listed": len(listed.order),
@@ -107,6 +109,14 @@ def columns(records: Iterable[CaseRecord], weights: Sequence[int] = ()) -> dict[
     return {**lists, "tables": tables, **numbered, **weighted}
 
 
+def _cause(record: CaseRecord) -> str:
+    """Why a case failed, in the same words for all cases of one cause; "" if it did not, or only as expected."""
+    if RANKED[record.status] != "bad":
+        return ""
+    meaning, cause, _ = failure(record)
+    return f"{meaning.value}: {cause}"
+
+
 def _id(value: Mapping[str, Any] | None) -> str:
     name = (value or {}).get("id")
     return name if isinstance(name, str) else ""
@@ -135,6 +145,7 @@ _TEXTS: Mapping[str, Callable[[CaseRecord], str]] = {
     "reason": lambda record: record.reason.code.value if record.reason else "",
     "executor": lambda record: record.executor or "(none)",
     "config": lambda record: _id(record.config),
+    "cause": _cause,
     "note": _note,
 }
 

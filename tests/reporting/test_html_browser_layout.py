@@ -61,6 +61,50 @@ def wide(reader: Reader, width: int = 1400) -> Reader:
     return reader
 
 
+#: A window in which the first screen of a run is read: width and height in pixels.
+WINDOW = (1280, 800)
+
+
+@pytest.mark.parametrize("causes", [0, 40])
+def test_the_matrix_begins_on_the_first_screen_of_a_run(reader, tmp_path, causes):
+    """Whatever failed, and however long the causes, the problems and the bill of materials are."""
+    words = [f"{'abcdefghij'[n % 10]}{'klmn'[n // 10]} " + "a long cause that goes on " * 4 for n in range(causes)]
+    bad = [failing(f"bad{n}", verdicts=(Verdict(f"numerics/{text}", False, text),)) for n, text in enumerate(words)]
+    good = [record for record in small_records() if record.status.value == "pass"]
+    problems = tuple(f"problem {n}: " + "a sentence about the run " * 6 for n in range(causes))
+    bill = {
+        "libtriton sha256": "0123456789abcdef" * 4,
+        **{f"file {n} sha256": "fedcba9876543210" * 4 for n in range(15)},
+    }
+    page = reader.open(written(tmp_path, render(made(tmp_path, [*bad, *good], bill=bill, problems=problems)))).page
+    width, height = WINDOW
+    page.set_viewport_size({"width": width, "height": height})
+    matrix = page.locator("table.matrix tbody tr").first.bounding_box()
+    assert matrix["y"] + matrix["height"] <= height, f"the first row ends at {matrix['y'] + matrix['height']}"
+    assert "fedcba98" not in page.locator("main").inner_text()
+    stack = page.locator("section[aria-labelledby=stack]")
+    assert stack.bounding_box()["y"] > matrix["y"]
+    stack.locator("summary:text-is('Bill of materials: 16 more entries')").click()
+    page.wait_for_selector("td:has-text('fedcba98')")
+    if causes:
+        page.click("summary:text-is('37 more causes')")
+        page.wait_for_selector("table:has(caption:text('All other causes')) tbody tr >> nth=36")
+        page.click("summary:text-is('39 more problems')")
+        page.wait_for_selector("li:has-text('problem 39')")
+
+
+def test_what_differs_from_the_baseline_is_not_folded(reader, tmp_path):
+    runs = []
+    for name, digest in (("before", "a" * 64), ("after", "b" * 64)):
+        bill = {"libtriton sha256": digest, "libdevice sha256": "c" * 64}
+        runs.append(made(tmp_path / name, small_records(), name, bill=bill))
+    sides = [replace(read_compared_run(run.folder), run=run.info) for run in runs]
+    page = reader.open(written(tmp_path, render(runs[1], runs[0], compare(*sides)))).page
+    text = page.locator("section[aria-labelledby=stack]").inner_text()
+    assert "b" * 20 in text
+    assert "c" * 20 not in text
+
+
 def test_the_page_of_a_bad_kernel_fits_two_screens(reader, bad):
     page = wide(reader).open(bad, "case?id=bad").page
     assert page.evaluate("document.documentElement.scrollHeight") <= 1800

@@ -1,13 +1,15 @@
 // Parts that several views have: what must not be overlooked, and names with their values.
 
 /** What must not be overlooked, or nothing. */
-function alarm(title, sentences, count) {
+function alarm(title, sentences, count, most = sentences.length) {
   if (!count) return null;
+  const rest = sentences.slice(most);
   return element(
     "section.alarm",
     {},
     element("h2", {}, `${title} (${grouped.format(count)})`),
-    listOf("ul", sentences),
+    listOf("ul", sentences.slice(0, most)),
+    rest.length ? folded(counted(rest.length, "more problem"), () => [listOf("ul", rest)]) : null,
     count > sentences.length
       ? element("p", {}, `${counted(count - sentences.length, "more problem")} not shown.`)
       : null,

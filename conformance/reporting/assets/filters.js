@@ -1,6 +1,6 @@
 // Which rows of the list of cases are shown, from the parameters in the address.
 
-const FACETS = ["kernel", "target", "suite", "reason"];
+const FACETS = ["kernel", "target", "suite", "reason", "cause"];
 let searched = null;
 
 /** What is searched of each case, in lower case, made once. */

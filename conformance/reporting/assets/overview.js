@@ -1,22 +1,19 @@
 // The first screen: the answer, the stack under test, what went wrong with the run, and the matrix.
 
+const PROBLEMS_SHOWN = 1;
+
 async function overviewView() {
   const { run } = head;
   const cases = [answerText(run), statusBar(run)];
   return [
     element("h1", {}, answerTitle()),
     head.comparison ? await decisionParts() : cases,
-    alarm(head.comparison ? "Run problems of the candidate" : "Run problems", run.problems, run.problem_count),
+    alarm(head.comparison ? "Run problems of the candidate" : "Run problems", run.problems, run.problem_count, PROBLEMS_SHOWN),
     head.comparison && alarm("Problems of the baseline", head.comparison.problems, head.comparison.problems.length),
     run.recorded + run.unrecorded ? null : howTo("This run has no cases.", "conformance run --tier quick"),
-    element(
-      "div.split",
-      {},
-      element("div", {}, head.comparison ? null : failuresTable(), stackRegion()),
-      element("div", {}, region("run", head.comparison ? "Run of the candidate" : "Run", factsTable([["run", run.id], ...run.facts]))),
-    ),
-    head.comparison && [element("h2", {}, "All cases of the candidate"), cases],
-    run.recorded ? tables() : null,
+    head.comparison ? null : [failuresTable(), run.recorded ? tables() : null],
+    element("div.split", {}, element("div", {}, stackRegion()), element("div", {}, runRegion())),
+    head.comparison && [element("h2", {}, "All cases of the candidate"), cases, run.recorded ? tables() : null],
     leftOut(),
   ];
 }
@@ -45,7 +42,12 @@ async function decisionParts() {
 }
 
 function stackRegion() {
-  return region("stack", "Stack under test", stackTable());
+  return region("stack", "Stack under test", stackTables());
+}
+
+function runRegion() {
+  const title = head.comparison ? "Run of the candidate" : "Run";
+  return region("run", title, factsTable([["run", head.run.id], ...head.run.facts]));
 }
 
 /** The matrix with the suites beside it, or below it where it has many targets. */
@@ -132,15 +134,24 @@ function statusBar(run) {
   return [bar, element("ul.counts", { "aria-label": "Cases by status" }, counts)];
 }
 
-function stackTable() {
+/** The versions, and folded below them what else makes code, unless it differs from the baseline's. */
+function stackTables() {
   const after = head.run.stack;
   const before = head.comparison ? head.comparison.stacks[0] : null;
   const names = [...new Set([...Object.keys(after), ...Object.keys(before ?? {})])];
   const expected = ["torch", "triton", "ptxas", "ptxas-blackwell", "driver", "device", "python"];
   const order = [...expected, ...names.filter((name) => !expected.includes(name))];
   const assemblers = (head.comparison?.assemblers ?? []).map(([name, was, now]) => [name, now, was]);
-  return pairsTable(
-    [...order.map((name) => [name, after[name] ?? "none", before && (before[name] ?? "none")]), ...assemblers],
-    Boolean(before),
-  );
+  const rows = order.map((name) => [name, after[name] ?? "none", before && (before[name] ?? "none")]);
+  const bill = new Set(head.run.bill.filter((name) => !expected.includes(name)));
+  const isFolded = ([name, now, was]) => bill.has(name) && (!before || now === was);
+  const rest = rows.filter(isFolded);
+  return [
+    pairsTable([...rows.filter((row) => !isFolded(row)), ...assemblers], Boolean(before)),
+    rest.length
+      ? folded(`Bill of materials: ${counted(rest.length, "more entry", "more entries")}`, () => [
+          pairsTable(rest, Boolean(before)),
+        ])
+      : null,
+  ];
 }

@@ -49,30 +49,48 @@ function listedNames(names, numbers = false) {
   return shown.join(", ") + (more > 0 ? ` and ${grouped.format(more)} more` : "");
 }
 
-/** The failing cases by the first line of their diagnosis. */
+const CAUSES_SHOWN = 3;
+const CAUSE_CHARACTERS = 140; // two lines of the table
+
+/** The failing cases by cause: wrong results first, lost features and spills last; all but the first few folded. */
 function failuresTable() {
   const causes = new Map();
-  columns.case.forEach((_, row) => {
-    const { name, group } = STATUSES[columns.status[row]];
-    if (group !== "bad") return;
-    const key = `${name} ${columns.note[row]}`;
-    if (causes.has(key)) causes.get(key).count++;
-    else causes.set(key, { name, note: textOf("note", row), count: 1 });
+  columns.case.forEach((id, row) => {
+    if (STATUSES[columns.status[row]].group !== "bad") return;
+    const key = columns.cause[row];
+    if (!causes.has(key)) causes.set(key, { text: textOf("cause", row), kernels: [], targets: [], count: 0 });
+    const cause = causes.get(key);
+    cause.count += columns.weight?.[row] ?? 1;
+    cause.kernels.push(textOf("kernel", row));
+    cause.targets.push(textOf("target", row));
   });
   if (!causes.size) return null;
-  const rows = sorted([...causes.values()], ({ count }) => count, true)
-    .slice(0, ROWS_SHOWN)
-    .map(({ name, note, count }) =>
-      tableRow(
-        element("td", {}, badge(name, "bad")),
-        element("th", { scope: "row" }, viewLink("cases", { status: name, text: note }, note || "(no message)")),
-        element("td.number", {}, grouped.format(count)),
-      ),
-    );
+  const ranked = sorted(
+    sorted([...causes.values()], ({ count }) => count, true),
+    ({ text }) => head.meanings.indexOf(text.split(": ")[0]),
+    false,
+  ).map(causeRow);
+  const table = (rows, caption) =>
+    tableOf("table", caption, headerRow(["Failure", "Cause", "Kernels", "Targets", ["Cases", "number"]]), rows);
+  const rest = ranked.slice(CAUSES_SHOWN);
   return [
     element("h2", {}, "Failures"),
-    tableOf("table", shownOf(causes.size, "cause"), headerRow(["Status", "First line", ["Cases", "number"]]), rows),
+    table(ranked.slice(0, CAUSES_SHOWN), counted(ranked.length, "cause")),
+    rest.length ? folded(`${counted(rest.length, "more cause")}`, () => [table(rest, "All other causes")]) : null,
   ];
+}
+
+function causeRow({ text, kernels, targets, count }) {
+  const [meaning] = text.split(": ", 1);
+  const cause = text.slice(meaning.length + 2);
+  const shown = cause.length > CAUSE_CHARACTERS ? `${cause.slice(0, CAUSE_CHARACTERS)}…` : cause;
+  return tableRow(
+    element("td", {}, badge(meaning, "bad")),
+    element("th", { scope: "row" }, viewLink("cases", { cause: text }, shown || "(no message)")),
+    element("td", {}, listedNames(kernels, true)),
+    element("td", {}, listedNames(targets, true)),
+    element("td.number", {}, grouped.format(count)),
+  );
 }
 
 function shownOf(count, noun) {
