@@ -94,7 +94,10 @@ def summary(answer: CaseAnswer) -> str:
         who = f"{guilty(launch.stages, one)}, {_agreement(launch.stages, one)}"
         sentences.append(f"{launch.function}, {change}: {who}{turns}")
     sentences += [_together(answer)] if answer.together else []
-    return "; ".join(sentences) or "nothing that is looked at without a device differs"
+    if not sentences:
+        sentences = ["nothing that is looked at without a device differs"]
+        sentences += [answer.orders_why_not] if answer.orders_why_not else []
+    return "; ".join(sentences)
 
 
 def guilty(stages: Sequence[str], one: Attribution) -> str:

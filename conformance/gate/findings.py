@@ -92,16 +92,16 @@ MEANING: Mapping[Kind, str] = {
     Kind.NEW_FAIL: "gives a wrong result, or breaks another promise; it did not before",
     Kind.NONDETERMINISTIC: "gives other results for the same input from run to run; it did not before",
     Kind.NEW_KNOWN_DEFECT: "fails as a list of known defects says; it did not before",
-    Kind.LOST_COVERAGE: "could be judged before and cannot now: no fault was seen, and none can be excluded",
+    Kind.LOST_COVERAGE: "could be judged before and cannot now, so that no fault can be excluded",
     Kind.FEATURE_LOST: "compiles to code that no longer uses a feature of the hardware",
     Kind.LIMIT_CROSSED: "needs more than the hardware has, and cannot be launched there",
-    Kind.MORE_SPILLS: "keeps more registers in memory, which costs time",
+    Kind.MORE_SPILLS: "keeps more registers in memory, which may cost time",
     Kind.WAIT_MOVED: "waits for its copies and then uses shared memory without a barrier, so it may read what other "
     "threads have not copied yet",
     Kind.LDS_ACROSS_BARRIER: "passes a barrier before its access of shared memory has ended, so other waves may see or "
     "overwrite what they must not",
     Kind.ORDER_LOST: "multiplies, or reports products as done, without the barrier, fence or wait that it had",
-    Kind.ACCUMULATOR_MOVED: "moves its sum out of tensor memory and back within the loop, which costs time",
+    Kind.ACCUMULATOR_MOVED: "moves its sum out of tensor memory and back within the loop, which may cost time",
     Kind.LESS_OCCUPANCY: "leaves room for fewer blocks at a time on each multiprocessor, which may cost time",
     Kind.SLOWER: "takes longer on the device",
     Kind.BEST_CONFIG_MOVED: "is fastest with another config than before",
@@ -124,7 +124,7 @@ MEANING: Mapping[Kind, str] = {
     Kind.SMALLER_CODE: "compiles to less code",
     Kind.FASTER_COMPILE: "takes less time to compile",
     Kind.FASTER: "takes less time on the device",
-    Kind.NUMERICS_DRIFT: "gives other bits than before; both results are within the bound",
+    Kind.NUMERICS_DRIFT: "gives other bits than before, and passes with both",
     Kind.WAIVED: "got worse, and your waivers accept that",
 }
 

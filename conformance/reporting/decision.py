@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from conformance.gate.evidence.options import check_options
-from conformance.gate.findings import Comparison, Group, Kind, Severity
+from conformance.gate.findings import Comparison, Group, Kind, Scope, Severity
 from conformance.gate.runs.recorded_options import recorded_options
+from conformance.gate.verdict.scope import DEVICE
+from conformance.proof_level import ProofLevel
 from conformance.records import RunInfo, Status
 from conformance.reporting.comparison import refused
-from conformance.reporting.first_line import narrowing_text, proof
+from conformance.reporting.first_line import many, narrowing_text, proof
 
 #: Tiers that leave out no case of the suites.
 WHOLE_TIERS = ("full", "exhaustive")
 
 
+#: The line of a script that shows a fault in the candidate alone.
+_CONFIRMED = re.compile(r": confirmed, the fault shows in the candidate(?: \(it [^()]*\))? and not in the baseline$")
 #: Regressions that make nothing wrong.
 COST_TIME = {Kind.FEATURE_LOST, Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER}
 
@@ -30,11 +35,14 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
         sentences.append(f"The {tier} tier is a sample of the cases; --tier full has all of them.")
     if "--compile-only" in options or "--conformance-compile-only" in options:
         sentences.append("Nothing was run (--compile-only): code was compiled and inspected, no result was computed.")
-    elif _without_gpu(comparison, info):
+    elif _without_gpu(comparison):
         sentences.append(
-            "No GPU took part: what was computed came from Triton's interpreter and from running the TTGIR of compiled "
-            "kernels, the code below it was inspected and not run, and no time of a kernel was compared."
+            f"No case was judged on a GPU: {_without_device(comparison.scope)}, and no time of a kernel was compared."
         )
+    elif on_device := comparison.scope.levels.get(DEVICE, 0):
+        rest = comparison.scope.judged - on_device
+        if rest:
+            sentences.append(f"{many(rest, 'judged case')} did not run on a device on both sides.")
     if info and info.targets:
         sentences.append(f"Only these targets were compiled for: {', '.join(info.targets)}.")
     for status, what in ((Status.NOT_RUN, "could not be run here"), (Status.NOT_APPLICABLE, "were refused")):
@@ -52,15 +60,15 @@ def reach(comparison: Comparison, info: RunInfo | None) -> str:
     tier, no GPU", then how many cases were judged and what they prove."""
     sample, narrowed = _sample(comparison, info), narrowing_text(comparison)
     parts = [f"only {narrowed}" if narrowed else "", f"{sample} tier" if sample else ""]
-    parts.append("no GPU" if _without_gpu(comparison, info) else "")
+    parts.append("no GPU" if _without_gpu(comparison) else "")
     scope = comparison.scope
     proven = f"{scope.judged} of {scope.cases} cases: {'; '.join(proof(scope))}" if scope.cases else ""
     return "; ".join(filter(None, [", ".join(filter(None, parts)), proven]))
 
 
-def meaning(comparison: Comparison, group: Group, info: RunInfo | None) -> str:
+def meaning(comparison: Comparison, group: Group) -> str:
     """What a group means, and for wrong results what computed them."""
-    interpreted = group.kind is Kind.NEW_FAIL and group.cause.startswith("numerics/") and _without_gpu(comparison, info)
+    interpreted = group.kind is Kind.NEW_FAIL and group.cause.startswith("numerics/") and _without_gpu(comparison)
     return f"{group.meaning} Triton's interpreter computed it, no GPU." if interpreted else group.meaning
 
 
@@ -70,7 +78,7 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
     steps = []
     judged = kinds - {Kind.LOST_COVERAGE}
     if judged and judged <= COST_TIME and not comparison.newly_failing:
-        steps.append("No new failure was seen: what got worse may cost time. Keep the baseline where that matters.")
+        steps.append(f"{_no_failure(comparison)}Keep the baseline where that matters.")
     elif judged:
         steps.append("Keep the baseline where you use the kernels and targets of the regressions.")
     if Kind.NEW_KNOWN_DEFECT in kinds:
@@ -84,7 +92,7 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
             "Open a cause: it lists its cases. The page of a case shows what is wrong, the code of both stacks and the "
             "command that runs it again."
         )
-    if any(": confirmed," in script for script in comparison.scripts):
+    if any(_CONFIRMED.search(script) for script in comparison.scripts):
         steps.append("Send a confirmed script to the makers of the component: it needs torch and triton alone.")
     if kinds:
         steps.append(
@@ -92,10 +100,14 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
         )
     if not comparison.safe:
         return steps
+    if not comparison.scope.judged:
+        return [
+            "Find out why no case was judged on both sides, and run the gate again: nothing speaks for the candidate."
+        ]
     steps.append("Replace the baseline, as far as the limits beside this list allow.")
     if any(group.severity is Severity.WARNING for group in comparison.groups):
         steps.append("Read the warnings under Changes first: they fail nothing.")
-    if _without_gpu(comparison, info):
+    if _without_gpu(comparison):
         steps.append("Run the gate on a GPU before you rely on speed, or on results of the hardware itself.")
     if _sample(comparison, info):
         steps.append("Run the gate with --tier full before a release.")
@@ -116,5 +128,30 @@ def _sample(comparison: Comparison, info: RunInfo | None) -> str | None:
     return None if tier in WHOLE_TIERS else tier
 
 
-def _without_gpu(comparison: Comparison, info: RunInfo | None) -> bool:
-    return not comparison.candidate.stack.get("device") and not (info and info.gpus)
+def _no_failure(comparison: Comparison) -> str:
+    """What got worse, and that nothing newly fails, where every case could be judged and nothing else speaks against
+    the candidate."""
+    worse = "what got worse may cost time. "
+    lost = any(group.kind is Kind.LOST_COVERAGE for group in comparison.groups)
+    synchronises = any(group.kind is Kind.SYNC_CHANGED for group in comparison.groups)
+    if lost or comparison.objections:
+        return f"Of what was judged, {worse}"
+    if synchronises:
+        return f"No new failure was seen, and {worse}Read what SYNC_CHANGED says: what waits less often may race. "
+    return f"No new failure was seen: {worse}"
+
+
+def _without_gpu(comparison: Comparison) -> bool:
+    """Whether no case was judged on a device on both sides. A device in a run's stack says nothing of its cases."""
+    return DEVICE not in comparison.scope.levels
+
+
+def _without_device(scope: Scope) -> str:
+    """What judged the cases instead of a device."""
+    texts = {
+        ProofLevel.EXECUTED.words: "the TTGIR of compiled kernels was run, and what is below it was inspected alone",
+        ProofLevel.INTERPRETED.words: "Triton's interpreter ran the source of kernels",
+        ProofLevel.COMPILED.words: "code was compiled and inspected",
+    }
+    ways = [text for level, text in texts.items() if scope.levels.get(level)]
+    return "; ".join(ways) or "no kernel was run"

@@ -252,7 +252,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "groups": [
             {
                 "kind": group.kind.value,
-                "meaning": decision.meaning(comparison, group, run.info),
+                "meaning": decision.meaning(comparison, group),
                 "severity": group.severity.value,
                 "cause": _cut(group.cause, CASE_LIMIT),
                 "signature": signature(group.kind, group.cause),

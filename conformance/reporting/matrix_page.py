@@ -161,21 +161,35 @@ def _kernels(stacks: Sequence[ComparedRun]) -> str:
         kernel: {name: _shares(stacks, cases, figure.of) for name, figure in FIGURES.items()}
         for kernel, cases in kernels.items()
     }
-    names = [name for name in FIGURES if any(_change(each[name]) is not None for each in shares.values())]
+    names = [
+        name
+        for name, figure in FIGURES.items()
+        if any(_change(shares[kernel][name]) is not None for kernel in kernels)
+        or any(_grew_from_zero(stacks, cases, figure.of) for cases in kernels.values())
+    ]
     notable: list[list[str]] = []
     rest: list[list[str]] = []
+    compared = 0
     for kernel, cases in sorted(kernels.items()):
         groups = [Counter(RANKED[s.records[case].status] for case in cases if case in s.records) for s in stacks]
         failed = any(group["bad"] for group in groups)
-        lost = any(before and not after for before, after in itertools.pairwise(groups))
-        moved = any(abs(_change(shares[kernel][name]) or 0) > FIGURES[name].notable for name in names)
-        cells = [_cell(shares[kernel][name], FIGURES[name].notable) for name in names]
-        (notable if failed or lost or moved else rest).append([_text(kernel), *map(_counts, groups), *cells])
+        lost = any(
+            before["good"] > after["good"] or before.total() > after.total()
+            for before, after in itertools.pairwise(groups)
+        )
+        grown = {name for name, figure in FIGURES.items() if _grew_from_zero(stacks, cases, figure.of)}
+        known = [name for name in names if _change(shares[kernel][name]) is not None]
+        moved = bool(grown) or any(abs(_change(shares[kernel][name]) or 0) > FIGURES[name].notable for name in known)
+        cells = [_cell(shares[kernel][name], FIGURES[name].notable, name in grown) for name in names]
+        quiet = not (failed or lost or moved)
+        compared += quiet and bool(known)
+        (rest if quiet else notable).append([_text(kernel), *map(_counts, groups), *cells])
     header = ["Kernel", *(_text(stack.name) for stack in stacks), *names]
     caption = "Cases by stack; figures of the code in per cent of the first stack, the median over the cases of both"
     parts = [_table(caption, header, notable)] if notable else []
     if rest:
-        folded = f"{len(rest)} more that did not fail, were not lost and did not change by more than a threshold"
+        folded = f"{len(rest)} more that did not fail and were not lost"
+        folded += f"; no figure of the {compared} with figures changed by more than a threshold" if compared else ""
         parts.append(
             f'<details class="folded"><summary>{folded}</summary>{_table("All others", header, rest)}</details>'
         )
@@ -191,19 +205,42 @@ def _counts(groups: Counter[str]) -> str:
     if not groups:
         return '<span class="quiet">no case</span>'
     failed = f" {_badge(str(groups['bad']) + ' failed', 'bad')}" if groups["bad"] else ""
-    return f"{groups['good']} passed{failed}"
+    names = {"expected": "expected to fail", "unproven": "not run"}
+    others = "".join(f", {groups[group]} {name}" for group, name in names.items() if groups[group])
+    return f"{groups['good']} passed{others}{failed}"
 
 
 def _shares(
     stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[ComparedRecord], float | None]
 ) -> list[float | None]:
+    """The median of each stack's figures over those of the first stack that has some. What failed has no figures: a
+    wrong kernel may be small and fast."""
     sides = []
     for stack in stacks:
-        values = {case: figure(stack.records[case]) for case in cases if case in stack.records}
+        values = _figures(stack, cases, figure)
         sides.append({case: value for case, value in values.items() if value})
     first = next((side for side in sides if side), {})
     ratios = [[side[case] / first[case] for case in side if case in first] for side in sides]
     return [median(ratio) if ratio else None for ratio in ratios]
+
+
+def _figures(
+    stack: ComparedRun, cases: set[str], figure: Callable[[ComparedRecord], float | None]
+) -> dict[str, float | None]:
+    records = {case: stack.records[case] for case in cases if case in stack.records}
+    return {case: figure(record) for case, record in records.items() if RANKED[record.status] != "bad"}
+
+
+def _grew_from_zero(
+    stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[ComparedRecord], float | None]
+) -> bool:
+    """Whether a figure of a case is 0 with one stack and more with the next one: it has no share of the first."""
+    sides = [_figures(stack, cases, figure) for stack in stacks]
+    return any(
+        before.get(case) == 0 and bool(value)
+        for before, after in itertools.pairwise(sides)
+        for case, value in after.items()
+    )
 
 
 def _change(shares: Sequence[float | None]) -> float | None:
@@ -212,7 +249,10 @@ def _change(shares: Sequence[float | None]) -> float | None:
     return known[-1] / known[0] - 1 if len(known) > 1 else None
 
 
-def _cell(shares: Sequence[float | None], notable: float) -> str:
+def _cell(shares: Sequence[float | None], notable: float, grown: bool) -> str:
+    """The cell of one figure; ``grown``: it was 0 in a case and is more with a later stack."""
+    if grown:
+        return _badge("from 0", "bad")
     change = _change(shares)
     if change is None:
         return ""

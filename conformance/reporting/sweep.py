@@ -121,10 +121,11 @@ def _number(value: Any, *path: str) -> float | None:
 
 
 def fastest(sweep_rows: Iterable[Row]) -> str:
-    """The fastest row of each kernel, dtype and target that was timed, and how much slower the next one is."""
+    """The fastest row of each kernel, dtype and target that was timed, and how much slower the next one is. A row with
+    a case that did not pass is none of them: wrong results may come soon."""
     groups: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in sweep_rows:
-        if row.us is not None:
+        if row.us is not None and row.statuses <= {Status.PASS}:
             groups[row.kernel, row.dtype, row.target].append(row)
     lines: list[list[object]] = []
     for (kernel, dtype, target), group in groups.items():

@@ -63,7 +63,7 @@ def test_kinds_that_no_script_shows_say_why_and_the_rest_is_named(reproduced):
     lines = reproduced(groups, {"b": (True, "b.py: confirmed")}, most=1)
     assert lines == [
         "NEW_FAIL x in mm: b.py: confirmed",
-        "LOST_COVERAGE: no script, no fault was seen: the record of a case says why it is not judged",
+        "LOST_COVERAGE: no script, nothing was judged there: the record of a case says why",
         "1 more cause and kernel: conformance reproduce CASE --run run --baseline run",
     ]
 

@@ -258,10 +258,17 @@ def test_a_crossed_limit_shows_the_figures_of_what_crossed_it(compared, which):
         assert {(one.before, one.after) for one in group.findings} == {(shown[0], after)}
 
 
+REDUCE = {"check": "resources/reduce", "passed": True, "text": "within the target's limits", "details": {}}
+
+
 def test_a_launch_beside_the_main_one_shows_no_figures_of_the_main_one(compared):
     text = "tensor memory: 768 columns, sm_90 has 512"
-    (group,) = compared(changed(BASE, lambda one: fail(one, "resources/reduce", text), **KERNEL)).groups
-    assert group.findings[0].before == "within the target's limits"
+    for verdicts, before in (([], "not checked"), ([REDUCE], "within the target's limits")):
+        baseline = copy.deepcopy(BASE)
+        for one in baseline:
+            one["verdicts"] += copy.deepcopy(verdicts)
+        (group,) = compared(changed(baseline, failing("resources/reduce", text), **KERNEL), baseline).groups
+        assert group.findings[0].before == before
 
 
 def test_a_refusal_by_estimate_loses_coverage_and_its_measurement_loses_nothing(compared):

@@ -26,6 +26,7 @@ from conformance.reporting.comparison import render_markdown
 from conformance.reporting.decision import meaning, next_steps, not_looked_at, reach
 
 SIDE = Side("run", {"triton": "3.8.0", "device": "NVIDIA H200"}, "full", 0, 9, {"pass": 9})
+ON_DEVICE, INTERPRETED = Scope(levels={"run on a device": 9}), Scope(levels={"interpreted": 9})
 INFO = RunInfo("run", "2026-01-02T03:04:05+00:00", "full", 0, gpus=("0",))
 
 
@@ -34,7 +35,7 @@ def group(kind: Kind, after: str = "fail") -> Group:
 
 
 def comparison(*kinds: Kind, side: Side = SIDE, **fields: object) -> Comparison:
-    return Comparison(SIDE, side, tuple(map(group, kinds)), 9, 0, **fields)  # type: ignore[arg-type]
+    return Comparison(SIDE, side, tuple(map(group, kinds)), 9, 0, **{"scope": ON_DEVICE, **fields})  # type: ignore[arg-type]
 
 
 def ran_with(folder: Path, *options: str) -> Path:
@@ -57,7 +58,6 @@ def test_a_whole_run_on_a_device_leaves_nothing_to_say(tmp_path: Path) -> None:
         ),
         ((), {"tier": "quick"}, {}, "The quick tier is a sample of the cases; --tier full has all of them."),
         (("--compile-only",), {}, {}, "Nothing was run (--compile-only): code was compiled and inspected"),
-        ((), {"stack": {"device": None}}, {"gpus": ()}, "No GPU took part: what was computed came from Triton's int"),
         ((), {}, {"targets": ("sm_90",)}, "Only these targets were compiled for: sm_90."),
         (
             (),
@@ -76,17 +76,38 @@ def test_each_limit_of_a_run_is_said(
     assert sentence.startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("levels", "says"),
+    [
+        (
+            {"interpreted": 9},
+            "No case was judged on a GPU: Triton's interpreter ran the source of kernels, and no time",
+        ),
+        ({"TTGIR executed": 9}, "No case was judged on a GPU: the TTGIR of compiled kernels was run"),
+        ({"compiled only": 9}, "No case was judged on a GPU: code was compiled and inspected, and no time"),
+        ({}, "No case was judged on a GPU: no kernel was run, and no time"),
+        ({"run on a device": 4, "interpreted": 5}, "5 judged cases did not run on a device on both sides."),
+    ],
+)
+def test_what_judged_the_cases_is_said_of_the_cases_and_not_of_the_machine(
+    tmp_path: Path, levels: dict[str, int], says: str
+) -> None:
+    """The run has GPUs, and its stack names a device."""
+    (sentence,) = not_looked_at(comparison(scope=Scope(levels=levels)), INFO, ran_with(tmp_path))
+    assert sentence.startswith(says)
+
+
 def test_how_far_an_answer_reaches() -> None:
     assert reach(comparison(), INFO) == ""
-    small = comparison(side=replace(SIDE, tier="quick", stack={}), narrowing=Narrowing(("-k x",), 9, 1373))
-    assert reach(small, replace(INFO, gpus=())) == "only 9 of 1,373 cases (-k x), quick tier, no GPU"
+    small = comparison(side=replace(SIDE, tier="quick"), narrowing=Narrowing(("-k x",), 9, 1373), scope=INTERPRETED)
+    assert reach(small, INFO) == "only 9 of 1,373 cases (-k x), quick tier, no GPU"
 
 
 @pytest.mark.parametrize(
     ("cases", "said"),
     [
-        (3, "2 of 3 cases: 2 interpreted; shapes ragged"),
-        (30, "2 of 30 cases: 2 interpreted; shapes ragged"),
+        (3, "no GPU; 2 of 3 cases: 2 interpreted; shapes ragged"),
+        (30, "no GPU; 2 of 30 cases: 2 interpreted; shapes ragged"),
     ],
 )
 def test_of_how_many_cases_an_answer_is_and_what_they_prove(tmp_path: Path, cases: int, said: str) -> None:
@@ -99,10 +120,10 @@ def test_of_how_many_cases_an_answer_is_and_what_they_prove(tmp_path: Path, case
 
 def test_who_computed_a_wrong_result_is_said() -> None:
     failed, wrong = group(Kind.NEW_FAIL), replace(group(Kind.NEW_FAIL), cause="numerics/tie: the last k is dropped")
-    without = comparison(side=replace(SIDE, stack={})), replace(INFO, gpus=())
-    assert meaning(without[0], wrong, without[1]).endswith("Triton's interpreter computed it, no GPU.")
-    assert meaning(without[0], failed, without[1]) == failed.meaning
-    assert meaning(comparison(), wrong, INFO) == wrong.meaning
+    without = comparison(scope=INTERPRETED)
+    assert meaning(without, wrong).endswith("Triton's interpreter computed it, no GPU.")
+    assert meaning(without, failed) == failed.meaning
+    assert meaning(comparison(), wrong) == wrong.meaning
 
 
 def test_why_two_runs_are_only_partly_comparable_is_said(tmp_path: Path) -> None:
@@ -126,8 +147,8 @@ def test_what_to_do_next() -> None:
     assert next_steps(comparison(Kind.SLOWER), INFO)[0].startswith("No new failure was seen: what got worse may cost")
     (objected,) = next_steps(comparison(objections=("a waiver has expired",)), INFO)
     assert objected.startswith("Read what else speaks against the candidate")
-    small = replace(SIDE, tier="quick", stack={})
-    steps = next_steps(comparison(Kind.LARGER_CODE, side=small), replace(INFO, gpus=()))
+    small = comparison(Kind.LARGER_CODE, side=replace(SIDE, tier="quick"), scope=INTERPRETED)
+    steps = next_steps(small, INFO)
     assert [step.split()[0:2] for step in steps[1:]] == [["Read", "the"], ["Run", "the"], ["Run", "the"]]
 
 
@@ -149,7 +170,15 @@ def test_what_to_do_about_known_defects_comes_before_what_is_slow() -> None:
     assert "release that mends it" not in next_steps(known, INFO)[1]
 
 
-@pytest.mark.parametrize(("outcome", "sent"), [("confirmed, it shows", True), ("not reproduced, fine in both", False)])
+@pytest.mark.parametrize(
+    ("outcome", "sent"),
+    [
+        ("confirmed, the fault shows in the candidate and not in the baseline", True),
+        ("confirmed, the fault shows in the candidate (it died by SIGSEGV) and not in the baseline", True),
+        ("not reproduced, the fault does not show in the candidate", False),
+        ("cannot run, the script cannot run: x: confirmed, y", False),
+    ],
+)
 def test_only_a_confirmed_script_is_worth_sending(outcome: str, sent: bool) -> None:
     script = f"NEW_FAIL cause: reproducers/a.py: {outcome}"
     compared = comparison(Kind.NEW_FAIL, scripts=(script,))

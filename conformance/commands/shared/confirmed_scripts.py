@@ -20,7 +20,7 @@ SHOWN = (
 )
 #: Why no script shows the other kinds of regressions.
 NOT_SHOWN = {
-    Kind.LOST_COVERAGE: "no fault was seen: the record of a case says why it is not judged",
+    Kind.LOST_COVERAGE: "nothing was judged there: the record of a case says why",
     Kind.SLOWER: "a time counts on the device that took it: run the case there with both stacks",
 }
 #: How many cases of one cause and kernel are tried, until a script shows the difference: if these few do not show it,

@@ -147,7 +147,8 @@ def verdict_findings(
         if (kind, cause) not in causes:
             causes.add((kind, cause))
             kinds.add(kind)
-            failed = finding(kind, after, cause, "pass", "fail", detail=first_words(text, 500))
+            was = "pass" if before and name in before.checks else "not checked"
+            failed = finding(kind, after, cause, was, "fail", detail=first_words(text, 500))
             minor = kind is Kind.MORE_SPILLS and _few_more(before, after, thresholds.more_spills)
             findings.append(replace(failed, minor=minor))
     return findings
@@ -177,7 +178,8 @@ def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
         cause = about(f"past the limit of {', '.join(which) or 'the target'}", after)
         # the figures are those of the main launch, and a check with a subject is about another one
         beside = any(Check.parse(check).subject for check, _ in new)
-        was = "within the target's limits" if beside or not which else needed(before, which)
+        within = "within the target's limits" if all(check in before.checks for check, _ in new) else "not checked"
+        was = within if beside or not which else needed(before, which)
         yield finding(Kind.LIMIT_CROSSED, after, cause, was, first_words(text, 300))
 
 

@@ -10,7 +10,7 @@ from statistics import median
 
 from conformance.gate.changes import median_intervals
 from conformance.gate.changes.median_intervals import TimeAnswer, TimeChange
-from conformance.gate.changes.status_changes import finding
+from conformance.gate.changes.status_changes import fails, finding
 from conformance.gate.changes.thresholds import DEFAULT, Thresholds
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
@@ -28,6 +28,8 @@ def weighed(finding: Finding, before: ComparedRecord, after: ComparedRecord, thr
     """``finding`` about the code of a case. If it may cost time, and one device measured the times of both sides, which
     did not get worse, it is minor. A faster device would hide what the code costs."""
     if finding.kind not in _MAY_COST or not comparable(before, after) or on_other_device(before, after):
+        return finding
+    if fails(before) or fails(after):  # a wrong kernel's time excuses nothing
         return finding
     change = median_intervals.compare(before.samples, after.samples, thresholds.slower.share)
     if change.answer not in (TimeAnswer.SAME, TimeAnswer.FASTER):

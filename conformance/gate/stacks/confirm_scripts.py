@@ -91,7 +91,8 @@ class Confirmation:
         return {
             Outcome.CONFIRMED: f"the fault shows in the candidate{how} and not in the baseline",
             Outcome.NOT_REPRODUCED: "the fault does not show in the candidate",
-            Outcome.BOTH_FAIL: "the fault shows in the baseline too",
+            Outcome.BOTH_FAIL: f"in the baseline it fails too (it {self.baseline.ending}; in the candidate it "
+            f"{self.candidate.ending})",
             Outcome.CANNOT_RUN: f"the script cannot run: {self._why}",
         }[self.outcome]
 

@@ -30,7 +30,7 @@ from conformance.gate.verdict.groups import grouped
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.narrowing import narrowed
 from conformance.gate.verdict.scope import ScopeCount
-from conformance.records import Status
+from conformance.records import Check, CheckKind, Status
 
 _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
 #: Cases of the baseline that count as having run.
@@ -60,7 +60,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         if was is not None:
             absences.add(was, now)
         if same_device:
-            choices.add(was, None if fails(now) else now)
+            choices.add(None if fails(was) else was, None if fails(now) else now)
         for side, record in zip(assembled, (was, now), strict=True):
             side.add(record)
         became = status_finding(was, now, lambda record: "")
@@ -233,8 +233,15 @@ def _drift(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
         return
     fills = [fill for fill, bits in after.outputs.items() if before.outputs.get(fill, bits) != bits]
     if fills:
-        cause = "other bits, inside the bound"
+        judged = all(_judges(record, fill) for record in (before, after) for fill in fills)
+        cause = "other bits, inside the bound" if judged else "other bits, of which no check judged the numbers"
         yield finding(Kind.NUMERICS_DRIFT, after, cause, "", "", detail=f"fills {', '.join(sorted(fills)[:8])}")
+
+
+def _judges(record: ComparedRecord, fill: str) -> bool:
+    """Whether a check of ``record`` judged the numbers that ``fill`` gave."""
+    checks = (Check.parse(text) for text in record.checks)
+    return any(check.kind is CheckKind.NUMERICS and check.subject.partition("/")[0] == fill for check in checks)
 
 
 class _Blind:

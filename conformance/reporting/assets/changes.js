@@ -24,7 +24,7 @@ async function changesView(parameters) {
     severityChips(groups, parameters),
     element("p", { role: "status" }, `${counted(shown.length, "group")} of ${groups.length}`),
     shown.map(([group, at]) => groupDetails(group, unfolded.has(at), (open) => toggle(at, open))),
-    groups.length ? null : element("p", {}, "Nothing differs: every case has the same status, code and time."),
+    groups.length ? null : element("p", {}, "No difference was found in what both runs recorded."),
     groups.length && !shown.length ? element("p", {}, viewLink("changes", {}, "Show all severities")) : null,
     comparison.other_thresholds.map((text) => element("p", {}, `${text}.`)),
     thresholdsTable(comparison.thresholds),

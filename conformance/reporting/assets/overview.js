@@ -75,6 +75,7 @@ function answerTitle() {
     return `${comparison.title}: safe${comparison.reach && ` (${comparison.reach})`}${failing ? `; ${counted(failing, "case")} failed` : ""}`;
   if (failing) return `${counted(failing, "case")} failed`;
   if (!run.passed) return "Nothing was proven";
+  if (run.problem_count) return "No recorded case failed; the run is not whole";
   return run.passed === run.claimed ? "All claimed cases passed" : "No case failed; not all were proven";
 }
 
@@ -106,7 +107,7 @@ function comparisonText(groups) {
   return element(
     "p.answer",
     {},
-    element("strong", {}, cases ? `${counted(cases, "case")} got worse` : "No case got worse"),
+    element("strong", {}, cases ? `${counted(cases, "case")} got worse` : "No regression was found"),
     where ? `: ${where}. ` : ". ",
     `${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged. `,
     rest ? `Also ${rest}. ` : "",
