@@ -8,7 +8,7 @@ import pytest
 
 from conformance import cli
 from conformance.records import CaseRecord, RunInfo, Status, from_line
-from conformance.reporting.sweep import estimates, fastest, outcomes, rows, spilling
+from conformance.reporting.sweep import estimates, fastest, outcomes, rows, spilling, verdict
 from tests.command_runs import JUDGED, write_run
 
 SMALL, LARGE = "64x64x32-s2-w4", "128x128x64-s3-w8"
@@ -150,13 +150,27 @@ def test_outcomes_count_each_row_once():
         "g": [compiled, Status.TIMEOUT],
         "h": [Status.FAIL],
         "i": [refused, Status.CRASH],
+        "j": [passed, Status.EXPECTED_FAIL],
+        "k": [Status.EXPECTED_FAIL, failed],
     }
     records = [
         record(name, str(number), status)
         for name, statuses in statuses_by_config.items()
         for number, status in enumerate(statuses)
     ]
-    assert cells(outcomes(rows(records))) == [["mm", "sm_90", "9", "2", "2", "1", "4"]]
+    swept = rows(records)
+    assert cells(outcomes(swept)) == [["mm", "sm_90", "11", "2", "2", "1", "1", "5"]]
+    counts = "2 passed, 2 compiled only, 1 refused, 1 failed as expected, 5 failed"
+    assert verdict(swept) == f"FAILED: 5 of 11 rows failed: {counts}"
+
+
+def test_a_sweep_ends_with_its_verdict(tmp_path, capsys):
+    write_run(tmp_path, [record(), record(LARGE, status=Status.EXPECTED_FAIL)])
+    assert cli.main(["sweep", str(tmp_path)]) == 0
+    last, page = capsys.readouterr().out.splitlines()[-2:]
+    assert last == "PASSED: no row failed: 1 passed, 1 failed as expected"
+    assert page == f"all cases as a page: conformance report {tmp_path}"
+    assert verdict(rows([record(status=Status.NOT_APPLICABLE)])) == "NOTHING WAS JUDGED: 1 refused"
 
 
 # The command

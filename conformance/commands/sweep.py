@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from conformance.commands import CommandError
@@ -35,4 +36,6 @@ def run(arguments: argparse.Namespace) -> int:
         ("Shared memory: estimate / compiler", sweep.estimates(rows)),
     ):
         print(f"## {title}\n\n{text}\n")
+    print(sweep.verdict(rows))
+    print(f"all cases as a page: conformance report {shlex.quote(str(folder))}")
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -157,23 +157,43 @@ def spilling(sweep_rows: Iterable[Row]) -> list[str]:
     return [clean(row.key) for row in sweep_rows if row.spills and row.statuses != {Status.NOT_APPLICABLE}]
 
 
+#: What became of a row, as its configs' cases say together.
+OUTCOMES = ("passed", "compiled only", "refused", "failed as expected", "failed")
+
+
+def outcome(row: Row) -> str:
+    """One of :data:`OUTCOMES`: what became of all cases of ``row``, the worst of them if they differ."""
+    if not row.statuses <= _FORESEEN:
+        return "failed"
+    if Status.EXPECTED_FAIL in row.statuses:
+        return "failed as expected"
+    if row.statuses == {Status.NOT_APPLICABLE}:
+        return "refused"
+    return "compiled only" if Status.NOT_RUN in row.statuses else "passed"
+
+
 def outcomes(sweep_rows: Iterable[Row]) -> str:
-    """Rows by kernel and target: how many there are, how many passed or were compiled, were refused, and failed."""
-    groups: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    """Rows by kernel and target: how many there are, and how many have each outcome."""
+    groups: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in sweep_rows:
-        groups[row.kernel, row.target].append(row)
-    lines: list[list[object]] = []
-    for (kernel, target), group in sorted(groups.items()):
-        good = sum(Status.PASS in row.statuses and row.statuses <= _PASSED for row in group)
-        compiled = sum(Status.NOT_RUN in row.statuses and row.statuses <= _HARMLESS for row in group)
-        refused = sum(row.statuses == {Status.NOT_APPLICABLE} for row in group)
-        lines.append([kernel, target, len(group), good, compiled, refused, len(group) - good - compiled - refused])
-    return _table(["kernel", "target", "rows", "passed", "compiled only", "refused", "failed"], lines)
+        groups[row.kernel, row.target][outcome(row)] += 1
+    lines = [[*key, counts.total(), *map(counts.__getitem__, OUTCOMES)] for key, counts in sorted(groups.items())]
+    return _table(["kernel", "target", "rows", *OUTCOMES], lines)
+
+
+def verdict(sweep_rows: Iterable[Row]) -> str:
+    """Whether a row failed that should not have, and how many rows have each outcome, in one sentence."""
+    counts = Counter(map(outcome, sweep_rows))
+    figures = ", ".join(f"{counts[name]:,} {name}" for name in OUTCOMES if counts[name])
+    if counts["failed"]:
+        return f"FAILED: {counts['failed']:,} of {counts.total():,} rows failed: {figures}"
+    proven = counts["passed"] + counts["compiled only"] + counts["failed as expected"]
+    return f"{'PASSED: no row failed' if proven else 'NOTHING WAS JUDGED'}: {figures}"
 
 
 def _table(header: list[str], lines: list[list[object]]) -> str:
     return clean(markdown_table([header, *([str(cell) for cell in line] for line in lines)]))
 
 
-_PASSED = {Status.PASS, Status.NOT_APPLICABLE}
-_HARMLESS = {Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN}
+#: Statuses of a row that did not fail unexpectedly.
+_FORESEEN = {Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.EXPECTED_FAIL}
