@@ -172,7 +172,7 @@ def _kernels(stacks: Sequence[ComparedRun]) -> str:
     compared = 0
     for kernel, cases in sorted(kernels.items()):
         groups = [Counter(RANKED[s.records[case].status] for case in cases if case in s.records) for s in stacks]
-        failed = any(group["bad"] for group in groups)
+        failed = any(group["bad"] or group["expected"] for group in groups)
         lost = any(
             before["good"] > after["good"] or before.total() > after.total()
             for before, after in itertools.pairwise(groups)

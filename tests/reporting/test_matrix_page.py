@@ -139,3 +139,13 @@ def test_a_narrowed_matrix_says_so_on_its_first_screen(stacks: list[ComparedRun]
     whole = PairAnswer("a", "b", True, "01/report.html", "SAFE: no regression")
     assert "1 of 1 upgrades are safe for 24 of 1,373 cases (--kernel mm).</strong>" in render(stacks, [narrow])
     assert "1 of 1 upgrades are safe.</strong>" in render(stacks, [whole])
+
+
+def test_a_kernel_that_fails_as_expected_did_fail(tmp_path: Path) -> None:
+    sides = [stack(tmp_path / "a", "a", "3.8.0", record("mm", 0, 100))]
+    sides.append(stack(tmp_path / "b", "b", "3.9.0", record("mm", 0, 100, Status.EXPECTED_FAIL)))
+    page = render(sides, [])
+    assert "1 expected to fail" in page
+    assert "more that did not fail" not in page
+    sides[1] = stack(tmp_path / "c", "c", "3.9.0", record("mm", 0, 100))
+    assert "1 more that did not fail" in render(sides, [])
