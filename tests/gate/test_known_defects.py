@@ -32,6 +32,8 @@ NUMBERS = ("numerics/transparent", "FAIL 9/416 wrong")
 MEMORY = ("memory", "12 bytes written")
 GRID = ("grid", "3, not 4")
 LOST = ("codegen/requires/TMA_LOAD", "no match")
+IN_TTGIR = ("executed/ttgir/numerics/transparent", "FAIL 9/416 wrong")
+OTHER_IN_TTGIR = ("executed/ttgir/numerics/wide-A", "FAIL 3/416 wrong")
 SPILLED = ("codegen/forbids/SPILL", "48 bytes")
 
 
@@ -146,6 +148,14 @@ CHANGES = {
     "another fill": (expected(NUMBERS), expected(NUMBERS, ("numerics/wide-A", "FAIL")), "NEW_KNOWN_DEFECT"),
     "the memory, too": (expected(NUMBERS), expected(NUMBERS, MEMORY), "NEW_KNOWN_DEFECT"),
     "the grid, too": (expected(NUMBERS), expected(NUMBERS, GRID), "NEW_KNOWN_DEFECT"),
+    "another fill of TTGIR": (expected(IN_TTGIR), expected(IN_TTGIR, OTHER_IN_TTGIR), "NEW_KNOWN_DEFECT"),
+    "fewer fills of TTGIR": (expected(IN_TTGIR, OTHER_IN_TTGIR), expected(IN_TTGIR), ""),
+    "another fill of TTGIR, no entry": (failed(IN_TTGIR), failed(IN_TTGIR, OTHER_IN_TTGIR), "NEW_FAIL"),
+    "the memory of TTGIR, too": (
+        expected(IN_TTGIR),
+        expected(IN_TTGIR, ("executed/ttgir/memory", "12 bytes")),
+        "NEW_KNOWN_DEFECT",
+    ),
     "fewer fills": (expected(NUMBERS, ("numerics/wide-A", "FAIL")), expected(NUMBERS), ""),
     "another defect": (expected(NUMBERS), expected(NUMBERS, **B), "NEW_KNOWN_DEFECT"),
     "two entries of one defect": (expected(NUMBERS), expected(NUMBERS, entry="entry-b"), "STILL_FAIL"),

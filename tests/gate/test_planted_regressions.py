@@ -604,8 +604,31 @@ def test_a_fence_that_came_is_no_cause_beside_a_barrier_that_went(compared):
     for one in before:
         synchronising(**{"products behind copies without a proxy fence": 2})(one)
     comparison = compared(changed(before, synchronising(barrier=3), **KERNEL), before)
-    assert kinds(comparison) == {"SYNC_CHANGED": 8}
+    assert kinds(comparison) == {"SYNC_CHANGED": 8, "FIXED": 8}
     assert comparison.groups[0].cause == "lower count of barrier on sm_90"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "accumulator round trips",
+        "waits behind their barrier",
+        "LDS stores open at a barrier",
+        "LDS loads open at a barrier",
+        "products without a wait",
+        "products behind copies without a proxy fence",
+        "commits behind a wait without a barrier",
+    ],
+)
+@pytest.mark.parametrize(("left", "cause"), [(0, "no {} any more on sm_90"), (1, "fewer {} on sm_90")])
+def test_faults_of_order_that_fall_in_number_are_fixed_and_no_race(compared, fault, left, cause):
+    before = copy.deepcopy(BASE)
+    for one in before:
+        synchronising(**{fault: 3})(one)
+    comparison = compared(changed(before, synchronising(**{fault: left}), **KERNEL), before)
+    assert kinds(comparison) == {"FIXED": 8}
+    assert comparison.groups[0].cause == cause.format(fault)
+    assert comparison.groups[0].findings[0].before == f"{fault}: 3"
 
 
 def test_loads_of_a_new_ping_pong_schedule_are_another_synchronisation_and_no_regression(compared):

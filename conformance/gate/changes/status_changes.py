@@ -164,25 +164,15 @@ def _kind_of_expected(before: ComparedRecord | None, after: ComparedRecord) -> K
         return Kind.NEW_KNOWN_DEFECT
     was, now = harm_of(before), harm_of(after)
     accepted = standing(before) is Standing.EXPECTED
-    if now in COSTS and was not in (*COSTS, Harm.UNKNOWN):
-        old = True
-    elif (
-        {was, now} != {Harm.NOT_COMPILED, Harm.RAISES}
-        and was is not now
-        and (not accepted or Harm.UNKNOWN not in (was, now))
-    ):
-        old = False
-    else:
-        links = known_defect(before).link, known_defect(after).link
-        old = not accepted or before.reason == after.reason or links[0] == links[1] != ""
-    if (
-        old
-        and accepted
-        and before.reason == after.reason
-        and not any(is_order_check(check) for check, _ in after.failing)
-    ):
-        return None
-    return Kind.STILL_FAIL if old else Kind.NEW_KNOWN_DEFECT
+    one_entry = accepted and before.reason == after.reason
+    lesser = now in COSTS and was not in (*COSTS, Harm.UNKNOWN)
+    untold = accepted and Harm.UNKNOWN in (was, now)
+    alike = was is now or untold or {was, now} == {Harm.NOT_COMPILED, Harm.RAISES}
+    links = known_defect(before).link, known_defect(after).link
+    if not (lesser or (alike and (not accepted or one_entry or links[0] == links[1] != ""))):
+        return Kind.NEW_KNOWN_DEFECT
+    ordered = any(is_order_check(check) for check, _ in after.failing)
+    return None if one_entry and not ordered else Kind.STILL_FAIL
 
 
 def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | None:
@@ -239,7 +229,8 @@ def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
     """The new failures of a case that failed in the baseline too, expected or not.
 
     A failing check is new if it passed in the baseline, or if no check of its subject failed there: a failure of the
-    memory is new where only numbers were wrong. Each directive about the code is a subject of its own.
+    memory is new where only numbers were wrong. Each directive about the code is a subject of its own. A run of TTGIR
+    records one check if all is right, and the names of those that failed: each other name is new.
     """
     judged = (Status.FAIL, Status.EXPECTED_FAIL)
     if before.status not in judged or after.status not in judged or not before.failing:
@@ -251,10 +242,11 @@ def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
 
 
 def _subject_of(check: str) -> str:
-    """What a check is about: the kind, but each directive about the code by itself."""
+    """What a check is about: the kind, but each directive about the code, and each check of a run of TTGIR, by
+    itself."""
     parsed = Check.parse(check)
-    about_code = parsed.kind in (CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN)
-    return parsed.name if about_code else parsed.group
+    alone = parsed.kind in (CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.EXECUTED)
+    return parsed.name if alone else parsed.group
 
 
 def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -> tuple[str, str]:
