@@ -13,8 +13,9 @@ from conformance.blame.inquiry import BlameError, ask_case
 from conformance.blame.symptoms import NAMES, is_known
 from conformance.commands import CommandError, command_errors, positive
 from conformance.gate.near_names import did_you_mean
-from conformance.gate.stacks.environments import build, default_cache
+from conformance.gate.stacks.environments import default_cache, prepare
 from conformance.gate.stacks.stack_file import StackError, parse
+from conformance.machine.gpus import find_gpus
 from conformance.reporting.text import log_safe
 
 HELP = "Name the compiler stage, and its pass, that is guilty of what a case shows with one stack."
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     for word in arguments.symptom:
         if not is_known(word):
             raise CommandError(f"--symptom {word}: no difference has this name; {did_you_mean(word, NAMES)}")
-    good, bad = (build(parse(words), arguments.cache or default_cache()) for words in (arguments.good, arguments.bad))
+    stacks = parse(arguments.good), parse(arguments.bad)
+    good, bad = prepare(stacks, arguments.cache or default_cache(), bool(find_gpus().entries), _say)
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.keep or Path(scratch) / "compiled").resolve()
         folder.mkdir(parents=True)

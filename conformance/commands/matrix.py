@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = [stack.name for stack in matrix.stacks]
     baselines = {names.index(baseline) for baseline, _ in matrix.pairs}
     stages = Stages(2 * len(names) + len(matrix.pairs) + len(baselines) * (arguments.baseline_runs - 1))
-    runs = {run.name: run for run in run_stacks(arguments, matrix.stacks, stages, baselines)}
+    runs = {run.environment.stack.name: run for run in run_stacks(arguments, matrix.stacks, stages, baselines)}
     output = arguments.output or new_output()
     rows, answers, worst = [["baseline", "candidate", "answer"]], [], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):

@@ -7,7 +7,7 @@ import pytest
 from conformance.blame.inquiry import STAGES, StackProcess, ask_case
 from conformance.blame.mixed_pipeline import _respelled
 from conformance.blame.stack_process import Server
-from conformance.gate.stacks.environments import build
+from conformance.gate.stacks.environments import prepare
 from conformance.gate.stacks.stack_file import parse
 from conformance.targets import compile_targets
 from tests.releases import NEWEST
@@ -108,7 +108,7 @@ def test_a_case_that_is_not_there_is_said(server):
 
 
 def test_a_process_plans_in_its_own_stack(tmp_path):
-    process = StackProcess(build(parse("current"), tmp_path / "cache"), tmp_path / "process", 60)
+    process = StackProcess(prepare([parse("current")], tmp_path / "cache", True, print)[0], tmp_path / "process", 60)
     try:
         assert process.ask("plan", case=CASES["sm_90"])["functions"] == ["gemm_integer"]
     finally:
@@ -119,7 +119,7 @@ def test_a_process_plans_in_its_own_stack(tmp_path):
 def test_a_known_defect_is_attributed(tmp_path):
     """https://github.com/triton-lang/triton/issues/10821: 3.6 to 3.8 read a sum before the last product is over, from
     TTGIR on."""
-    good, bad = (build(parse(stack), tmp_path / "cache") for stack in (f"site={NEWEST}", "current"))
+    good, bad = prepare([parse(f"site={NEWEST}"), parse("current")], tmp_path / "cache", True, print)
     (tmp_path / "compiled").mkdir()
     answer = ask_case(CHAINED, good, bad, tmp_path / "compiled", wanted=("wrong in an order",))
     (launch,) = answer.launches

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.stacks import environments
-from conformance.gate.stacks.environments import build
-from conformance.gate.stacks.stack_file import StackError, parse
+from conformance.gate.stacks.environments import Environment, prepare
+from conformance.gate.stacks.stack_file import Stack, StackError, parse
 
 METADATA = "Metadata-Version: 2.1\nName: sample\nVersion: {version}\n"
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -28,6 +28,10 @@ def wheel(folder: Path, version: str) -> Path:
         archive.writestr(f"{info}/WHEEL", WHEEL)
         archive.writestr(f"{info}/RECORD", f"sample.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
     return file
+
+
+def build(stack: Stack, cache: Path) -> Environment:
+    return prepare([stack], cache, True, print)[0]
 
 
 def imported(environment: environments.Environment, code: str, directory: str = ".") -> str:
@@ -48,7 +52,8 @@ def test_a_wheel_is_laid_over_this_environment_and_changes_nothing_in_it(tmp_pat
 def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stack = parse(str(wheel(tmp_path, "1.5")))
     first = build(stack, tmp_path / "cache")
-    monkeypatch.setattr(environments, "_pip", None)
+    monkeypatch.setattr(environments, "install", None)
+    monkeypatch.setattr(environments, "planned", None)
     assert build(stack, tmp_path / "cache") == first
 
 
@@ -104,9 +109,11 @@ def test_the_order_of_folders_decides_and_is_another_environment(tmp_path: Path)
 def test_what_cannot_be_installed_leaves_nothing_behind(tmp_path: Path) -> None:
     broken = tmp_path / "sample-1-py3-none-any.whl"
     broken.write_bytes(b"no zip")
-    with pytest.raises(StackError, match=r"(?s)could not be installed:.*the command was: .*pip install"):
+    with pytest.raises(
+        StackError, match=r"(?s)cannot be installed: the file is no wheel: .*the command was: .*pip install"
+    ):
         build(parse(str(broken)), tmp_path / "cache")
-    assert list((tmp_path / "cache" / "stacks").iterdir()) == []
+    assert not (tmp_path / "cache").exists() or list((tmp_path / "cache").iterdir()) == []
 
 
 def tool(folder: Path, said: str, mode: int = 0o755) -> Path:

@@ -14,7 +14,7 @@ from conformance.gate.changes.thresholds import Tables
 from conformance.gate.findings import Comparison, Finding
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
 from conformance.gate.stacks import older_releases
-from conformance.gate.stacks.environments import build
+from conformance.gate.stacks.environments import prepare
 from conformance.gate.stacks.older_releases import IndexAnswerError, parsed_version, without
 from conformance.gate.stacks.stack_file import Stack, StackError, parse
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, kept_run, listed, run
@@ -22,6 +22,7 @@ from conformance.gate.user_files.case_list import kept_case_list
 from conformance.gate.verdict.finding_age import Releases, aged, chosen_cases
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.shown_again import Sight, sight
+from conformance.machine.gpus import find_gpus
 from conformance.records import RUN_FILE, RecordError
 
 #: Characters of the reason why a release was not asked.
@@ -54,7 +55,7 @@ class OlderRuns:
     def run(self, stack: Stack, cases: Sequence[str]) -> Path:
         """The folder of a run of ``cases`` with ``stack``: one of the gate's own runs, if it is kept, has them, too.
         Raises StackError, RunError or OSError."""
-        environment = build(stack, self.cache)
+        (environment,) = prepare([stack], self.cache, bool(find_gpus().entries), self.say)
         can = abilities(environment)
         kept = kept_run(environment, can, self.options, self.cache)
         if kept is not None:

@@ -27,13 +27,14 @@ from conformance.gate.findings import Comparison
 from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_reader import read_compared_run
-from conformance.gate.stacks.environments import Environment, build, default_cache
+from conformance.gate.stacks.environments import Environment, build, default_cache, resolve_all
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, listed, run
 from conformance.gate.user_files.case_list import CaseListError, kept_case_list, read_case_list
 from conformance.gate.user_files.earlier_answer import EarlierAnswer
 from conformance.gate.verdict.baseline_repeats import with_baseline_runs
 from conformance.gate.verdict.known_findings import with_known
+from conformance.machine.gpus import find_gpus
 from conformance.records import RecordError, read_run
 from conformance.reporting.first_line import many
 from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw
@@ -187,15 +188,16 @@ def runs(
     again: Mapping[int, int] = MappingProxyType({}),
 ) -> list[StackRun]:
     """A run for each of ``stacks``. The runs come one after the other, because each uses every core and every GPU.
-    Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is built and
-    checked before the first run: ``targets``, ``kernels``, ``configs`` and ``cases`` are those that the user named.
-    ``again`` says by the place of a stack how many further runs of it follow those of all. Raises StackError, RunError
-    or :class:`known_names.UnknownName`."""
+    Equal stacks have a run each, so that their comparison shows what changes by itself. All stacks are resolved before
+    one is installed, and every stack is installed and checked before the first run. ``targets``, ``kernels``,
+    ``configs`` and ``cases`` are those that the user named. ``again`` says by the place of a stack how many further
+    runs of it follow those of all. Raises StackError, RunError or :class:`known_names.UnknownName`."""
     code = code_digest()
     environments, able = [], []
-    for stack in stacks:
-        stages.begin(f"{stack.name}: its packages are installed and asked what they can do")
-        environments.append(build(stack, cache))
+    resolved = resolve_all(stacks, cache, bool(find_gpus().entries), _say)  # a wrong name costs no installation
+    for one in resolved:
+        stages.begin(f"{one.stack.title}: its packages are installed and asked what they can do")
+        environments.append(build(one, _say))
         able.append(abilities(environments[-1]))
     for environment, can in zip(environments, able, strict=True):
         _introduce(environment, can)
@@ -207,7 +209,7 @@ def runs(
     times, earlier = Counter[tuple[object, ...]](), ""
     places = [*range(len(stacks)), *(place for place, count in again.items() for _ in range(count))]
     for turn, place in enumerate(places):
-        environment, name = environments[place], environments[place].stack.name
+        environment, name = environments[place], environments[place].stack.title
         if code_digest() != code:
             raise RunError(
                 f"the harness's code changed before the run with {name!r} began; all stacks must be judged by the "
@@ -287,7 +289,7 @@ def new_output() -> Path:
 def _introduce(environment: Environment, can: Abilities) -> None:
     """Prints the versions of a stack and what it cannot do."""
     versions = ", ".join(f"{name} {value}" for name, value in can.stack.items() if value)
-    print(f"{environment.stack.name}: {versions}", file=sys.stderr)
+    print(f"{environment.stack.title}: {versions}", file=sys.stderr)
     if can.interpreter is not None:
         print(f"  nothing is interpreted: {can.interpreter}", file=sys.stderr)
     for name, reason in can.lacking.items():

@@ -15,17 +15,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import conformance
+from conformance.gate.stacks.brought_packages import (
+    Package,
+    announcement,
+    brought,
+    build_of,
+    installed,
+    reported,
+    short_of,
+    triton_of,
+)
+from conformance.gate.stacks.pip_commands import PipError, Say, install, planned
 from conformance.gate.stacks.stack_file import WITH_DEPENDENCIES, Stack, StackError
-
-#: Seconds that pip may take for one stack: a torch with its CUDA libraries is several gigabytes.
-INSTALL_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -51,15 +60,119 @@ def default_cache() -> Path:
     return Path(base) / "triton-conformance"
 
 
-def build(stack: Stack, cache: Path) -> Environment:
-    """The environment of ``stack`` below ``cache``, built unless it is there. Raises :class:`StackError`."""
-    folder = cache.resolve() / "stacks" / _key(stack)  # its processes run in another directory
+@dataclass(frozen=True)
+class ResolvedStack:
+    """A stack of which is known what it installs. ``stack`` has its title, ``folder`` is its place in the cache,
+    ``steps`` are the arguments of pip's commands that install it, and ``packages`` what they fetch: none if the
+    environment is there."""
+
+    stack: Stack
+    folder: Path
+    steps: tuple[tuple[str, ...], ...] = ()
+    packages: tuple[Package, ...] = ()
+
+
+def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack:
+    """What the environment of ``stack`` below ``cache`` installs, found without fetching it. ``say`` gets lines that
+    announce what is fetched: how much, and what differs from the environment of this command. Where this machine has no
+    GPU, the CPU build of torch is taken if an index has it, with the Triton that the other build brings. Raises
+    :class:`StackError` for packages that cannot be had, and for a disk that cannot hold them."""
+    folder = cache.resolve() / "stacks" / _key(stack, has_gpu)  # its processes run in another directory
+    here = installed()
+    names = [
+        *(Requirement(text).name for text in stack.packages),
+        *(wheel.name.split("-")[0] for wheel in stack.wheels),
+    ]
+    written: set[str] = set(map(canonicalize_name, names))
+    if (folder / "stack.json").exists():
+        return ResolvedStack(replace(stack, brings=brought(installed(folder / "site"), here, written)), folder)
+    steps = _steps(stack)
+    try:
+        packages = _packages(steps, cache, say)
+        if packages and not has_gpu:
+            steps, packages = _for_cpu(stack, steps, packages, written, cache, say)
+    except PipError as error:
+        raise StackError(f"stack {stack.name!r} cannot be installed: {error}") from None
+    cache.mkdir(parents=True, exist_ok=True)
+    if why := short_of(packages, cache):
+        raise StackError(f"stack {stack.name!r} cannot be installed: {why}")
+    for line in announcement(stack.name, packages, here, has_gpu):
+        say(line)
+    by_name = {package.name: package for package in packages}
+    return ResolvedStack(replace(stack, brings=brought(by_name, here, written)), folder, steps, tuple(packages))
+
+
+def resolve_all(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -> list[ResolvedStack]:
+    """Each of ``stacks`` as :func:`resolve` finds it. Equal ones are announced once. Raises :class:`StackError`."""
+    known: dict[Stack, ResolvedStack] = {}
+    every = []
+    for stack in stacks:
+        key = replace(stack, name="", variables=())
+        if key not in known:
+            known[key] = resolve(stack, cache, has_gpu, say)
+        every.append(replace(known[key], stack=replace(stack, brings=known[key].stack.brings)))
+    return every
+
+
+def prepare(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -> list[Environment]:
+    """The environments of ``stacks`` below ``cache``. All are resolved before one is installed. Raises
+    :class:`StackError`."""
+    return [build(resolved, say) for resolved in resolve_all(stacks, cache, has_gpu, say)]
+
+
+def _packages(steps: Sequence[Sequence[str]], cache: Path, say: Say) -> list[Package]:
+    """What ``steps`` install, in their order; nothing if there is no pip that says so before it fetches."""
+    packages: list[Package] = []
+    for step in steps:
+        entries = planned(step, cache, say)
+        if entries is None:
+            return []
+        packages += reported(entries)
+    return packages
+
+
+def _for_cpu(
+    stack: Stack,
+    steps: tuple[tuple[str, ...], ...],
+    packages: list[Package],
+    written: set[str],
+    cache: Path,
+    say: Say,
+) -> tuple[tuple[tuple[str, ...], ...], list[Package]]:
+    """``steps`` and their ``packages`` with the CPU build of torch, if the torch is another build, the user named none,
+    and an index has it. A CPU build brings no Triton, so the one that the other build brings is added."""
+    torch = next((package for package in packages if package.name == "torch"), None)
+    if torch is None or not _names_no_build(stack) or build_of(torch) == "CPU build":
+        return steps, packages
+    version = torch.version.partition("+")[0]
+    (name,) = (text for text in stack.packages if canonicalize_name(Requirement(text).name) == "torch")
+    of_cpu = tuple(tuple(f"torch=={version}+cpu" if word == name else word for word in step) for step in steps)
+    triton = triton_of(packages)
+    if triton is not None and triton.name not in written:
+        of_cpu = (*of_cpu, ("--upgrade", "--no-deps", f"{triton.name}=={triton.version}"))
+    try:
+        return of_cpu, _packages(of_cpu, cache, say)
+    except PipError as error:
+        say(f"{stack.name}: torch {version} has no CPU build here: {error}".splitlines()[0])
+        return steps, packages
+
+
+def _names_no_build(stack: Stack) -> bool:
+    """Whether ``stack`` names a torch, and not for what it is built, as torch==2.14.1+cpu does."""
+    versions = (text.partition("==")[2] for text in stack.packages if Requirement(text).name == "torch")
+    return any("+" not in version for version in versions)
+
+
+def build(resolved: ResolvedStack, say: Say) -> Environment:
+    """The environment of ``resolved``, installed unless it is there; ``say`` gets a line for each package that is
+    fetched. Raises :class:`StackError`."""
+    stack, folder = resolved.stack, resolved.folder
     if not (folder / "stack.json").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as scratch:
             built = Path(scratch) / "built"
             (built / "site").mkdir(parents=True)
-            _install(stack, built)
+            _install(resolved, built, say)
             (built / "stack.json").write_text(json.dumps(_described(stack), indent=2) + "\n", encoding="utf-8")
             try:
                 built.rename(folder)
@@ -80,8 +193,11 @@ def _described(stack: Stack) -> dict[str, object]:
     }
 
 
-def _key(stack: Stack) -> str:
-    return hashlib.sha256(json.dumps(_described(stack), sort_keys=True).encode()).hexdigest()[:16]
+def _key(stack: Stack, has_gpu: bool) -> str:
+    described = _described(stack)
+    if not has_gpu and _names_no_build(stack):
+        described["torch"] = "its CPU build, if there is one"
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _version(distribution: str) -> str | None:
@@ -122,16 +238,27 @@ def _variables(stack: Stack, folder: Path) -> dict[str, str]:
     return variables
 
 
-def _install(stack: Stack, folder: Path) -> None:
-    site = str(folder / "site")
-    with_dependencies = [text for text in stack.packages if Requirement(text).name in WITH_DEPENDENCIES]
-    without = [text for text in stack.packages if text not in with_dependencies]
-    if with_dependencies:
-        _pip(["--target", site, *with_dependencies], stack)
+def _steps(stack: Stack) -> tuple[tuple[str, ...], ...]:
+    """The arguments of pip's commands that install ``stack``, without the folders that they install to."""
+    with_dependencies = tuple(text for text in stack.packages if Requirement(text).name in WITH_DEPENDENCIES)
+    without = tuple(text for text in stack.packages if text not in with_dependencies)
+    steps = [with_dependencies] if with_dependencies else []
     if without or stack.wheels:  # after torch, whose Triton they replace
-        _pip(["--target", site, "--upgrade", "--no-deps", *without, *map(str, stack.wheels)], stack)
+        steps.append(("--upgrade", "--no-deps", *without, *map(str, stack.wheels)))
     if isinstance(stack.ptxas, str):
-        _pip(["--target", str(folder / "nvcc"), "--no-deps", compiler_wheel(stack.ptxas)], stack)
+        steps.append(("--no-deps", compiler_wheel(stack.ptxas)))
+    return tuple(steps)
+
+
+def _install(resolved: ResolvedStack, folder: Path, say: Say) -> None:
+    stack = resolved.stack
+    compiler = ("--no-deps", compiler_wheel(stack.ptxas)) if isinstance(stack.ptxas, str) else None
+    for step in resolved.steps:
+        try:
+            install(["--target", str(folder / ("nvcc" if step == compiler else "site")), *step], say)
+        except PipError as error:
+            raise StackError(f"stack {stack.name!r} could not be installed: {error}") from None
+    if isinstance(stack.ptxas, str):
         ptxas = _installed_ptxas(folder, stack.ptxas)
         ptxas.chmod(0o755)  # pip keeps no permissions of what it unpacks into a folder
         _check_ptxas(ptxas)
@@ -164,17 +291,3 @@ def _check_ptxas(ptxas: Path) -> None:
 
 def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
-
-
-def _pip(arguments: Sequence[str], stack: Stack) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
-    try:
-        done = _run(command, INSTALL_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise StackError(f"stack {stack.name!r}: {' '.join(command)} took more than {INSTALL_SECONDS} s") from None
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        if errors and "No matching distribution found" in errors[-1]:
-            errors = errors[:1]  # it names the versions that there are
-        why = "\n".join(errors[-5:]).removeprefix("ERROR: ") or f"exit status {done.returncode}"
-        raise StackError(f"stack {stack.name!r} could not be installed: {why}\nthe command was: {' '.join(command)}")

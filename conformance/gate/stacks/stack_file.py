@@ -69,7 +69,8 @@ class StackError(ValueError):
 class Stack:
     """What differs from the environment of this command. ``name`` is the user's; ``packages`` are requirements with
     exact versions, ``wheels`` files, ``sites`` folders of packages, ``ptxas`` a version or a file, ``variables`` the
-    environment variables of its processes."""
+    environment variables of its processes. ``brings`` is what else it changes, known once it was resolved, such as
+    "triton 3.8.0"."""
 
     name: str
     packages: tuple[str, ...] = ()
@@ -77,6 +78,12 @@ class Stack:
     sites: tuple[Path, ...] = ()
     ptxas: str | Path | None = None
     variables: tuple[tuple[str, str], ...] = ()
+    brings: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The name, and what the stack brings, such as "torch==2.14.1 (brings triton 3.8.0)"."""
+        return f"{self.name} (brings {', '.join(self.brings)})" if self.brings else self.name
 
 
 def parse(text: str, name: str | None = None) -> Stack:

@@ -73,7 +73,8 @@ class StackRun:
 
     @property
     def name(self) -> str:
-        return self.environment.stack.name
+        """What reports call the stack: its name, and what it brings."""
+        return self.environment.stack.title
 
 
 def abilities(environment: Environment) -> Abilities:
