@@ -13,22 +13,37 @@ SHAPES_SHOWN = 6
 #: How many options of a narrowed run are named, and of how many characters each.
 OPTIONS_SHOWN = 6
 OPTION_CHARACTERS = 60
+#: Characters of a version in the first line.
+VERSION_CHARACTERS = 40
 
 
 def answer(comparison: Comparison) -> str:
     """One line that says whether the candidate may replace the baseline, for which cases, and why not."""
     if not comparison.safe:
-        return f"NOT SAFE{_reach(comparison)}: {'; '.join([*_against(comparison), *_waived(comparison)])}"
+        against = [*_against(comparison), *_waived(comparison), *both_changed(comparison)]
+        return f"NOT SAFE{_reach(comparison)}: {'; '.join(against)}"
     scope = comparison.scope
     other = "other " if comparison.waived else ""
     unchanged = comparison.unchanged - sum(scope.refused.values())
     warned = sum(group.severity is Severity.WARNING for group in comparison.groups) + len(comparison.warnings)
+    both = "".join(f"; {text}" for text in both_changed(comparison))
     first = ", ".join(filter(None, (f"SAFE{_reach(comparison)}", *_waived(comparison), newly_failing(comparison))))
     rest = f"; {many(warned, 'warning')} to read" if warned else ""
     return (
         f"{first}: no {other}regression in {scope.judged:,} of {many(scope.cases, 'case')} "
-        f"({'; '.join(proof(scope))}), {unchanged:,} unchanged{rest}"
+        f"({'; '.join(proof(scope))}), {unchanged:,} unchanged{rest}{both}"
     )
+
+
+def both_changed(comparison: Comparison) -> list[str]:
+    """That torch and Triton both changed, where they did: what is found may be due to either."""
+    before, after = comparison.baseline.stack, comparison.candidate.stack
+    changes = [
+        f"{name} ({clean(str(before[name]))[:VERSION_CHARACTERS]} to {clean(str(after[name]))[:VERSION_CHARACTERS]})"
+        for name in ("torch", "triton")
+        if before.get(name) and after.get(name) and before[name] != after[name]
+    ]
+    return [f"{' and '.join(changes)} both changed"] if len(changes) > 1 else []
 
 
 def _against(comparison: Comparison) -> list[str]:

@@ -13,12 +13,14 @@ import pytest
 
 from conformance.commands import CommandError, gate
 from conformance.commands.shared import gate_runs
+from conformance.gate.findings import Comparison, Side
 from conformance.gate.stacks import brought_packages, environments, pip_commands
 from conformance.gate.stacks.brought_packages import Package, announcement, brought, build_of, size_text
 from conformance.gate.stacks.environments import Environment, ResolvedStack, build, resolve, resolve_all
 from conformance.gate.stacks.pip_commands import PipError
 from conformance.gate.stacks.stack_file import Stack, StackError, parse
 from conformance.gate.stacks.stack_runs import StackRun
+from conformance.reporting.first_line import answer
 from tests.gate.fake_wheels import index, wheel
 
 __all__ = ["index"]
@@ -266,3 +268,16 @@ def test_the_size_of_a_file_is_what_its_server_says(server: str, tmp_path: Path)
 def test_the_title_is_in_the_names_of_a_comparison(tmp_path: Path) -> None:
     stack = Stack("torch==9.1", brings=("triton 8.2",))
     assert StackRun(Environment(stack, tmp_path, {}), tmp_path).name == "torch==9.1 (brings triton 8.2)"
+
+
+def test_the_first_line_says_that_torch_and_triton_both_changed() -> None:
+    def first_line(**after: str) -> str:
+        sides = [
+            Side("run", {"torch": "2.13.0", "triton": "3.7.1", **stack}, "quick", 0, 9, {}) for stack in ({}, after)
+        ]
+        return answer(Comparison(*sides, (), 9, 9))
+
+    both = "; torch (2.13.0 to 2.14.1) and triton (3.7.1 to 3.8.0) both changed"
+    assert first_line(torch="2.14.1", triton="3.8.0").endswith(both)
+    assert "changed" not in first_line(torch="2.14.1").replace("unchanged", "")
+    assert "changed" not in first_line().replace("unchanged", "")

@@ -148,7 +148,7 @@ def kept(tmp_path, monkeypatch):
     """How a stack is asked: the options of the run that was made for it."""
     options: list[list[str]] = []
     can = Abilities({}, ("sm_90",), {"sm_100": "too old"}, (), None, ())
-    monkeypatch.setattr(finding_ages, "build", lambda stack, cache: Environment(stack, tmp_path, {}))
+    monkeypatch.setattr(finding_ages, "prepare", lambda stacks, *more: [Environment(stacks[0], tmp_path, {})])
     monkeypatch.setattr(finding_ages, "abilities", lambda environment: can)
     monkeypatch.setattr(finding_ages, "kept_run", lambda *arguments: None)
     monkeypatch.setattr(finding_ages, "listed", lambda environment, words: options.append([*words]) or {CASE})

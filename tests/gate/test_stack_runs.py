@@ -266,7 +266,7 @@ def test_two_runs_of_one_gate_are_judged_by_the_same_code(tmp_path: Path, monkey
     judges = iter(["one", "one", "another"])
     monkeypatch.setattr(gate_runs, "code_digest", lambda: next(judges))
     monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
-    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: environment(tmp_path / "stack"))
+    monkeypatch.setattr(gate_runs, "build", lambda resolved, say: environment(tmp_path / "stack"))
     monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
     with pytest.raises(RunError, match="the harness's code changed before the run with 'current' began"):
         gate_runs.runs([parse("current")] * 2, [], [], [], tmp_path, gate_runs.Stages(5))
@@ -280,7 +280,7 @@ def old_and_new(tmp_path: Path, monkeypatch):
     can["old"] = dataclasses.replace(can["old"], kernels=("mm", "lost"))
     monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
     monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
-    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: Standing(stack, tmp_path, {}))
+    monkeypatch.setattr(gate_runs, "build", lambda resolved, say: Standing(resolved.stack, tmp_path, {}))
     monkeypatch.setattr(gate_runs, "abilities", lambda environment: can[environment.stack.name])
     return lambda targets, kernels, *more: gate_runs.runs(
         stacks, [], targets, kernels, tmp_path, gate_runs.Stages(5), *more
@@ -350,7 +350,7 @@ def test_the_same_list_is_the_same_file(tmp_path: Path) -> None:
 def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
     monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
-    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: environment(tmp_path / "stack"))
+    monkeypatch.setattr(gate_runs, "build", lambda resolved, say: environment(tmp_path / "stack"))
     monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
     gate_runs.runs([parse("current")] * 2, [], [], [], tmp_path, gate_runs.Stages(5))
     stages = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
@@ -496,7 +496,7 @@ def test_a_baseline_is_run_as_often_as_asked_each_time_for_itself(tmp_path: Path
 
     monkeypatch.setattr(gate_runs, "run", run)
     monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
-    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: Standing(stack, tmp_path, {}))
+    monkeypatch.setattr(gate_runs, "build", lambda resolved, say: Standing(resolved.stack, tmp_path, {}))
     monkeypatch.setattr(gate_runs, "abilities", lambda environment: replace_harness(CAN))
     stacks = [parse("current"), parse("current", "candidate")]
     stages = gate_runs.Stages(6)

@@ -78,6 +78,9 @@ def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack
     GPU, the CPU build of torch is taken if an index has it, with the Triton that the other build brings. Raises
     :class:`StackError` for packages that cannot be had, and for a disk that cannot hold them."""
     folder = cache.resolve() / "stacks" / _key(stack, has_gpu)  # its processes run in another directory
+    steps = _steps(stack)
+    if not steps:
+        return ResolvedStack(stack, folder)
     here = installed()
     names = [
         *(Requirement(text).name for text in stack.packages),
@@ -86,7 +89,6 @@ def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack
     written: set[str] = set(map(canonicalize_name, names))
     if (folder / "stack.json").exists():
         return ResolvedStack(replace(stack, brings=brought(installed(folder / "site"), here, written)), folder)
-    steps = _steps(stack)
     try:
         packages = _packages(steps, cache, say)
         if packages and not has_gpu:
