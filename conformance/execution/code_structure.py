@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
+from conformance.execution.assembly import Code, parsed
 from conformance.gate.runs.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
@@ -20,7 +20,6 @@ from conformance.gate.runs.record_figures import (
     PRIORITY,
     ROUND_TRIPS,
     UNAWAITED,
-    UNFENCED,
 )
 
 #: Instructions after which the paths from one place are given up on.
@@ -28,11 +27,7 @@ STEPS_LIMIT = 4000
 #: More accesses than AMD's counters can hold.
 MOST_OPEN = 64
 
-_LABEL = re.compile(r"([$\w.]+):(?!:)")
-_PREDICATE = re.compile(r"@!?%?\w+\s+")
 _LGKM = re.compile(r"\blgkmcnt\((\d+)\)")
-#: What does not simply go on with the next instruction.
-_LEAVES = re.compile(r"(bra|brx|ret|exit|trap|s_c?branch\w*|s_endpgm|s_setpc_b64)(?![a-z_])")
 #: The kinds of instructions that are counted, everywhere and in loops: patterns of their names by stage.
 _COUNTED = {
     "ptx": {
@@ -66,10 +61,6 @@ _WGMMA = re.compile(r"wgmma\.mma_async")
 _WGMMA_WAIT = re.compile(r"wgmma\.wait")
 _COMMIT = re.compile(r"tcgen05\.commit")
 _MBARRIER_WAIT = re.compile(r"mbarrier\.(try|test)_wait")
-_COPY_WAIT = re.compile(r"cp\.async\.wait")
-_PROXY_FENCE = re.compile(r"fence\.proxy\.async")
-_PROXY_READ = re.compile(r"tcgen05\.mma\b|wgmma\.mma_async|cp\.(reduce\.)?async\.bulk\S*\.global\.shared")
-_SHARED_STORE = re.compile(r"st\.shared|stmatrix")
 _END = re.compile(r"(ret|exit)(?![a-z_])")
 #: Operands of PTX: an address, and a register that is no predicate.
 _ADDRESS = re.compile(r"\[[^\]]*\]")
@@ -83,54 +74,6 @@ _LDS_LOAD = re.compile(r"ds_(read|load)")
 _LDS = re.compile(r"ds_(?!bpermute|permute|swizzle|nop|gws)")
 
 
-@dataclass
-class Code:
-    """A kernel's instructions: the operation of each, its operands as text and the numbers of those that may follow."""
-
-    operations: list[str] = field(default_factory=list)
-    operands: list[str] = field(default_factory=list)
-    successors: list[tuple[int, ...]] = field(default_factory=list)
-
-    def loops(self) -> list[range]:
-        """The instructions of each loop."""
-        return [range(to, at + 1) for at, nexts in enumerate(self.successors) for to in nexts if to <= at]
-
-    def predecessors(self) -> dict[int, list[int]]:
-        """For each instruction those that may come before it."""
-        before: dict[int, list[int]] = {}
-        for at, following in enumerate(self.successors):
-            for to in following:
-                before.setdefault(to, []).append(at)
-        return before
-
-    def numbers(self, pattern: re.Pattern[str]) -> list[int]:
-        """The numbers of the instructions whose operation matches."""
-        matching = {operation for operation in set(self.operations) if pattern.match(operation)}
-        return [at for at, operation in enumerate(self.operations) if operation in matching] if matching else []
-
-    def moves_accumulators(self, loop: range) -> bool:
-        """Whether ``loop`` stores values to tensor memory that it has loaded from there, or made of such. They are
-        followed from register to register, and not through other memory. An epilogue only loads, and what a sum begins
-        with was not loaded."""
-        load, store = _IN_LOOPS.values()
-        operations = {self.operations[at] for at in loop}
-        if not all(any(pattern.match(one) for one in operations) for pattern in (load, store)):
-            return False
-        of = [(self.operations[at], *_written_and_read(self.operands[at])) for at in loop]
-        stored = {register for operation, _, read in of if store.match(operation) for register in read}
-        loaded = {register for operation, written, _ in of if load.match(operation) for register in written}
-        uses: dict[str, set[str]] = {}
-        for _, written, read in of:
-            for register in read:
-                uses.setdefault(register, set()).update(written)
-        waiting = [*loaded]
-        while waiting:
-            new = uses.get(waiting.pop(), set()) - loaded
-            loaded |= new
-            waiting += new
-        return not stored.isdisjoint(loaded)
-
-
 def structure(stage: str, text: str) -> dict[str, int]:
     """What the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") has of each kind of synchronising instruction, of
     tensor-memory accesses in loops and of what may go wrong; only what there is."""
@@ -142,7 +85,7 @@ def structure(stage: str, text: str) -> dict[str, int]:
         loops = code.loops()
         inside = {at for loop in loops for at in loop}
         counts |= {name: len(inside.intersection(code.numbers(pattern))) for name, pattern in _IN_LOOPS.items()}
-        counts[ROUND_TRIPS] = sum(map(code.moves_accumulators, _smallest(loops, code.numbers(_MMA))))
+        counts[ROUND_TRIPS] = sum(_moves_accumulators(code, loop) for loop in _smallest(loops, code.numbers(_MMA)))
         counts |= _unordered_products(code)
     elif barriers := code.numbers(_COUNTED[stage]["barrier"]):  # a block of one wave has none, and needs none
         before = code.predecessors()
@@ -159,9 +102,7 @@ def _unordered_products(code: Code) -> dict[str, int]:
     """How many products and arrivals lack what must stand between them and others.
 
     One thread commits the products of all warps, which is an arrival at an mbarrier. Where all of them wait and no
-    barrier follows, one that is slow may miss a phase (triton #9871). A partition of one warp needs none. Tensor cores
-    read by the asynchronous proxy. Whether cp.async writes by the generic one the PTX ISA says of its bulk form alone;
-    Triton fences it from 3.7 on.
+    barrier follows, one that is slow may miss a phase (triton #9871). A partition of one warp needs none.
     """
     products = [*code.numbers(_MMA), *code.numbers(_WGMMA)]
     commits = code.numbers(_COMMIT)
@@ -171,17 +112,8 @@ def _unordered_products(code: Code) -> dict[str, int]:
     following = dict(enumerate(code.successors))
     return {
         BARE_COMMITS: sum(_reaches(code, before, at, _MBARRIER_WAIT, _BLOCK_BARRIER) for at in commits),
-        UNFENCED: sum(_reaches(code, before, at, _COPY_WAIT, _PROXY_FENCE) for at in products),
         UNAWAITED: sum(_reaches(code, following, at, _END, _WGMMA_WAIT) for at in code.numbers(_WGMMA)),
     }
-
-
-def unfenced_reads(ptx: str) -> int:
-    """How many tensor-core products and TMA stores some path leads to from a thread's store to shared memory, past no
-    proxy fence."""
-    code = parsed("ptx", ptx)
-    before, limit = code.predecessors(), len(code.operations)
-    return sum(_reaches(code, before, at, _SHARED_STORE, _PROXY_FENCE, limit) for at in code.numbers(_PROXY_READ))
 
 
 def _reaches(
@@ -204,6 +136,29 @@ def _reaches(
         seen.add(at)
         waiting += nexts.get(at, ())
     return False
+
+
+def _moves_accumulators(code: Code, loop: range) -> bool:
+    """Whether ``loop`` stores values to tensor memory that it has loaded from there, or made of such. They are
+    followed from register to register, and not through other memory. An epilogue only loads, and what a sum begins
+    with was not loaded."""
+    load, store = _IN_LOOPS.values()
+    operations = {code.operations[at] for at in loop}
+    if not all(any(pattern.match(one) for one in operations) for pattern in (load, store)):
+        return False
+    of = [(code.operations[at], *_written_and_read(code.operands[at])) for at in loop]
+    stored = {register for operation, _, read in of if store.match(operation) for register in read}
+    loaded = {register for operation, written, _ in of if load.match(operation) for register in written}
+    uses: dict[str, set[str]] = {}
+    for _, written, read in of:
+        for register in read:
+            uses.setdefault(register, set()).update(written)
+    waiting = [*loaded]
+    while waiting:
+        new = uses.get(waiting.pop(), set()) - loaded
+        loaded |= new
+        waiting += new
+    return not stored.isdisjoint(loaded)
 
 
 def _written_and_read(operands: str) -> tuple[list[str], list[str]]:
@@ -301,48 +256,3 @@ def _left_open(operation: str, operands: str) -> int:
     if operation.startswith("s_wait_") and "dscnt" in operation:
         return int(operands.split()[0], 0) & 0x3F  # the other counter is in the bits above
     return MOST_OPEN
-
-
-def parsed(stage: str, text: str) -> Code:
-    """The instructions of ``text``, which is PTX or AMD's assembly, with their successors."""
-    comment, code = ("//" if stage == "ptx" else ";"), Code()
-    labels: dict[str, list[int]] = {}
-    tables: dict[str, list[str]] = {}
-    conditional: list[bool] = []
-    table: list[str] | None = None
-    for full in text.split("\n"):
-        line = full.partition(comment)[0].strip()
-        if line == ".amdgpu_metadata":
-            break
-        if ":" in line and (match := _LABEL.match(line)):
-            labels.setdefault(match[1], []).append(len(code.operations))
-            line = line[match.end() :].strip()
-            if line.startswith(".branchtargets"):
-                table, line = tables.setdefault(match[1], []), line.partition(" ")[2]
-        if table is not None:
-            table += re.findall(r"[$\w]+", line)
-            table = None if line.endswith(";") else table
-            continue
-        bare = _PREDICATE.sub("", line, count=1) if line.startswith("@") else line
-        if bare[:1].isalpha():
-            operation, *operands = bare.rstrip(";").split(None, 1)
-            code.operations.append(operation)
-            code.operands.append(operands[0] if operands else "")
-            conditional.append(bare is not line)
-    leaving = {operation for operation in set(code.operations) if _LEAVES.match(operation)}
-    for at, operation in enumerate(code.operations):
-        following = (at + 1,) if at + 1 < len(code.operations) else ()
-        if operation in leaving:
-            stays = conditional[at] or operation.startswith("s_cbranch")
-            following = (*_targets(at, code.operands[at], labels, tables), *(following if stays else ()))
-        code.successors.append(following)
-    return code
-
-
-def _targets(at: int, operands: str, labels: Mapping[str, list[int]], tables: Mapping[str, list[str]]) -> Iterator[int]:
-    """Where the jump of number ``at`` may go. A label that occurs more than once, as those of inline assembly do, is
-    the last one before the jump."""
-    for named in re.findall(r"[$\w.]+", operands)[-1:]:
-        for label in tables.get(named, [named]):
-            if places := labels.get(label):
-                yield max((place for place in places if place <= at), default=places[0])

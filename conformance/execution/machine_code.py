@@ -14,7 +14,7 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import FEATURES, SPILL
-from conformance.execution import code_structure
+from conformance.execution import assembly, code_structure
 from conformance.execution.compilation import Artefact
 from conformance.gate.runs.nvidia_tools import assembler_version
 from conformance.machine.kept_answers import kept_answer, source_digest
@@ -40,7 +40,9 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
     about = about or list(artefact.stages.values())  # another vendor's
-    code = "\n".join([source_digest(sys.modules[__name__], codegen_checks, code_structure), *codegen_checks.REGISTERED])
+    code = "\n".join(
+        [source_digest(sys.modules[__name__], codegen_checks, assembly, code_structure), *codegen_checks.REGISTERED]
+    )
     name = f"code-{target.id}-{'sass' if disassemble else 'text'}"
     try:
         figures: dict[str, Any] = kept_answer(

@@ -19,6 +19,7 @@ from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.judging.code_faults import fault_verdicts
+from conformance.judging.code_order import order_verdicts, unknown_orders
 from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.harness import Harness, needed
@@ -164,6 +165,8 @@ def _judge_plan(
             if isinstance(trial, Trial) and trial.compiled is not None:
                 verdicts.append(_identity_verdict(compiled.main, trial.compiled))
         _record_code(harness, recorder, plan, compiled.main)
+        if unknown := unknown_orders((compiled.main, *compiled.others.values())):
+            recorder.set(observed={"order": {"unknown": unknown}})
         if kernel.persistent:
             recorder.set(observed={"persistent": True})
     recorder.add(*verdicts)
@@ -386,7 +389,8 @@ def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: 
     verdicts, launches = _codegen_verdicts(compiled.main, plan.target, kernel.features(plan)), {"": compiled.main}
     launches |= compiled.others
     for name, artefact in launches.items():
-        verdicts += fault_verdicts(f"{kernel.name}, {name}," if name else kernel.name, artefact)
+        code = f"{kernel.name}, {name}," if name else kernel.name
+        verdicts += [*fault_verdicts(code, artefact), *order_verdicts(code, artefact)]
     if kernel.name in own_kernels():
         where_made = _codegen_verdicts(compiled.main, plan.target, descriptor_features(kernel, plan))
         verdicts += [verdict for verdict in where_made if not verdict.passed]

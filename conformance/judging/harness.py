@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from conformance import targets
-from conformance.execution.code_structure import unfenced_reads
 from conformance.execution.compiled_index import IndexedPools
 from conformance.execution.fill_groups import GROUPS
 from conformance.execution.observation import Executor
+from conformance.execution.order.answers import fenced
 from conformance.execution.repeated_trials import repeated
 from conformance.execution.trial import Trial, trial
 from conformance.judging.kept_verdicts import kept
@@ -156,7 +156,7 @@ class Harness:
 
         def execute() -> Executed:
             result = executed(kernel, plan, texts, seed=self.settings.seed, names=names)
-            if result.unfenced and ptx and not any(map(unfenced_reads, ptx)):
+            if result.unfenced and ptx and all(map(fenced, ptx)):
                 result = executed(kernel, plan, texts, seed=self.settings.seed, names=names, fences=False)
             return result
 

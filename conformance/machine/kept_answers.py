@@ -53,6 +53,13 @@ def source_digest(*modules: ModuleType) -> str:
     return hashlib.sha256(b"".join(sources)).hexdigest()
 
 
+@functools.cache
+def package_digest(package: ModuleType) -> str:
+    """sha256 (hex) of the source files of all modules of ``package``."""
+    folder = Path(str(package.__file__)).parent
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*.py")))).hexdigest()
+
+
 def write_whole(path: Path, text: str) -> None:
     """Writes ``path`` so that another process sees all of it or nothing; a folder that cannot be written stays as it
     is."""

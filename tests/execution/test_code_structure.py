@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib.metadata import version
 
 import pytest
+from packaging.version import Version
 
 from conformance import targets
 from conformance.execution.code_structure import structure
 from conformance.execution.compilation import CompilePool
 from conformance.execution.machine_code import ptx_name
+from conformance.execution.order.answers import fenced
 from conformance.gate.runs.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
@@ -18,7 +20,6 @@ from conformance.gate.runs.record_figures import (
     PRIORITY,
     ROUND_TRIPS,
     UNAWAITED,
-    UNFENCED,
 )
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
@@ -180,23 +181,6 @@ def test_a_commit_that_no_barrier_parts_from_a_wait_is_counted():
     assert structure("ptx", moved)[BARE_COMMITS] == 1  # the barrier of the turn before
 
 
-@pytest.mark.parametrize("product", ["tcgen05.mma.cta_group::1.kind::f16 [%r1]", "wgmma.mma_async.sync.aligned {%r1}"])
-def test_a_product_of_what_was_copied_needs_a_proxy_fence(product):
-    lines = [
-        "cp.async.wait_group 	0;",
-        "bar.sync 	0;",
-        "fence.proxy.async.shared::cta;",
-        f"{product}, %rd1, %rd2;",
-    ]
-    wait = ["wgmma.wait_group.sync.aligned 0;", "ret;"]
-    assert UNFENCED not in structure("ptx", "\n".join([*lines, *wait]))
-    assert structure("ptx", "\n".join([*lines[:2], lines[3], *wait]))[UNFENCED] == 1
-    early = [lines[2], *lines[:2], lines[3]]
-    assert structure("ptx", "\n".join([*early, *wait]))[UNFENCED] == 1
-    bulk = [lines[0].replace("wait_group", "bulk.wait_group"), *lines[1:2], lines[3]]
-    assert UNFENCED not in structure("ptx", "\n".join([*bulk, *wait]))
-
-
 def test_a_wgmma_that_reaches_the_end_without_a_wait_is_counted():
     product = "wgmma.mma_async.sync.aligned {%r1}, %rd1, %rd2;"
     assert UNAWAITED not in structure("ptx", f"{product}\nwgmma.wait_group.sync.aligned 0;\nret;")
@@ -209,20 +193,28 @@ RELEASE = tuple(int(part) for part in version("triton").split(".")[:2])
 
 def compiled_counts(kernel, problem, config, target, variant, stage):
     """The counts of a kernel of the catalogue that the installed Triton compiles."""
+    return structure(stage, compiled_text(kernel, problem, config, target, variant, stage))
+
+
+def compiled_text(kernel, problem, config, target, variant, stage):
     if target not in {known.id for known in targets.compile_targets()}:
         pytest.skip(f"the installed Triton cannot compile for {target}")
     plan = get(kernel).plan(problem, config, targets.find(target), variant, estimated=False)
     with CompilePool(1, 240) as pool:
         ((request, _),) = launches_to_compile(plan).values()
-        return structure(stage, pool.submit(request).result().artefact.text(stage))
+        return pool.submit(request).result().artefact.text(stage)
 
 
 def test_what_3_6_compiles_for_blackwell_commits_before_all_have_waited():
-    """https://github.com/triton-lang/triton/issues/9871: 3.7 has a barrier there, and a fence before products."""
+    """https://github.com/triton-lang/triton/issues/9871: 3.7 has a barrier there."""
     persistent = ("mm_persistent_tma", mm(136, 112, 272), Config(128, 128, 64, 3, 8), "sm_100", Variant(sms=2), "ptx")
     assert (BARE_COMMITS in compiled_counts(*persistent)) == (RELEASE == (3, 6))
+
+
+def test_up_to_3_7_0_products_of_what_cp_async_brought_have_no_fence():
+    """https://github.com/pytorch/pytorch/issues/181248."""
     pointers = ("mm_persistent", mm(72, 48, 112, "bf16"), Config(64, 64, 32, 2, 4), "sm_90", Variant(sms=2), "ptx")
-    assert (UNFENCED in compiled_counts(*pointers)) == (RELEASE == (3, 6))
+    assert fenced(compiled_text(*pointers)) == (Version(version("triton")) >= Version("3.7.1"))
 
 
 def test_ping_pong_of_3_5_to_3_8_passes_barriers_with_loads_open():

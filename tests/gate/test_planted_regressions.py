@@ -69,6 +69,10 @@ def cross_the_limit(one: Record) -> None:
     fail(one, "resources", "shared memory: 240000 bytes per block, sm_90 has 232448")
 
 
+def lose_a_fence(one: Record) -> None:
+    fail(one, "codegen/order/fence", "in mm, wgmma at line 9 reads shared memory that cp.async at line 5 wrote")
+
+
 def no_longer_fits(one: Record) -> None:
     """As the suites record code that needs more memory than the target has."""
     one["observed"]["resources"]["shared_memory"] = 240000
@@ -147,6 +151,7 @@ ONE = {"kernel": "mm", "target": "sm_90", "config": CONFIGS[1], "problem": PROBL
         (more_shared_memory, KERNEL, {"MORE_SHARED_MEMORY": 8}, "more shared memory on sm_90"),
         (cross_the_limit, KERNEL, {"LIMIT_CROSSED": 8}, "past the limit of shared memory on sm_90"),
         (no_longer_fits, KERNEL, {"LIMIT_CROSSED": 8}, "past the limit of shared memory on sm_90"),
+        (lose_a_fence, KERNEL, {"ORDER_LOST": 8}, "codegen/order/fence on sm_90"),
         (wrong, ONE, {"NEW_FAIL": 1}, "numerics/transparent: FAIL exact/transparent wrong"),
         (nondeterministic, KERNEL, {"NONDETERMINISTIC": 8}, "repeat/randn: two runs differ in N elements"),
         (crash, KERNEL, {"NEW_CRASH": 8}, "crash: the worker died of signal N at HEX"),

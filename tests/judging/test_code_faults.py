@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.judging.code_faults import fault_verdicts
+from conformance.judging.code_order import order_verdicts, unknown_orders
+from tests.execution.test_proxy_fences import BARRIER, FENCE, STORE_A, TMA_STORE, ptx
 from tests.judging.test_operand_slots import pipelined
 from tests.judging.test_repeated_depths import CODE
 
@@ -71,3 +73,21 @@ def test_open_loads_without_that_schedule_are_left_to_the_gate(tmp_path):
         "	s_setprio", "	s_sleep"
     )
     assert not list(fault_verdicts("vendor_mm", artefact_of(tmp_path, text, "amdgcn")))
+
+
+@pytest.mark.parametrize(
+    "lines", [(STORE_A, FENCE, BARRIER, TMA_STORE), (STORE_A, BARRIER, TMA_STORE)], ids=["right", "wrong"]
+)
+def test_the_order_of_the_code_has_a_verdict(tmp_path, lines):
+    artefact = artefact_of(tmp_path, ptx(*lines), "ptx")
+    (verdict,) = (one for one in order_verdicts("vendor_mm", artefact) if one.check == "codegen/order/fence")
+    assert verdict.passed == (FENCE in lines)
+    assert "in vendor_mm, " in verdict.text
+    assert unknown_orders([artefact]) == {}
+
+
+def test_an_order_that_is_not_known_has_no_verdict(tmp_path):
+    artefact = artefact_of(tmp_path, ptx("ld.global.b32 	%r4, [%rd5];", STORE_A, BARRIER, TMA_STORE), "ptx")
+    assert "codegen/order/fence" not in {verdict.check for verdict in order_verdicts("vendor_mm", artefact)}
+    assert unknown_orders([artefact]).keys() == {"fence"}
+    assert not list(order_verdicts("vendor_mm", SimpleNamespace(stages={"ttgir": tmp_path})))

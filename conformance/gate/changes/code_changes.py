@@ -40,6 +40,7 @@ _KINDS_OF_CHECKS = {
     CheckKind.SPILLS: Kind.MORE_SPILLS,
     CheckKind.RESOURCES: Kind.LIMIT_CROSSED,
 }
+_KINDS_OF_SUBJECTS = {"order/fence": Kind.ORDER_LOST}
 #: What a crossed limit explains.
 _WITHIN_LIMITS = (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LESS_OCCUPANCY)
 #: What code that spills more has for it, which is no gain.
@@ -115,6 +116,8 @@ def kind_of_check(text: str) -> Kind | None:
     check = Check.parse(text)
     if check.kind is CheckKind.FORBIDS and check.subject == SPILL:
         return Kind.MORE_SPILLS
+    if check.kind is CheckKind.CODEGEN:
+        return _KINDS_OF_SUBJECTS.get(check.subject)
     return _KINDS_OF_CHECKS.get(check.kind)
 
 
@@ -143,7 +146,8 @@ def verdict_findings(
         kind, check = kind_of_check(name), Check.parse(name)
         if kind is None or name in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
             continue
-        cause = about(f"{check.subject} lost" if kind is Kind.FEATURE_LOST else check.group, after)
+        what = check.name if check.kind is CheckKind.CODEGEN else check.group
+        cause = about(f"{check.subject} lost" if kind is Kind.FEATURE_LOST else what, after)
         if (kind, cause) not in causes:
             causes.add((kind, cause))
             kinds.add(kind)

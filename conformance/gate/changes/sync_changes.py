@@ -33,6 +33,8 @@ _FAULTS = {
     UNFENCED: Kind.ORDER_LOST,
     UNAWAITED: Kind.ORDER_LOST,
 }
+#: Counts of older records that newer ones do not have, because a check of the case judges the same.
+_JUDGED = (UNFENCED,)
 #: Counts that move with every schedule, so that only a larger change is reported.
 _MANY = ("wait", "cache control")
 #: Instructions of NVIDIA's machine code that synchronise or that move tensor memory.
@@ -141,7 +143,8 @@ def _listed(counts: Mapping[str, int], names: Sequence[str]) -> str:
 
 def _counts(code: Code) -> Mapping[str, int]:
     sass = code.instructions if code.instructions_of == "sass" else {}
-    return {**(code.sync or {}), **{name + _IN_SASS: sass[name] for name in _SASS if name in sass}}
+    counts = {name: count for name, count in (code.sync or {}).items() if name not in _JUDGED}
+    return {**counts, **{name + _IN_SASS: sass[name] for name in _SASS if name in sass}}
 
 
 def _differ(name: str, was: int, now: int, share: float) -> bool:

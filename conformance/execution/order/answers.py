@@ -1,0 +1,22 @@
+"""Judges the order of a kernel's compiled code."""
+
+from __future__ import annotations
+
+from conformance.execution.assembly import parsed
+from conformance.execution.order.answer import Answer
+from conformance.execution.order.proxy_fences import fence_answer
+
+#: The compiler stages whose text shows the order.
+STAGES = ("ptx", "amdgcn")
+
+
+def order_answers(stage: str, text: str) -> list[Answer]:
+    """The answers for the kernel in ``text`` of ``stage``, one of :data:`STAGES`. All kernels of a stage have the same
+    kinds of answers, so that a comparison misses none."""
+    code = parsed(stage, text)
+    return [fence_answer(code, text)] if stage == "ptx" else []
+
+
+def fenced(ptx: str) -> bool:
+    """Whether no fence is missing in ``ptx``, as far as that is known."""
+    return all(answer.right for answer in order_answers("ptx", ptx) if answer.subject == "fence")

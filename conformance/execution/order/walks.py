@@ -1,0 +1,138 @@
+"""Walks through a kernel: paths on which the values of registers are known as far as they can be.
+
+A branch whose predicate is known goes where it must. Threads that part wait for each other where their paths meet
+again. Any other branch goes where the walk's manner says, so that each loop has several turns. Every walk is thus a
+path that the code's own values allow, and several walks in unlike manners pass what a kernel with loops can do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conformance.execution.assembly import Code
+from conformance.execution.order.block_graph import BlockGraph
+from conformance.execution.order.register_values import REGISTER, Registers, split_operands, written
+
+#: Turns of a loop whose end is not known, when a walk first comes to it: more than the slots of any buffer that Triton
+#: rotates; and later.
+TURNS, LATER_TURNS = 9, 2
+#: Blocks of a walk at most.
+MOST_BLOCKS = 1000
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a walk decides what the code leaves open: towards block ``target``, and where both ways lead there, forward
+    jumps are taken if ``jumps``."""
+
+    target: int
+    jumps: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """An instruction on a walk: its number, and the ``active`` threads."""
+
+    at: int
+    active: NDArray[np.bool_]
+
+
+class Walker:
+    """Walks through ``code`` that stop at ``stops``, and compute what the addresses and predicates there depend on."""
+
+    def __init__(self, code: Code, graph: BlockGraph, stops: Collection[int], threads: int) -> None:
+        self.code, self.graph, self.threads = code, graph, threads
+        self.operands = [split_operands(text) for text in code.operands]
+        self._stops = set(stops)
+        self._reached = graph.reached()
+        needed = self._needed(stops)
+        self._executed = [[at for at in block if at in needed or at in self._stops] for block in graph.blocks]
+
+    def _needed(self, stops: Collection[int]) -> set[int]:
+        """The instructions that write what addresses and predicates at ``stops``, and branches, depend on."""
+        writers: dict[str, list[int]] = {}
+        for at, operation in enumerate(self.code.operations):
+            for register in written(operation, self.operands[at]):
+                writers.setdefault(register, []).append(at)
+        branches = [block[-1] for block in self.graph.blocks if self.code.guards[block[-1]]]
+        waiting = [name for at in (*stops, *branches) for name in self._read(at, at in self._stops)]
+        needed, seen = set[int](), set(waiting)
+        while waiting:
+            for at in writers.get(waiting.pop(), ()):
+                if at not in needed:
+                    needed.add(at)
+                    new = set(self._read(at, False)) - seen
+                    seen |= new
+                    waiting += new
+        return needed
+
+    def _read(self, at: int, stop: bool) -> list[str]:
+        """The registers that an instruction reads; of a stop those of addresses and descriptors, and no data."""
+        operands = [text for text in self.operands[at] if not text.startswith("{")] if stop else self.operands[at]
+        if not stop and self.code.operations[at].startswith(("ld", "wgmma", "tcgen05", "mbarrier")):
+            operands = []  # what they write is not known
+        return REGISTER.findall(" ".join([self.code.guards[at], *operands]))
+
+    def walk(self, manner: Manner, registers: Registers) -> Iterator[Step]:
+        """The steps of a walk; ``registers`` have the values before each when it is taken."""
+        code, graph = self.code, self.graph
+        active = np.ones(self.threads, np.bool_)
+        parted: list[tuple[int, NDArray[np.bool_]]] = []
+        turns: Counter[int] = Counter()
+        number = 0
+        for _ in range(MOST_BLOCKS):
+            while parted and parted[-1][0] == number:
+                active = parted.pop()[1]
+            for at in self._executed[number]:
+                if at in self._stops:
+                    yield Step(at, active)
+                registers.execute(code.operations[at], self.operands[at], code.guards[at])
+            following = graph.following[number]
+            if not following:
+                return
+            if len(following) == 1:
+                number = following[0]
+                continue
+            after = self._known(number, active, registers)
+            if after is None:
+                after = self._chosen(number, manner, turns)
+                last = graph.blocks[number][-1]
+                held = registers.guard(code.guards[last]) if code.operations[last].startswith("bra") else None
+                join = graph.joins[number]
+                if held is not None:
+                    parted += [(join, active)] if join is not None else []
+                    active = active & (held if after == following[0] else ~held)
+            number = after
+
+    def _known(self, number: int, active: NDArray[np.bool_], registers: Registers) -> int | None:
+        """The block after a branch of which all active threads take the same way, as far as the predicate is known."""
+        last = self.graph.blocks[number][-1]
+        if not self.code.operations[last].startswith("bra"):
+            return None
+        held = registers.guard(self.code.guards[last])
+        if held is None or not active.any():
+            return None
+        taken = held[active]
+        target, *others = self.graph.following[number]
+        return target if taken.all() else others[0] if not taken.any() else None
+
+    def _chosen(self, number: int, manner: Manner, turns: Counter[int]) -> int:
+        following = self.graph.following[number]
+        inside = [one for one in following if self._leads(one, number)]
+        outside = [one for one in following if one not in inside]
+        if inside and outside:  # the end of a loop
+            turns[number] += 1
+            stays = turns[number] < TURNS or (turns[number] - TURNS) % (LATER_TURNS + 1)
+            ways = inside if stays else outside
+        else:
+            ways = inside or outside
+        ways = [one for one in ways if self._leads(one, manner.target)] or ways
+        return ways[0 if manner.jumps else -1]
+
+    def _leads(self, number: int, target: int) -> bool:
+        return number == target or bool(self._reached[number] >> target & 1)
