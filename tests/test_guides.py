@@ -154,6 +154,13 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{SMALL} --run-dir reports/tuesday": Copied(),
         "conformance compare reports/monday reports/tuesday": Run(says="SAFE"),
         "conformance compare reports/monday reports/tuesday --thresholds thresholds.toml": Run(says="SAFE"),
+        "conformance compare reports/monday reports/tuesday --json reports/answer.json": Run(),
+        "conformance compare reports/monday reports/tuesday --known reports/answer.json --issues reports/issues": Run(
+            says="SAFE"
+        ),
+        "conformance gate --candidate 'triton==3.9.0' --known reports/answer.json --baseline-runs 5": Read(
+            Why.DOWNLOADS
+        ),
         f"{IN_TWO_MINUTES} reports/waived --waivers waivers.toml": Read(Why.DOWNLOADS),
         "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
         "conformance compare reports/monday reports/tuesday --html reports/change.html": Run(),

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or new_output()
     rows, answers, worst = [["baseline", "candidate", "answer"]], [], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
-        of_pair = [one for one in known if one.stacks == (baseline, candidate)]
+        of_pair = [one for one in known if one.is_about(baseline, candidate)]
         issues = arguments.issues / f"{number:02}" if arguments.issues else None
         pair = runs[baseline], runs[candidate]
         status, comparison = report_pair(arguments, *pair, output / f"{number:02}", stages, of_pair, issues)

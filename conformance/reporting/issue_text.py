@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
+from conformance.gate.findings import Comparison, Finding, Group, Kind, KnownDefect, Side
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.proof_level import ProofLevel, level_by
@@ -75,7 +75,12 @@ def title(comparison: Comparison, group: Group, record: ComparedRecord | None) -
     dtype = record.options.partition(" ")[0] if record else ""
     where = ", ".join(filter(None, (dtype, one.target)))
     what = f"{one.kernel or one.case.partition('::')[2] or one.case}{f' ({where})' if where else ''}"
-    text = one_line(f"{_release(comparison)}: {_wrong(group, record)} in {what}: {_cause(group, record)}")
+    cause = _cause(group, record)
+    if group.kind in _OF_CODE:  # its cause is what is wrong
+        text = f"{cause.removesuffix(f' on {one.target}')} in {what}"
+    else:
+        text = f"{_wrong(group, record)} in {what}: {cause}"
+    text = one_line(f"{_release(comparison, comparison.candidate)}: {text}")
     return text if len(text) <= TITLE_LIMIT else f"{text[: TITLE_LIMIT - 3].rstrip()}..."
 
 
@@ -88,17 +93,18 @@ def _cause(group: Group, record: ComparedRecord | None) -> str:
     return group.cause
 
 
-def _release(comparison: Comparison) -> str:
-    """The component that differs, with the candidate's version; the candidate's name if no version differs."""
+def _release(comparison: Comparison, side: Side) -> str:
+    """The component that differs, with its version on one ``side``; the side's name if no version differs. A name may
+    hold a path of this machine, which nobody else needs."""
     was, now = comparison.baseline.stack, comparison.candidate.stack
-    differ = [name for name in ("triton", "torch", "ptxas") if was.get(name) != now.get(name) and now.get(name)]
+    differ = [name for name in ("triton", "torch", "ptxas") if was.get(name) != now.get(name) and side.stack.get(name)]
     name = next(iter(differ), None)
-    return f"{'Triton' if name == 'triton' else name} {now[name]}" if name else comparison.candidate.name
+    return f"{'Triton' if name == 'triton' else name} {side.stack[name]}" if name else side.name
 
 
 def _wrong(group: Group, record: ComparedRecord | None) -> str:
     """What is wrong, in a few words."""
-    if group.kind in _OF_CODE or record is None:
+    if record is None:
         return group.kind.value.lower().replace("_", " ")
     failing = _failing(group, record)
     if not failing:
@@ -125,15 +131,22 @@ def render(
     stage: str,
 ) -> str:
     """The issue as Markdown. ``record`` is that of the first case with the candidate, None if it left none.
-    ``why_no_script`` stands where there is no ``script``. ``stage`` names the guilty stage of the compiler, or says how
-    to ask for it."""
+    ``why_no_script`` stands where there is no ``script``. ``stage`` names the guilty stage of the compiler, or says
+    that it was not asked for."""
     one = group.findings[0]
     blocks = [f"# {title(comparison, group, record)}", group.meaning, _fenced(group.cause)]
     blocks += ["## Versions", markdown_table(_versions(comparison, group, record))]
     blocks += ["## How it was judged", _judge(group, record).value]
     blocks += ["## Case", _fenced(one.case), *([f"Target: {one.target}"] if one.target else [])]
-    blocks += ["## Expected", _expected(group, record), _with(comparison.baseline, one.before or "no such fault")]
-    blocks += ["## Seen", _with(comparison.candidate, one.after or group.cause), *_seen(group, record)]
+    blocks += [
+        "## Expected",
+        _expected(group, record),
+        _with(comparison, comparison.baseline, one.before or "no such fault"),
+    ]
+    seen = _with(comparison, comparison.candidate, one.after or group.cause)
+    blocks += ["## Seen", seen, *_seen(group, record)]
+    if one.defect is not None:
+        blocks += ["## Already reported", _fenced(_reported(one.defect))]
     blocks += ["## How old it is", f"{group.age.text[:1].upper()}{group.age.text[1:]}." if group.age else "Not asked."]
     blocks += ["## Guilty stage", _fenced(stage)]
     blocks += ["## How to show it", *_shown_by(comparison, one, record, script, why_no_script)]
@@ -143,6 +156,11 @@ def render(
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
+def _reported(defect: KnownDefect) -> str:
+    fixed = f"fixed in {defect.fixed_in}" if defect.fixed_in else "no release is known to fix it"
+    return f"{defect.link or 'no link is known'}\n{defect.id}; {fixed}"
+
+
 def _fenced(text: str, language: str = "") -> str:
     """``text`` as a block of code, whatever it holds."""
     ticks = max((len(run) for run in re.findall(r"`+", text)), default=0)
@@ -150,8 +168,8 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{clean(text).rstrip()}\n{fence}"
 
 
-def _with(side: Side, text: str) -> str:
-    return f"With {one_line(side.name)}:\n\n{_fenced(text[:TEXT_LIMIT])}"
+def _with(comparison: Comparison, side: Side, text: str) -> str:
+    return f"With {one_line(_release(comparison, side))}:\n\n{_fenced(text[:TEXT_LIMIT])}"
 
 
 def _versions(comparison: Comparison, group: Group, record: ComparedRecord | None) -> list[list[str]]:

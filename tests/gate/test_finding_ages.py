@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ INDEX = [Version(text) for text in ("3.5.0", "3.6.0", "3.7.0", "3.7.1", "3.8.0",
 CASE = GOOD[0]["case"]
 
 
-def stack_run(folder: Path, stack: str, version: str, records=GOOD, harness="h") -> StackRun:
-    write_run(folder, records, stack={**STACK, "triton": version, "harness": harness})
+def stack_run(folder: Path, stack: str, version: str, records=GOOD, harness="h", torch="2.13.0+cpu") -> StackRun:
+    write_run(folder, records, stack={**STACK, "triton": version, "harness": harness, "torch": torch})
     return StackRun(Environment(parse(stack), folder, {}), folder, ("--tier", "quick", "--target", "sm_90"))
 
 
@@ -53,9 +54,7 @@ class Asked:
 
     def ages(self, baseline: StackRun, candidate: StackRun, sources=()) -> list[str]:
         comparison = compared(baseline.folder, candidate.folder, ("a", "b"))
-        older = OlderRuns(
-            *((), self.folder, sources, contextlib.nullcontext, self.said.append, self._index),
-        )
+        older = OlderRuns((), self.folder, sources, contextlib.nullcontext, self.said.append, self._index)
         after = with_ages(comparison, baseline, candidate, older, {})
         assert after.safe == comparison.safe
         return [group.age.text for group in after.groups if group.age]
@@ -112,6 +111,15 @@ def test_a_run_that_other_rules_judged_is_not_used(asked, pair, tmp_path):
     )
 
 
+def test_a_run_of_another_release_than_was_asked_for_does_not_count(asked, pair, monkeypatch):
+    """A package before the stack's own on the path would be judged in its place."""
+    other = stack_run(asked.folder / "other", "current", "3.9.0").folder
+    monkeypatch.setattr(OlderRuns, "run", lambda older, stack, cases: other)
+    both_wrong = stack_run(asked.folder / "c", "current", "3.7.1", WRONG), pair[1]
+    (text,) = asked.ages(*both_wrong)
+    assert text == "as old as 3.7.1, not asked: 3.7.0, 3.6.0 (its environment has triton 3.9.0)"
+
+
 def test_without_an_index_what_is_kept_is_asked(asked, pair, monkeypatch):
     asked.index = IndexAnswerError("pip did not name the releases of triton: offline")
     monkeypatch.setattr(finding_ages.older_releases, "kept_versions", lambda name, cache: [Version("3.6.0")])
@@ -125,6 +133,18 @@ def test_a_baseline_with_another_torch_does_not_answer(asked, tmp_path, pair):
     candidate = stack_run(tmp_path / "c", "torch==2.14.1 triton==3.8.0", "3.8.0", WRONG)
     asked.ages(pair[0], candidate)
     assert [name for name, _ in asked.ran] == [f"torch==2.14.1 triton=={v}" for v in ("3.7.1", "3.7.0", "3.6.0")]
+
+
+def test_a_torch_for_another_device_is_the_same_release(asked, tmp_path, pair):
+    """torch brings its Triton along, and names the device in its version."""
+    asked.index = [Version(text) for text in ("2.11.0", "2.12.1", "2.13.0", "2.14.1")]
+    asked.has = dict.fromkeys(("torch==2.12.1", "torch==2.11.0"), RunError("too large"))
+    candidate = stack_run(tmp_path / "c", "torch==2.14.1", "3.8.0", WRONG, torch="2.14.1+cu130")
+    stack = dataclasses.replace(candidate.environment.stack, brings=("triton 3.8.0", "CUDA 13.0 build"))
+    environment = dataclasses.replace(candidate.environment, stack=stack)
+    candidate = dataclasses.replace(candidate, environment=environment)
+    assert asked.ages(pair[0], candidate) == ["new in torch 2.14.1"]
+    assert [name for name, _ in asked.ran] == ["torch==2.12.1", "torch==2.11.0"]
 
 
 def test_nothing_is_asked_where_nothing_fails_or_no_version_differs(asked, tmp_path, pair):
@@ -155,7 +175,7 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(finding_ages, "run", lambda environment, can, words, *more: (Path("new"), False))
 
     def ask(*words: str, cases=(CASE,)) -> Path:
-        older = OlderRuns(words, tmp_path, (), lambda name: contextlib.nullcontext(print), print)
+        older = OlderRuns(words, tmp_path, (), lambda name: contextlib.nullcontext(print), print, list)
         return older.run(parse("triton==3.7.0"), cases)
 
     ask.options = options

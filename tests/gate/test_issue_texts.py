@@ -12,7 +12,7 @@ from made_records import STACK, Record, changed, failing, observing, record, wri
 from conformance.commands import CommandError
 from conformance.commands.shared.issue_files import issue_folder, write_issues
 from conformance.commands.shared.run_comparison import compared
-from conformance.gate.findings import Age, Comparison
+from conformance.gate.findings import Age, Comparison, Harm, KnownDefect
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.reproducers.script_request import file_name
 
@@ -67,7 +67,8 @@ def test_an_issue_has_what_a_maintainer_needs(issues):
     assert case in section(text, "Case")
     assert "Target: sm_90" in section(text, "Case")
     assert "Each element of the output is the exact result" in section(text, "Expected")
-    assert "With triton==3.7.1:\n\n```\npass" in section(text, "Expected")
+    assert "With Triton 3.7.1:\n\n```\npass" in section(text, "Expected")
+    assert "With Triton 3.8.0:\n\n```\nfail" in section(text, "Seen")
     assert "numerics/transparent: 12 of 95040 elements are wrong" in section(text, "Seen")
     assert f"conformance run '--conformance-case={case}' --tier=default --target=sm_90\n" in text
     assert "Not asked." in section(text, "How old it is")
@@ -131,6 +132,20 @@ def test_the_script_lies_beside_the_text_and_in_it(issues, tmp_path):
     assert "````python\nprint('''FAULT: ```''')\n````" in shown  # its own fence does not end the block
 
 
+def test_a_cause_about_code_is_the_title(issues):
+    ((_, text),) = issues(changed(GOOD, observing("code", features=["TMA_LOAD", "TMA_STORE"]), kernel="mm")).items()
+    assert text.startswith("# Triton 3.8.0: WGMMA lost in mm (bf16, sm_90)\n")
+
+
+def test_a_path_of_this_machine_is_not_filed(issues):
+    def named(comparison: Comparison) -> Comparison:
+        side = replace(comparison.candidate, name="site=/home/me/secret")
+        return replace(comparison, candidate=side)
+
+    ((_, text),) = issues(changed(GOOD, WRONG, kernel="mm"), named).items()
+    assert "/home/me" not in text
+
+
 def test_a_script_that_was_not_written_is_explained(issues):
     after = changed(GOOD, WRONG, kernel="mm")
 
@@ -183,6 +198,18 @@ def test_the_folder_is_new_or_empty_and_can_be_written(tmp_path):
         issue_folder(tmp_path / "file")
     with pytest.raises(CommandError, match="it cannot be written"):
         issue_folder(Path("/proc/nowhere"))
+
+
+def test_a_known_defect_says_where_it_is_reported(issues):
+    defect = KnownDefect("mm-wrong", Harm.WRONG, "https://example.org/issues/11733", "triton 3.9.0")
+
+    def known(comparison: Comparison) -> Comparison:
+        (group,) = comparison.groups
+        return replace(comparison, groups=(replace(group, findings=(replace(group.findings[0], defect=defect),)),))
+
+    ((_, text),) = issues(changed(GOOD, WRONG, kernel="mm"), known).items()
+    reported = section(text, "Already reported")
+    assert "https://example.org/issues/11733\nmm-wrong; fixed in triton 3.9.0" in reported
 
 
 def test_the_signature_is_that_of_the_json(issues):

@@ -107,6 +107,12 @@ def test_of_several_answers_the_first_that_has_it_is_named(earlier, tmp_path):
     ]
 
 
+def test_an_answer_of_a_matrix_is_about_one_pair(earlier):
+    then = replace(earlier(WRONG), stacks=("today", "nightly (brings triton 3.8.0, CPU build)"))
+    assert then.is_about("today", "nightly")
+    assert not then.is_about("nightly", "today")
+
+
 def test_without_an_earlier_answer_nothing_is_said():
     now = comparison(WRONG)
     assert with_known(now, []) is now

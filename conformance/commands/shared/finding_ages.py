@@ -24,6 +24,7 @@ from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.shown_again import Sight, sight
 from conformance.machine.gpus import find_gpus
 from conformance.records import RUN_FILE, RecordError
+from conformance.reporting.first_line import many
 
 #: Characters of the reason why a release was not asked.
 WHY_LIMIT = 200
@@ -50,7 +51,7 @@ class OlderRuns:
     sources: Sequence[Stack | Path]
     progress: Callable[[str], AbstractContextManager[Say]]
     say: Callable[[str], None]
-    index: Callable[[str], list[Version]] = older_releases.index_versions
+    index: Callable[[str], list[Version]]
 
     def run(self, stack: Stack, cases: Sequence[str]) -> Path:
         """The folder of a run of ``cases`` with ``stack``: one of the gate's own runs, if it is kept, has them, too.
@@ -63,6 +64,7 @@ class OlderRuns:
         options = [*_of_targets(self.options, can), "--cases", str(kept_case_list(cases, self.cache))]
         if not listed(environment, options):
             raise RunError("it has none of the cases")
+        self.say(f"{stack.name} is asked how old the causes are, by {many(len(cases), 'case')}")
         with self.progress(stack.name) as say:
             return run(environment, can, options, self.cache, say)[0]
 
@@ -96,10 +98,12 @@ class _Asked:
     not_asked: dict[Version, str] = field(default_factory=dict)
     unusable: list[str] = field(default_factory=list)
 
-    def take(self, side: ComparedRun, version: Version | None = None) -> None:
-        """Takes the run ``side``, of ``version`` or of what it recorded."""
-        version = version or parsed_version(side.stack.get(self.component))
-        if version is None:
+    def take(self, side: ComparedRun, wanted: Version | None = None) -> None:
+        """Takes the run ``side`` for the version that it recorded, which must be the one that was ``wanted``."""
+        version = _release(side, self.component)
+        if wanted not in (None, version):
+            self.not_asked.setdefault(wanted, f"its environment has {self.component} {version}")
+        elif version is None:
             self.unusable.append(f"{side.name}: it names no version of {self.component}")
         elif side.stack.get("harness") != self.harness:
             self.not_asked.setdefault(version, f"another triton-conformance judged {side.name}")
@@ -119,7 +123,7 @@ def with_ages(
     sides = tuple(read_compared_run(one.folder, one.name) for one in (baseline, candidate))
     stacks = baseline.environment.stack, candidate.environment.stack
     component = older_releases.changed_component(stacks, (sides[0].stack, sides[1].stack))
-    version = parsed_version(sides[1].stack.get(component or ""))
+    version = _release(sides[1], component) if component else None
     if component is None or version is None:
         why = f"the candidate names no version of {component}" if component else "both stacks have the same versions"
         older.say(f"how old the causes are cannot be asked: {why}")
@@ -144,9 +148,16 @@ def with_ages(
     return aged(comparison, releases, sights)
 
 
+def _release(side: ComparedRun, component: str) -> Version | None:
+    """The version of ``component`` that ``side`` recorded. Builds of one torch for several devices, such as
+    2.13.0+cpu, are one release."""
+    version = parsed_version(side.stack.get(component))
+    return Version(version.public) if version and component == "torch" else version
+
+
 def _rest(stack: Stack, component: str) -> Stack:
     """What ``stack`` has beside ``component``, by whatever name."""
-    return replace(without(stack, component), name="")
+    return replace(without(stack, component), name="", brings=())
 
 
 def _ask(

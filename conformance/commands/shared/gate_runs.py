@@ -28,6 +28,7 @@ from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.environments import Environment, build, default_cache, resolve_all
+from conformance.gate.stacks.older_releases import index_versions
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, listed, run
 from conformance.gate.user_files.case_list import CaseListError, kept_case_list, read_case_list
@@ -366,8 +367,8 @@ def report_pair(
     blamed = []
     for line, answered in blamed_findings(comparison, baseline, candidate, arguments.blame, _say):
         print(log_safe(line), flush=True)
-        blamed.append(line)
-        scripts += [line] if answered else []
+        blamed += [line] if answered else []
+    scripts += blamed
     comparison = replace(comparison, scripts=tuple(scripts))
     if scripts or not arguments.no_age:  # once more, with what was tried
         write_files(comparison, baseline.folder, candidate.folder, files)
@@ -395,12 +396,12 @@ def _with_ages(
     thresholds: Tables,
 ) -> Comparison:
     sources = _older_sources(arguments)
-    older = OlderRuns(candidate.options, _cache(arguments), sources, _progress, _say)
+    older = OlderRuns(candidate.options, _cache(arguments), sources, _progress, _say, index_versions)
     return with_ages(comparison, baseline, candidate, older, thresholds)
 
 
 def _guilty_stages(comparison: Comparison, lines: Sequence[str]) -> dict[tuple[str, str], str]:
-    """The guilty stage of each cause, or the command that asks for it, by kind and cause."""
+    """The guilty stage of each cause that was asked about, by kind and cause."""
     stages = {}
     for group in comparison.regressions:
         begins = f"{group.kind.value} {group.cause}: "

@@ -39,8 +39,8 @@ def write_issues(
     stages: Mapping[tuple[str, str], str] | None = None,
 ) -> list[Path]:
     """Writes an issue for each regression of ``comparison`` into ``folder``, and returns the files. ``candidate`` is
-    its run's folder, or file of records; ``scripts`` is where scripts lie; ``stages`` are the guilty stages, or the
-    commands that ask for them, by kind and cause. Raises :class:`CommandError`."""
+    its run's folder, or file of records; ``scripts`` is where scripts lie; ``stages`` are the guilty stages that were
+    asked for, by kind and cause. Raises :class:`CommandError`."""
     groups = [group for group in comparison.regressions if group.findings[0].case != RUN_ITSELF]
     records = read_compared_run(candidate).records
     folder.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,7 @@ def with_release(stack: Stack, component: str, version: Version) -> Stack:
         older = replace(rest, ptxas=str(version))
     else:
         older = replace(rest, packages=(*rest.packages, f"{distribution(stack, component)}=={version}"))
-    return replace(older, name=spelled(older) or f"{component}=={version}")
+    return replace(older, name=spelled(older) or f"{component}=={version}", brings=())
 
 
 def distribution(stack: Stack, component: str) -> str:

@@ -40,6 +40,10 @@ class EarlierAnswer:
     causes: Mapping[str, EarlierCause]
     waived: frozenset[tuple[str, str]] = frozenset()
 
+    def is_about(self, baseline: str, candidate: str) -> bool:
+        """Whether it compares the stacks of these names, whatever they brought along."""
+        return tuple(name.partition(" (brings ")[0] for name in self.stacks) == (baseline, candidate)
+
     def __str__(self) -> str:
         return f"the answer of {self.date} ({self.file})" if self.date else f"the answer in {self.file}"
 
