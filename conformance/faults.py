@@ -21,6 +21,7 @@ class FaultKind(str, Enum):
 
     FAILED = "failed"  # a case failed, crashed, hung or did not compile
     OTHER_TEST = "other-test"  # a test of the same session that is no case failed
+    UNJUDGED_KERNEL = "unjudged-kernel"  # a kernel of an installed package has no case, or refuses all
     KILLED = "killed"  # a process was ended or stopped from outside, as by the OOM killer
     DISK_FULL = "disk-full"  # a disk or a quota takes no more
     FILES = "files"  # a cache, a folder or a file cannot be used: it is a file, or not readable, or gone
@@ -38,7 +39,7 @@ class FaultKind(str, Enum):
     @property
     def fault_class(self) -> FaultClass:
         """The class that this kind belongs to."""
-        if self in (FaultKind.FAILED, FaultKind.OTHER_TEST):
+        if self in (FaultKind.FAILED, FaultKind.OTHER_TEST, FaultKind.UNJUDGED_KERNEL):
             return FaultClass.REGRESSION
         if self in (FaultKind.INTERRUPTED, FaultKind.STOPPED, FaultKind.CUT_OFF):
             return FaultClass.UNFINISHED

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from conformance.records import CaseRecord, ExecutorName, Reason, Status, Verdict, jsonable
+from conformance.records import CaseRecord, ExecutorName, Fault, Reason, Status, Verdict, jsonable
 
 _NAMED = {"kernel": "name", "target": "id"}  # fields that take an object and keep the attribute that names it
 _WHOLE = ("problem", "config")  # objects kept with their id and all their fields
@@ -43,7 +43,8 @@ class CaseRecorder:
     ``on_change`` is called after each change, so that what is known outlives the process.
     ``ending`` is the exception that ends a case early; a framework can set a class that is its own skip as well.
     ``phases`` are those parts of the case that a framework has seen to their end. ``fault_named``: the case cost its
-    process the device, and a verdict names the cause, so that it is no crash.
+    process the device, and a verdict names the cause, so that it is no crash. ``fault`` says that not what is tested
+    is to blame for the failure.
     """
 
     def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
@@ -58,6 +59,7 @@ class CaseRecorder:
         self.verdicts: list[Verdict] = []
         self.phases: set[str] = set()
         self.fault_named = False
+        self.fault: Fault | None = None
         self.on_change: Callable[[], None] = lambda: None
         self.ending: type[CaseEnded] = CaseEnded
         self._base = base
@@ -159,10 +161,13 @@ class CaseRecorder:
         not run. For a judge whose caller may stop early."""
         self.unjudged = reason
 
-    def conclude(self, status: Status, diagnosis: str = "", reason: Reason | None = None) -> None:
-        """Sets the status. A failure stays; a skip or an expected failure may become one. Diagnoses are joined."""
+    def conclude(
+        self, status: Status, diagnosis: str = "", reason: Reason | None = None, fault: Fault | None = None
+    ) -> None:
+        """Sets the status. A failure stays, with its ``fault``; a skip or an expected failure may become one. Diagnoses
+        are joined."""
         if self.status is Status.PASS or (self.reason and status not in (Status.NOT_APPLICABLE, Status.NOT_RUN)):
-            self.status, self.reason = status, reason
+            self.status, self.reason, self.fault = status, reason, fault
         self.diagnosis = "\n".join(text for text in (self.diagnosis, diagnosis) if text)
 
     def objection(self) -> str | None:
@@ -192,5 +197,6 @@ class CaseRecorder:
             verdicts=tuple(self.verdicts),
             outcome=self.outcome,
             diagnosis=self.diagnosis if diagnosis is None else diagnosis,
+            fault=self.fault,
             **self._fields,
         )

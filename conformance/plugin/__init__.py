@@ -29,6 +29,7 @@ from conformance.plugin.case_reports import CaseReports
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
+from conformance.plugin.guarded_output import GuardedOutput
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import refusal_file
@@ -39,6 +40,7 @@ from conformance.plugin.worker_imports import INDUCTOR_IMPORT, WorkerImports
 
 __all__ = ["recorder"]  # a fixture is known by being here
 
+_OUTPUT = pytest.StashKey[GuardedOutput]()
 #: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
 WORKER_RESTARTS = 100_000
 
@@ -52,6 +54,8 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, Any, Any]:
     _begin_anew(early_config)
+    output = early_config.stash[_OUTPUT] = GuardedOutput()
+    early_config.add_cleanup(output.settle)  # before capturing begins, so that it comes after its end
     suites = case_ids.early_selects_suites(early_config)
     if suites:
         options.add_short_names(parser)
@@ -154,16 +158,17 @@ def _configure_main(config: pytest.Config) -> None:
     options.check_names_with_stack(settings, ids.suites)
     if _only_looks(config):
         return
-    stderr = own_stderr()
+    output = config.stash[_OUTPUT]
+    stderr = output.guard(own_stderr())
     config.add_cleanup(stderr.close)
     folder = new_folder(settings, config.invocation_params.dir)
-    progress = RunProgress(config, folder, workers, ids)
+    progress = RunProgress(config, folder, workers, ids, output)
     stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if suites else None
     outside = Outside(settings, partial(parametrisation.selection, config), whole) if suites else None
     words = _words(config)
     reports = CaseReports(ids, words)
     run = SessionRun(
-        settings, folder, max(workers, 1), ids, stderr, progress, reports, words, stage, outside, expressions
+        settings, folder, max(workers, 1), ids, stderr, progress, reports, words, stage, outside, expressions, output
     )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,13 +20,15 @@ from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.machine import device_memory
 from conformance.machine.device_fault import device_fault
+from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
 from conformance.plugin.case_reports import RAISED
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
+from conformance.plugin.run_signals import RunEnded
 from conformance.plugin.watchdog import Watchdog
-from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
+from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Fault, Status, Verdict
 from conformance.reporting.text import log_safe
 
 
@@ -37,17 +39,24 @@ class TypedSkip(CaseEnded, pytest.skip.Exception):  # type: ignore[name-defined]
     """
 
 
-def status_of(error: BaseException) -> tuple[Status, str]:
-    """The status that an exception means for its case, and its diagnosis."""
+def status_of(error: BaseException) -> tuple[Status, str, Fault | None]:
+    """The status that an exception means for its case, its diagnosis, and the fault of the machine if that is to
+    blame."""
     if isinstance(error, ConformanceFailure):
-        return Status.FAIL, str(error)
-    text = with_first_error(error)
+        return Status.FAIL, str(error), None
     if isinstance(error, CompileFailure):
-        return error.status, str(error)
-    if device_memory.ran_out(error):
-        return Status.OOM, text
-    cause = raised_by_kernel(error)
-    return Status.FAIL, f"{text}\nCAUSE {cause}" if cause else text
+        return error.status, str(error), error.fault or fault_of_text(str(error))
+    text = with_first_error(error)
+    if cause := raised_by_kernel(error):
+        return Status.OOM if device_memory.ran_out(error) else Status.FAIL, f"{text}\nCAUSE {cause}", None
+    return Status.OOM if device_memory.ran_out(error) else Status.FAIL, text, fault_of_error(error)
+
+
+def fault_of_checks(verdicts: Sequence[Verdict]) -> Fault | None:
+    """The fault of the machine that each of the failed ``verdicts`` reports, such as compilations that met a full disk;
+    None if one of them reports none."""
+    faults = [fault_of_text(verdict.text) for verdict in verdicts if not verdict.passed]
+    return faults[0] if faults and all(faults) else None
 
 
 @contextlib.contextmanager
@@ -137,6 +146,8 @@ class ItemRecording:
         with self._watchdog.watching(recorder):
             try:
                 result = yield
+            except RunEnded:  # a signal ended the run: that says nothing of this case
+                raise
             except pytest.exit.Exception as error:  # in a process without workers, where it ends the run
                 recorder.conclude(Status.FAIL, f"ended the run with pytest.exit: {error}")
                 self.file.write(recorder.record())
@@ -149,6 +160,7 @@ class ItemRecording:
                     recorder.keep_artefacts()
                 self._watchdog.finish(recorder)
             elif fault is not None:
+                recorder.fault = fault_of_text(fault)
                 self._watchdog.finish(recorder, Status.CRASH, _with_fault(recorder.diagnosis, fault))
         try:
             if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
@@ -234,22 +246,30 @@ class ItemRecording:
             text = f"skip or xfail without a typed reason ({why}): use recorder.not_applicable or recorder.not_run"
             _fail(recorder, report, text)
         elif error is not None:
-            status, text = status_of(error)
+            status, text, of_machine = status_of(error)
             if not isinstance(error, (ConformanceFailure, CompileFailure)) and status is Status.FAIL:
                 setattr(report, RAISED, True)
+            if isinstance(error, ConformanceFailure):
+                of_machine = fault_of_checks(recorder.verdicts)
             fault = None if recorder.fault_named else device_fault()
             if fault is not None:  # told to pytest now, so that an entry that expects a crash excuses this report, too
-                status, text = Status.CRASH, _with_fault(text, fault)
-            self._record_failure(recorder, report, status, text)
+                status, text, of_machine = Status.CRASH, _with_fault(text, fault), fault_of_text(fault)
+            self._record_failure(recorder, report, status, text, of_machine)
         elif report.failed:
-            self._record_failure(recorder, report, Status.FAIL, report.longreprtext)
+            self._record_failure(recorder, report, Status.FAIL, report.longreprtext, None)
         if report.when == "teardown" and (report.passed or recorder.status is Status.EXPECTED_FAIL):
             self._check_end(recorder, report)
 
     def _record_failure(
-        self, recorder: CaseRecorder, report: pytest.TestReport, status: Status, diagnosis: str
+        self, recorder: CaseRecorder, report: pytest.TestReport, status: Status, diagnosis: str, fault: Fault | None
     ) -> None:
-        """Records a failure. If an entry expects it, the phase is reported as failed as expected."""
+        """Records a failure. If an entry expects it, the phase is reported as failed as expected. No entry expects a
+        ``fault`` of the machine."""
+        if fault is not None:
+            text = f"{diagnosis}\n{fault}"
+            recorder.conclude(status, text, fault=fault)
+            _mark_failed(report, text)
+            return
         outcome = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
         recorder.conclude(outcome.status, outcome.diagnosis, outcome.reason)
         if outcome.status is Status.EXPECTED_FAIL:
@@ -263,7 +283,7 @@ class ItemRecording:
         failed beside the expected ones, or it passed although an entry says that it always fails."""
         objection = recorder.objection()
         if objection is not None:
-            self._record_failure(recorder, report, Status.FAIL, objection)
+            self._record_failure(recorder, report, Status.FAIL, objection, fault_of_checks(recorder.verdicts))
         elif recorder.status is Status.EXPECTED_FAIL:
             failed = [verdict for verdict in recorder.verdicts if not verdict.passed]
             others = [verdict for verdict in failed if not _is_in_diagnosis(verdict, recorder.diagnosis)]
@@ -284,7 +304,8 @@ class ItemRecording:
             self._session.shouldstop = cannot_write(self.process.folder, error)
 
     def _end(self, record: CaseRecord) -> None:
-        if record.status in (Status.CRASH, Status.TIMEOUT):  # to others the expected failures were applied
+        # to others the expected failures were applied
+        if record.status in (Status.CRASH, Status.TIMEOUT) and record.fault is None:
             record = self.settings.expected_failures.applied(record)
         self.file.write(record)
         if self.process.end_of_run is not None:
@@ -310,9 +331,13 @@ def _with_fault(diagnosis: str, fault: str) -> str:
     return "\n".join(filter(None, (diagnosis, _LEFT + fault)))
 
 
+#: How the sentence begins with which a run ends whose records cannot be written.
+CANNOT_WRITE = "cannot write records to"
+
+
 def cannot_write(folder: Path, error: Exception) -> str:
     """The sentence with which a run ends whose records cannot be written."""
-    return f"cannot write records to {folder} ({getattr(error, 'strerror', None) or error}): the run ends here"
+    return f"{CANNOT_WRITE} {folder} ({getattr(error, 'strerror', None) or error}): the run ends here"
 
 
 def encodable(value: Any) -> Any:

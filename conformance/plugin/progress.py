@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from conformance.plugin.case_ids import CaseIds
+from conformance.plugin.guarded_output import GuardedOutput
 from conformance.records import PROGRESS_FILE
 from conformance.reporting.earlier_durations import EarlierDurations, earlier_durations
 from conformance.reporting.progress import Look, Progress, ProgressDisplay, about, can_redraw
@@ -104,14 +105,17 @@ class CaseCounts:
 class RunProgress:
     """Hooks that count, and the display. Lines go to a copy of the standard output, which pytest does not capture."""
 
-    def __init__(self, config: pytest.Config, folder: Path, workers: int, case_ids: CaseIds) -> None:
+    def __init__(
+        self, config: pytest.Config, folder: Path, workers: int, case_ids: CaseIds, output: GuardedOutput
+    ) -> None:
         self._config = config
         self._case_ids = case_ids
         self._folder = folder
         self._workers = max(workers, 1)
         verbosity = config.get_verbosity()
         self._silent = verbosity < -1
-        self._stream = os.fdopen(os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1), "w", encoding="utf-8")
+        copy = os.fdopen(os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1), "w", encoding="utf-8")
+        self._stream = output.guard(copy)
         config.add_cleanup(self._stream.close)
         # Lines of single tests, a test's own output and a debugger are not torn by a bar.
         plain = verbosity > 0 or config.getoption("capture", "no") == "no" or config.getoption("usepdb", False)

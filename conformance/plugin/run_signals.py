@@ -21,13 +21,18 @@ _DEFAULTS: dict[signal.Signals, Any] = {
 }
 
 
+class RunEnded(pytest.exit.Exception):  # type: ignore[name-defined]  # pytest names no public class
+    """Raised where a signal found the run, which ends: no fault of the case that ran."""
+
+
 class RunSignals:
     """Handles the signals between :meth:`install` and :meth:`restore`. Until the run is :attr:`ending`, a signal ends
-    it. The next one calls ``hurry``, which must let the end wait for nothing, and interrupts nothing: the records are
-    being merged. The one after that has its usual effect."""
+    it, and :attr:`received` is its name. The next one calls ``hurry``, which must let the end wait for nothing, and
+    interrupts nothing: the records are being merged. The one after that has its usual effect."""
 
     def __init__(self, hurry: Callable[[], None], terminal: TextIO) -> None:
         self.ending = False
+        self.received = ""  # the signal that ended the run
         self._hurry = hurry
         self._terminal = terminal
         self._handled: list[signal.Signals] = []
@@ -57,6 +62,7 @@ class RunSignals:
             self._hurry()
             return
         self._raised = now
+        self.received = name
         if number == signal.SIGINT:
             raise KeyboardInterrupt
-        pytest.exit(f"{name}: the run ends here, and its records so far are merged")
+        raise RunEnded(f"{name}: the run ends here, and its records so far are merged")

@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -21,21 +22,25 @@ import pytest
 
 from conformance.cases import known_names
 from conformance.execution.backend_hashes import backend_hashes
+from conformance.faults import FaultKind
 from conformance.gate.run_options import KERNELS_MAY_BE_LOST
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
 from conformance.machine.descendants import adopted, descendants, end_descendants
+from conformance.machine.environment_faults import fault_of_error, fault_of_signal, fault_of_text, killed
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin import shared_collection
-from conformance.plugin.case_hooks import BACKEND_HASHES, cannot_write, mark_xfailed
+from conformance.plugin.case_hooks import BACKEND_HASHES, CANNOT_WRITE, cannot_write, mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.case_reports import CaseReports
 from conformance.plugin.compile_stage import RunStage
+from conformance.plugin.guarded_output import GuardedOutput
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import RecordFile, foreseen, merge, refusal_file, stacks_file, written
+from conformance.plugin.run_faults import RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.plugin.worker_watch import WorkerWatch
@@ -63,7 +68,6 @@ JUNIT_FILE = "junit.xml"
 PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
 #: Exit statuses of runs that may have selected nothing.
 _NOTHING = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
-_UNREMARKABLE = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.EXPECTED_FAIL)
 
 
 def new_folder(settings: Settings, invocation_dir: Path) -> Path:
@@ -79,7 +83,7 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
     command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached; ``expressions``:
-    what chose cases, by option, for a message, or None if the run may have no case."""
+    what chose cases, by option, for a message, or None if the run may have no case; ``output`` guards the terminal."""
 
     def __init__(
         self,
@@ -94,8 +98,11 @@ class SessionRun:
         compile_stage: RunStage | None = None,
         outside: Outside | None = None,
         expressions: Mapping[str, str] | None = None,
+        output: GuardedOutput | None = None,
     ) -> None:
         self.folder = folder
+        self._output = output or GuardedOutput()
+        self._faults = RunFaults()
         self._compile_stage = compile_stage
         self._outside = outside
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
@@ -118,6 +125,8 @@ class SessionRun:
         self._uncollectable: list[str] = []
         self._collected_workers: set[str] = set()
         self._early_deaths = 0
+        self._interrupted = False  # by the user
+        self._pytests = 0  # the exit status that pytest itself ends with
         self._info: RunInfo | None = None
         self._lost = ""  # why there is none at the end
         self._watch = WorkerWatch(folder, settings.case_timeout_s, _give_up)
@@ -131,7 +140,8 @@ class SessionRun:
     # Beginning
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionstart(self) -> None:
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._output.guard_reporter(session.config)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / RUN_FILE).touch(exist_ok=False)  # of two runs that begin at once, one has the folder
@@ -151,8 +161,20 @@ class SessionRun:
             self._compile_stage.prepare()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self._signals.ending = True
+        if self._signals.received or type(excinfo.value) is KeyboardInterrupt:
+            self._interrupted = True
+            self._faults.add(FaultKind.INTERRUPTED, f"{self._signals.received or 'Ctrl-C'} ended the run")
+        else:
+            self._note_early_end(str(excinfo.value))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        fault = fault_of_error(excinfo.value)
+        kind = FaultKind(fault.kind) if fault else FaultKind.HARNESS
+        text = fault.text if fault else f"{type(excinfo.value).__name__}: {excinfo.value}"
+        self._faults.add(kind, f"an internal error ended the run: {text}")
 
     def pytest_unconfigure(self) -> None:
         self._cleanup.close()
@@ -181,7 +203,8 @@ class SessionRun:
         case = self._case_ids(report.nodeid) if report.failed else None
         if case is not None and case not in self._uncollectable:
             self._uncollectable.append(case)
-            self._write(self._bare(case, Status.FAIL, "failed in collection", report.longreprtext))
+            record = self._bare(case, Status.FAIL, "failed in collection", report.longreprtext)
+            self._write(replace(record, fault=fault_of_text(report.longreprtext)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._select([item.nodeid for item in session.items])
@@ -266,6 +289,9 @@ class SessionRun:
         except (OSError, sqlite3.Error) as error:
             if not self._concerns_folder(error):
                 raise
+            self._faults.add(
+                FaultKind.DISK_FULL if _is_full(error) else FaultKind.FILES, cannot_write(self.folder, error)
+            )
             pytest.exit(cannot_write(self.folder, error))
 
     def _concerns_folder(self, error: Exception) -> bool:
@@ -286,7 +312,13 @@ class SessionRun:
             return
         self._early_deaths += 1
         if self._early_deaths > self._workers:  # each replacement would die alike, for ever
-            pytest.exit(f"workers die before they have collected the suites; the last one: {error}", returncode=1)
+            text = f"workers die before they have collected the suites; the last one: {error}"
+            ending = _ending(node)
+            fault = fault_of_signal(ending, f"worker {node.gateway.id}") if ending else None
+            self._faults.add(
+                FaultKind(fault.kind) if fault else FaultKind.FAILED, f"{text}; {fault.text}" if fault else text
+            )
+            pytest.exit(text)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
@@ -296,25 +328,32 @@ class SessionRun:
             return
         record = written(self.folder, worker, case)
         if record is None:
-            record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))
+            record = self._of_the_dead(report.node, case)
+            if record.fault is None:
+                record = self._settings.expected_failures.applied(record)
             self._write(record)
         if record.status is Status.EXPECTED_FAIL and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
             mark_xfailed(report, str(record.reason))
 
-    def _of_the_dead(self, worker: str, case: str) -> CaseRecord:
-        """The record of the case during which ``worker`` died before it could write one."""
+    def _of_the_dead(self, node: Any, case: str) -> CaseRecord:
+        """The record of the case during which the worker of ``node`` died before it could write one."""
+        worker = node.gateway.id
         record = foreseen(self.folder, worker, case) or self._bare(
             case, Status.CRASH, "", "the process died while it ran this case", worker
         )
+        record = replace(record, outcome=PROCESS_DIED)
         stacks = stacks_file(self.folder, worker)
         late = stacks.read_text(errors="replace") if stacks.exists() else ""
         if late:
             text = f"ran past its deadline, holding the interpreter's lock; the process was ended. Its stacks:\n{late}"
-            record = replace(record, status=Status.TIMEOUT, diagnosis=text)
-        elif self._watch.reason(worker):
+            return replace(record, status=Status.TIMEOUT, diagnosis=text)
+        if self._watch.reason(worker):
             text = f"ran past its deadline of {self._settings.case_timeout_s:g} s: {self._watch.reason(worker)}"
-            record = replace(record, status=Status.TIMEOUT, diagnosis=text)
-        return replace(record, outcome=PROCESS_DIED)
+            fault = killed(self._watch.reason(worker)) if self._watch.was_stopped(worker) else None
+            return replace(record, status=Status.TIMEOUT, diagnosis=text, fault=fault)
+        ending = _ending(node)
+        fault = fault_of_signal(ending, f"the worker {worker}") if ending else None
+        return replace(record, fault=fault, diagnosis=f"{record.diagnosis}\n{fault}") if fault else record
 
     def _bare(self, case: str, status: Status, outcome: str, diagnosis: str, worker: str = CONTROLLER) -> CaseRecord:
         return CaseRecord(
@@ -339,17 +378,26 @@ class SessionRun:
         except OSError as error:  # pytest's junit.xml lies in the folder
             if not self._concerns_folder(error):
                 raise
-        self._end()
-        if not self._tally.statuses and not self._lost and session.exitstatus in _NOTHING:
+        self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
+        self._end(int(session.exitstatus))
+        if not self._tally.statuses and not self._lost and not self._faults.faults and session.exitstatus in _NOTHING:
             self._leave_nothing(session.config)
             return
-        bad = any(status not in _UNREMARKABLE for status in self._tally.statuses)
-        problems = self._lost or (self._info is not None and self._info.problems)
-        if (problems or bad) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.exitstatus = self._faults.exit_status(int(session.exitstatus), self._interrupted)
 
-    def _end(self) -> None:
-        """Finishes the run, and ends what its cases have left behind."""
+    def _note_early_end(self, why: str) -> None:
+        """Notes ``why`` the run ended before its last case, unless that is known already; empty if it did not."""
+        if not why or self._faults.ended_early:
+            return
+        if why.startswith(CANNOT_WRITE):
+            fault = fault_of_text(why)
+            self._faults.add(FaultKind(fault.kind) if fault else FaultKind.FILES, why)
+        else:
+            self._faults.add(FaultKind.STOPPED, f"the run was stopped before its last case: {why}")
+
+    def _end(self, status: int) -> None:
+        """Finishes the run, which pytest ends with ``status``, and ends what its cases have left behind."""
+        self._pytests = status
         self._watch.stop()
         try:
             if not (self.folder / RUN_FILE).exists():
@@ -362,6 +410,7 @@ class SessionRun:
             self._lost = (
                 f"the records in {self.folder} could not be merged: {why}; what is still there was left as it is"
             )
+            self._faults.add(FaultKind.DISK_FULL if _is_full(error) else FaultKind.RECORDS, self._lost)
         self._ended = end_descendants(self._earlier)
 
     def _leave_nothing(self, config: pytest.Config) -> None:
@@ -376,6 +425,7 @@ class SessionRun:
     def finish(self) -> RunInfo:
         """Merges the records, compares them with what was selected and writes the summary."""
         self._tally = Tally()
+        self._faults.forget_cases()
         last: CaseRecord | None = None
         stage = self._compile_stage
         missed = stage.end() if stage is not None else []
@@ -383,6 +433,7 @@ class SessionRun:
         def take(record: CaseRecord) -> None:
             nonlocal last
             self._tally.add(record)
+            self._faults.add_case(record)
             if stage is not None:
                 stage.take(record)
             if self._outside is not None:
@@ -391,11 +442,27 @@ class SessionRun:
                 last = record
 
         self._file.close()
-        recorded, problems = merge(self.folder, take)
-        problems += incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
-        problems += [*missed, *stage.waste()] if stage is not None else []
-        problems += self._outside.problems() if self._outside is not None else []
-        facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
+        recorded, damaged = merge(self.folder, take)
+        missing = incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
+        contradictions = [*missed, *stage.waste()] if stage is not None else []
+        outside = self._outside.problems() if self._outside is not None else []
+        problems = [*damaged, *missing, *contradictions, *outside]
+        ended_early = self._faults.ended_early
+        for kind, texts in (
+            (FaultKind.RECORDS, damaged if ended_early else [*damaged, *missing]),
+            (FaultKind.HARNESS, contradictions),
+            (FaultKind.UNJUDGED_KERNEL, outside),
+        ):
+            for text in texts:
+                self._faults.add(kind, text)
+        if self._output.error is not None and not isinstance(self._output.error, BrokenPipeError):
+            self._faults.add(FaultKind.OUTPUT, f"the terminal's output takes no more: {self._output.error}")
+        facts = {
+            **self._facts(),
+            "problems": tuple(problems),
+            "wall_s": round(time.monotonic() - self._clock, 3),
+            **self._ending_facts(),
+        }
         facts["stack"] = {**self.stack, **(last.stack if last else {})}
         self._info = RunInfo(**facts)
         if self._uncollectable:
@@ -412,7 +479,8 @@ class SessionRun:
     def abort(self, record: CaseRecord) -> None:
         """Ends the run from its only process, which is about to be ended because of ``record``."""
         self._progress.pytest_sessionfinish()
-        self._end()
+        self._faults.add(FaultKind.STOPPED, f"the run's own process was ended because of {record.case}")
+        self._end(int(pytest.ExitCode.TESTS_FAILED))
         lines = [
             f"conformance: {record.case}: {record.status.value}: {record.diagnosis}",
             "conformance: the process that ran it is pytest's own, so the run ends here; with '-n 1' or more only a",
@@ -459,7 +527,12 @@ class SessionRun:
 
     def _summary(self) -> Summary:
         """What the run's records show; nothing if they could not be merged."""
-        return self._tally.summary(self._info or RunInfo(**self._facts()), self._notes())
+        return self._tally.summary(self._info or RunInfo(**self._facts(), **self._ending_facts()), self._notes())
+
+    def _ending_facts(self) -> dict[str, Any]:
+        """What ``run.json`` says of the end of the run."""
+        status = self._faults.exit_status(self._pytests, self._interrupted)
+        return {"faults": self._faults.faults, "exit_status": status}
 
     def _verdict_lines(self, width: int) -> list[str]:
         return verdict_lines(self._summary(), self.folder, self.folder / SUMMARY_FILE, self._lost, width)
@@ -473,6 +546,8 @@ class SessionRun:
         return notes
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self._case_ids(report.nodeid) is None:
+            self._faults.add(FaultKind.OTHER_TEST, f"{report.nodeid}, which is no case, failed")
         if report.start:  # 0 in the report that stands for a worker which died
             self._first_began = min(self._first_began, report.start)
         self._last_ended = max(self._last_ended, report.stop)
@@ -505,6 +580,26 @@ class SessionRun:
 
 #: Errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+#: The exit status of a worker's launcher is this and the signal that ended the worker (see ``worker_launcher``).
+SIGNAL_STATUS = 128
+#: Seconds in which a worker whose pipes have closed is gone.
+_GONE_S = 5.0
+
+
+def _is_full(error: Exception) -> bool:
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _ending(node: Any) -> int | None:
+    """The signal that ended the process of a worker, as far as its parent here knows; None if none did."""
+    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(_GONE_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return -code if code < 0 else code - SIGNAL_STATUS if code > SIGNAL_STATUS else None
 
 
 def _give_up(node: Any) -> None:

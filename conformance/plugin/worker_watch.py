@@ -32,6 +32,10 @@ _STILL = {
 }
 
 
+#: Those of them that come from outside.
+_BY_SOMEBODY = ("T", "t")
+
+
 @dataclass
 class _Watched:
     node: Any
@@ -51,6 +55,7 @@ class WorkerWatch:
         self._lost = lost
         self._workers: dict[str, _Watched] = {}
         self._reasons: dict[str, str] = {}
+        self._stopped: set[str] = set()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -78,6 +83,10 @@ class WorkerWatch:
         """Why this ended the worker; empty if it did not."""
         return self._reasons.get(worker, "")
 
+    def was_stopped(self, worker: str) -> bool:
+        """Whether somebody had stopped the worker that this ended: that is no fault of its case."""
+        return worker in self._stopped
+
     def _run(self) -> None:
         last = time.monotonic()
         while not self._ended.wait(LOOK_S):
@@ -103,6 +112,7 @@ class WorkerWatch:
         if watched.still_s > self._limit_s or (late and in_flight(self._folder, name) is not None):
             doing = f": {_STILL[state]}" if state in _STILL else ""
             self._reasons[name] = f"its process did nothing for {watched.quiet_s:.0f} s{doing}; the run killed it"
+            self._stopped |= {name} if state in _BY_SOMEBODY else set()
             watched.killed_at = now
             _kill(watched.node)
         elif late:

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from conformance.faults import FaultClass, FaultKind
 from conformance.proof_level import ProofLevel
-from conformance.records import Status
+from conformance.records import RunInfo, Status
 from conformance.reporting.failure_groups import FailureGroup
 from conformance.reporting.summary import FAILURES, Summary
 
@@ -21,7 +22,8 @@ NAMES_SHOWN = 4
 def all_is_well(summary: Summary, lost: str = "") -> bool:
     """True if every judged case passed or failed as expected, some case was judged and nothing else went wrong.
     ``lost`` says why the run could not be finished; "" if it was."""
-    return bool(summary.judged and not summary.failed and not summary.run.problems and not lost)
+    run = summary.run
+    return bool(summary.judged and not summary.failed and not run.problems and not run.faults and not lost)
 
 
 def headline(summary: Summary, lost: str = "") -> str:
@@ -29,6 +31,10 @@ def headline(summary: Summary, lost: str = "") -> str:
     expected"."""
     judged, failed, problems = summary.judged, summary.failed, len(summary.run.problems) + bool(lost)
     also = f"; the run itself has {many(problems, 'problem')}" if problems else ""
+    faults = summary.run.faults or ()
+    if failed and faults and all(fault.fault_class is not FaultClass.REGRESSION for fault in faults):
+        others = f"; none of the other {judged - failed:,} failed" if judged > failed else ""
+        return f"NOT COMPLETE: the machine broke {failed:,} of {many(judged, 'case')}{others}{also}"
     if failed:
         passed = "passed or failed as expected" if summary.expected else "passed"
         others = "" if failed == judged else f"; every other one {passed}"
@@ -40,6 +46,8 @@ def headline(summary: Summary, lost: str = "") -> str:
         return f"NOT COMPLETE: the run has {many(problems, 'problem')}; {none}"
     if not judged:
         return "NOTHING WAS JUDGED: no case passed or failed"
+    if faults:
+        return f"NOT COMPLETE: {faults[0].text}"
     expected = " or failed as expected" if summary.expected else ""
     return f"PASSED: {f'all {judged:,} judged cases' if judged > 1 else 'the only judged case'} passed{expected}"
 
@@ -63,6 +71,15 @@ def count_lines(summary: Summary) -> list[str]:
         none = "; 0 cases ran on a device" if not summary.proven[ProofLevel.DEVICE] else ""
         lines.append(f"proven by: {summary.proven}{none}")
     return lines
+
+
+def fault_lines(run: RunInfo) -> list[str]:
+    """A line for each thing that went wrong in the run and is no failed case, and one that says the classes of all and
+    the exit status."""
+    faults = run.faults or ()
+    lines = [str(fault) for fault in faults if fault.kind != FaultKind.FAILED and fault.text not in run.problems]
+    classes = dict.fromkeys(fault.fault_class.value for fault in faults)
+    return [*lines, f"exit status {run.exit_status}: {', '.join(classes)}"] if classes else lines
 
 
 def group_line(group: FailureGroup) -> str:

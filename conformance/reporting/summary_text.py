@@ -97,6 +97,7 @@ def verdict_lines(summary: Summary, folder: Path, summary_file: Path, lost: str 
     lines += [_cut(f"PROBLEM {one_line(problem)}", 4 * width) for problem in problems[:PROBLEMS_NAMED]]
     if len(problems) > PROBLEMS_NAMED:
         lines.append(f"and {many(len(problems) - PROBLEMS_NAMED, 'more problem')}: summary.md has all")
+    lines += [_cut(one_line(line), 4 * width) for line in run_verdict.fault_lines(summary.run)]
     for line in run_verdict.count_lines(summary):
         lines += _wrapped(line, width)
     steps = run_verdict.what_to_open(summary, folder, summary_file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.plugin.run_faults import INFRASTRUCTURE
 from tests.plugin.conftest import ROOT
 
 pytest_plugins = ["pytester"]
@@ -39,7 +40,8 @@ def test_difference_fails_the_session(project, tampering, workers):
     project.suite("good", GOOD)
     (project.path / "conftest.py").write_text(TAMPER.format(tampered=expression))
     result = project.run(*workers)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.ret == INFRASTRUCTURE
+    assert {fault.kind for fault in project.info.faults} == {"records"}
     result.stdout.fnmatch_lines([f"PROBLEM {text}" for text in expected])
     assert len(project.info.problems) == len(expected)
 

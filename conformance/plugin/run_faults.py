@@ -1,0 +1,102 @@
+"""All that went wrong in a run, by class, and the exit status that follows."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from conformance.faults import Fault, FaultClass, FaultKind, deciding
+from conformance.records import CaseRecord, Status
+
+#: The exit status of a run that its machine or environment broke: EX_TEMPFAIL of sysexits.h, "try again". The numbers
+#: after 5 are no choice: pytest has begun to take them (6 says that there were more warnings than are allowed).
+INFRASTRUCTURE = os.EX_TEMPFAIL
+#: Exit statuses of pytest that stay, whatever became of the cases: an internal error and a wrong command line.
+_OF_PYTEST = (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
+_STATUSES = {
+    FaultClass.REGRESSION: int(pytest.ExitCode.TESTS_FAILED),
+    FaultClass.INFRASTRUCTURE: INFRASTRUCTURE,
+    FaultClass.UNFINISHED: int(pytest.ExitCode.INTERRUPTED),
+}
+
+
+class RunFaults:
+    """Collects the faults of a run: those of its cases, counted by kind, and those of the run as a whole."""
+
+    def __init__(self) -> None:
+        self._of_run: list[Fault] = []
+        self.forget_cases()
+
+    def forget_cases(self) -> None:
+        """Begins to count cases again."""
+        self._first: dict[tuple[FaultClass, str], tuple[str, str]] = {}
+        self._counts: Counter[tuple[FaultClass, str]] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self._judged = False
+
+    def add(self, kind: FaultKind, text: str) -> None:
+        """Adds a fault of the run as a whole, once."""
+        fault = Fault.of(kind, text)
+        if fault not in self._of_run:
+            self._of_run.append(fault)
+
+    def add_case(self, record: CaseRecord) -> None:
+        """Counts what went wrong in a case."""
+        self._judged |= bool(record.verdicts) or record.status not in (Status.NOT_APPLICABLE, Status.NOT_RUN)
+        if record.status in (Status.NOT_APPLICABLE, Status.NOT_RUN):
+            self._skipped[f"{record.status.value} {record.reason.code.value if record.reason else ''}".strip()] += 1
+        if record.fault_class is None:
+            return
+        kind = record.fault.kind if record.fault else FaultKind.FAILED.value
+        text = record.fault.text if record.fault else record.status.value
+        key = record.fault_class, kind
+        self._counts[key] += 1
+        if key not in self._first or record.case < self._first[key][0]:
+            self._first[key] = record.case, text
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Every fault, the class that decides first."""
+        of_cases = [
+            Fault(fault_class, kind, f"{_cases(count)}, first {case}: {text}")
+            for (fault_class, kind), count in self._counts.items()
+            for case, text in [self._first[fault_class, kind]]
+        ]
+        order = list(FaultClass)
+        return tuple(sorted([*of_cases, *self._of_run], key=lambda fault: order.index(fault.fault_class)))
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether something has ended the run before its last case, so that cases are missing."""
+        return any(fault.fault_class is not FaultClass.REGRESSION for fault in self._of_run)
+
+    @property
+    def unjudged(self) -> str:
+        """A sentence if the run has cases and judged none of them; else empty."""
+        if self._judged or not self._skipped:
+            return ""
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self._skipped.most_common())
+        return f"no case was judged: {reasons}"
+
+    def exit_status(self, pytests: int, interrupted: bool) -> int:
+        """The status of the run where pytest itself ends with ``pytests``; ``interrupted``: by the user.
+
+        pytest's own statuses keep their meaning. One that says that the user interrupted the run, that pytest broke or
+        that it was called wrongly stays, as does one that a test gave to pytest.exit. Else the first class that occurs
+        decides: a regression stays one, however much else is broken, and what infrastructure broke need not be
+        complete.
+        """
+        if interrupted or pytests in _OF_PYTEST or pytests not in {*pytest.ExitCode}:
+            return pytests
+        decides = deciding(self.faults)
+        if decides is not None:
+            return _STATUSES[decides]
+        if pytests == pytest.ExitCode.OK and self.unjudged:
+            return int(pytest.ExitCode.NO_TESTS_COLLECTED)
+        return pytests
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count} cases"

@@ -1,0 +1,234 @@
+"""The exit status of a run says what went wrong: a regression, the machine, or an end before the last case."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conformance.faults import FaultClass, FaultKind
+from conformance.plugin.run_faults import INFRASTRUCTURE, RunFaults
+from conformance.records import CaseRecord, Fault, Reason, ReasonCode, RunInfo, Status, Verdict
+from conformance.reporting.run_verdict import fault_lines
+from tests.gate.sample_entries import entry
+
+pytest_plugins = ["pytester"]
+
+GOOD = """
+@pytest.mark.parametrize("i", range(4))
+def test_good(recorder, i): recorder.verdict("x", True)
+"""
+BAD = "def test_bad(recorder): recorder.verdict('x', False, 'wrong'); assert False\n"
+OF_THE_MACHINE = {
+    "full disk": ("raise OSError(28, 'No space left on device', '/cache/x')", "disk-full"),
+    "a cache that is a file": ("open('/etc/passwd/ab')", "files"),
+    "open files": ("raise RuntimeError('x') from OSError(24, 'Too many open files')", "limit"),
+    "a compilation": ("raise CompileFailure(Status.COMPILE_ERROR, '[Errno 20] Not a directory: \\'/c/ab\\'')", "files"),
+    "a check that met a full disk": (
+        "recorder.verdict('compile/k', False, 'OSError: [Errno 28] No space')",
+        "disk-full",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_MACHINE)
+def test_a_case_that_the_machine_broke(project, name):
+    source, kind = OF_THE_MACHINE[name]
+    project.suite("good", GOOD + f"def test_broken(recorder):\n    {source}\n")
+    (project.path / "known.toml").write_text(entry(cases='"test_good.py::test_broken"', seen='"No"'))
+    result = project.run("--expected-failures=known.toml")
+    assert result.ret == INFRASTRUCTURE
+    record = project.records["test_broken"]
+    assert record.status.value in ("fail", "compile-error"), "no entry expects what the machine broke"
+    assert (record.fault_class, record.fault.kind) == (FaultClass.INFRASTRUCTURE, kind)
+    assert [(fault.fault_class, fault.kind) for fault in project.info.faults] == [(FaultClass.INFRASTRUCTURE, kind)]
+    assert (project.info.fault_class, project.info.exit_status) == (FaultClass.INFRASTRUCTURE, INFRASTRUCTURE)
+    result.stdout.fnmatch_lines(
+        [f"infrastructure ({kind}): 1 case, first test_good.py::test_broken: *", "exit status 6: *"]
+    )
+
+
+def test_a_regression_beside_a_broken_machine_stays_one(project):
+    project.suite("good", GOOD + BAD + "def test_full(recorder): raise OSError(28, 'No space left on device')\n")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert [fault.fault_class.value for fault in project.info.faults] == ["regression", "infrastructure"]
+    result.stdout.fnmatch_lines(["exit status 1: regression, infrastructure"])
+
+
+def test_a_worker_that_is_killed_from_outside(project):
+    project.suite("good", GOOD)
+    project.suite("killed", "def test_killed(recorder):\n    os.kill(os.getpid(), 9)\n    time.sleep(60)\n")
+    result = project.run("-n", "2")
+    assert result.ret == INFRASTRUCTURE
+    record = project.records["test_killed"]
+    assert (record.status.value, record.fault.kind) == ("crash", "killed")
+    assert "ended from outside by SIGKILL" in record.diagnosis
+    assert project.statuses == {**{f"test_good[{i}]": "pass" for i in range(4)}, "test_killed": "crash"}
+    result.stdout.fnmatch_lines(["infrastructure (killed): 1 case, first test_killed.py::test_killed: *SIGKILL*"])
+
+
+def test_workers_that_are_killed_while_they_start(project):
+    project.suite("killed", "os.kill(os.getpid(), 9)\n")
+    result = project.run("-n", "1")
+    assert result.ret == INFRASTRUCTURE
+    result.stdout.fnmatch_lines(["*workers die before they have collected the suites*"])
+
+
+def test_a_full_standard_output_costs_no_record(project):
+    project.suite("good", GOOD)
+    command = [sys.executable, "-m", "pytest", "-p", "conformance.plugin"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=project.path, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == INFRASTRUCTURE, done.stderr.decode()
+    assert len(project.records) == 4
+    assert [fault.kind for fault in project.info.faults] == ["output"]
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_a_reader_that_had_enough_costs_nothing(project):
+    project.suite("good", GOOD)
+    command = [sys.executable, "-m", "pytest", "-p", "conformance.plugin"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, cwd=project.path, stdout=writing, timeout=60, check=False)
+    assert (done.returncode, len(project.records)) == (0, 4)
+    assert project.info.faults == ()
+
+
+FULL = """
+import errno
+from conformance.plugin.record_files import RecordFile
+append = RecordFile._append
+def fails(self, path, record):
+    if "good[2]" in record.case: raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    return append(self, path, record)
+RecordFile._append = fails
+"""
+
+
+def test_records_that_do_not_fit_the_disk(project, workers):
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text("import os\n" + FULL)
+    assert project.run(*workers).ret == INFRASTRUCTURE
+    assert project.info.fault_class is FaultClass.INFRASTRUCTURE
+
+
+def test_a_run_that_stops_early_without_a_failure_is_unfinished(project, workers):
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(
+        "def pytest_runtest_logreport(report):\n"
+        "    pytest_runtest_logreport.session.shouldstop = 'time is up'\n"
+        "def pytest_sessionstart(session): pytest_runtest_logreport.session = session\n"
+    )
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert [(fault.fault_class.value, fault.kind) for fault in project.info.faults] == [("unfinished", "stopped")]
+    assert "time is up" in project.info.faults[0].text
+
+
+def test_the_first_failure_ends_the_run_and_is_a_regression(project, workers):
+    project.suite("a", BAD)
+    project.suite("good", GOOD)
+    assert project.run("-x", *workers).ret == pytest.ExitCode.TESTS_FAILED
+    assert [fault.fault_class.value for fault in project.info.faults] == ["regression", "unfinished"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_the_case_in_flight_without_a_record(project, number):
+    project.suite("good", GOOD)
+    project.suite("slow", "def test_slow(recorder):\n    open('begun', 'w').close()\n    time.sleep(60)\n")
+    command = [sys.executable, "-m", "pytest", "-p", "conformance.plugin"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT) as run:
+        deadline = time.monotonic() + 60
+        while not (project.path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        run.send_signal(number)
+        assert run.wait(60) == pytest.ExitCode.INTERRUPTED
+    assert set(project.statuses.values()) == {"pass"}
+    assert [(fault.fault_class.value, fault.kind) for fault in project.info.faults] == [("unfinished", "interrupted")]
+    assert number.name in project.info.faults[0].text
+
+
+def test_a_run_that_judged_nothing_is_not_green(project, workers):
+    project.suite(
+        "none",
+        "def test_a(recorder): recorder.not_run(Reason(ReasonCode.NO_DEVICE, 'device', 'none'))\n"
+        "def test_b(recorder): recorder.not_applicable(Reason(ReasonCode.DTYPE, 'a', 'none'))\n",
+    )
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["NOTHING WAS JUDGED: *"])
+
+
+def test_a_test_that_is_no_case_counts_too(project):
+    project.suite("good", GOOD)
+    (project.path / "test_other.py").write_text("def test_other(): assert False\n")
+    assert project.run("suites", "test_other.py").ret == pytest.ExitCode.TESTS_FAILED
+    assert [fault.kind for fault in project.info.faults] == ["other-test"]
+
+
+# What decides, without runs
+
+
+def record(case: str, status: Status, **fields: object) -> CaseRecord:
+    verdicts = (Verdict("x", status is Status.PASS),)
+    return CaseRecord(case, "s", status, **{"verdicts": verdicts, **fields})
+
+
+def status_of(*records: CaseRecord, pytests: int = 0, interrupted: bool = False, faults: tuple = ()) -> int:
+    of_run = RunFaults()
+    for one in records:
+        of_run.add_case(one)
+    for kind in faults:
+        of_run.add(kind, "x")
+    return of_run.exit_status(pytests, interrupted)
+
+
+FULL_DISK = Fault.of(FaultKind.DISK_FULL, "x")
+PASSED, FAILED = record("a", Status.PASS), record("b", Status.FAIL)
+BROKEN = record("c", Status.CRASH, fault=FULL_DISK)
+
+
+def test_what_decides():
+    assert status_of(PASSED) == 0
+    assert status_of(PASSED, FAILED) == status_of(PASSED, FAILED, pytests=1) == 1
+    assert status_of(PASSED, BROKEN, pytests=1) == INFRASTRUCTURE
+    assert status_of(BROKEN, FAILED, pytests=1) == 1
+    assert status_of(PASSED, pytests=2, faults=(FaultKind.STOPPED,)) == 2
+    assert status_of(PASSED, pytests=2, faults=(FaultKind.STOPPED, FaultKind.RECORDS)) == INFRASTRUCTURE
+    assert status_of(FAILED, pytests=2, interrupted=True) == 2, "pytest's own meaning"
+    assert status_of(FAILED, pytests=3) == 3
+    assert status_of(pytests=4) == 4
+    assert status_of(pytests=5) == 5
+    assert status_of(PASSED, pytests=42) == 42, "of pytest.exit(..., returncode=42)"
+    refused = record("d", Status.NOT_APPLICABLE, verdicts=(), reason=Reason(ReasonCode.DTYPE, "a", "b"))
+    assert status_of(refused) == 5
+    assert status_of(refused, PASSED) == 0
+    compiled = record("e", Status.NOT_RUN, reason=Reason(ReasonCode.NO_DEVICE, "a", "b"))
+    assert status_of(refused, compiled) == 0, "its code was judged"
+    assert status_of(refused, FAILED) == 1
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_each_kind_has_the_status_of_its_class(kind):
+    expected = {"regression": 1, "infrastructure": INFRASTRUCTURE, "unfinished": 2}
+    assert status_of(PASSED, faults=(kind,)) == expected[kind.fault_class.value]
+
+
+def test_cases_of_one_kind_are_one_line():
+    faults = RunFaults()
+    for case in "cab":
+        faults.add_case(record(case, Status.CRASH, fault=FULL_DISK))
+    assert [str(fault) for fault in faults.faults] == ["infrastructure (disk-full): 3 cases, first a: x"]
+    run = RunInfo("r", "", "quick", 0, faults=faults.faults, exit_status=75)
+    assert fault_lines(run) == [str(faults.faults[0]), "exit status 75: infrastructure"]
+    assert fault_lines(RunInfo("r", "", "quick", 0)) == []
+
+
+def test_pytest_has_no_such_status():
+    assert INFRASTRUCTURE not in {int(code) for code in pytest.ExitCode}
