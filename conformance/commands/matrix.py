@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         why, report = answer(comparison), f"{number:02}/report.html"
         rows.append([baseline, candidate, why])
         reach = narrowing_text(comparison)
-        answers.append(matrix_page.PairAnswer(baseline, candidate, status == 0, report, why, reach))
+        answers.append(matrix_page.PairAnswer(baseline, candidate, status == 0, report, why, reach, status != 2))
         worst = max(worst, status)
     sides = [read_compared_run(stack.folder, stack.name) for stack in runs.values()]
     write_output(output / PAGE, matrix_page.render(sides, answers))

@@ -8,6 +8,8 @@ from enum import Enum
 from math import inf
 from typing import Any
 
+from conformance.faults import Fault, FaultClass
+
 #: Stands for a case where the candidate's run as a whole is meant.
 RUN_ITSELF = "(the candidate's run)"
 
@@ -294,14 +296,24 @@ class OwnThresholds:
 
 
 @dataclass(frozen=True)
+class BrokenSide:
+    """One of the two runs that gives no answer. ``side`` is "baseline" or "candidate", ``faults`` are what made it
+    unfinished or broke it, the worst class first, which is ``fault_class``."""
+
+    side: str
+    fault_class: FaultClass
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind, cost and number of cases. ``warnings`` say
-    why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
-    is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
-    of the scripts that were tried with both stacks, and which compiler stages are guilty. ``assemblers`` are what each
-    target was assembled with in the baseline and in the candidate, as far as both are known. ``own_thresholds`` are by
-    the names of kernels. ``narrowing`` is None for two whole runs. ``history`` are sentences about
-    earlier answers and about further runs of the baseline."""
+    why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: waivers that do
+    not hold, claims that are not proven, cases that are owed. ``broken`` are the sides for whose runs there is no
+    answer, whatever else was found. ``scripts`` say what became of the scripts that were tried with both stacks, and
+    which compiler stages are guilty. ``assemblers`` are what each target was assembled with in the baseline and in the
+    candidate, as far as both are known. ``own_thresholds`` are by the names of kernels. ``narrowing`` is None for two
+    whole runs. ``history`` are sentences about earlier answers and about further runs of the baseline."""
 
     baseline: Side
     candidate: Side
@@ -317,6 +329,7 @@ class Comparison:
     scope: Scope = field(default_factory=Scope)
     narrowing: Narrowing | None = None
     history: tuple[str, ...] = ()
+    broken: tuple[BrokenSide, ...] = ()
 
     @property
     def regressions(self) -> tuple[Group, ...]:
@@ -340,5 +353,5 @@ class Comparison:
 
     @property
     def safe(self) -> bool:
-        """Whether nothing here speaks against the candidate."""
-        return not self.regressions and not self.objections
+        """Whether there is an answer, and nothing here speaks against the candidate."""
+        return not self.broken and not self.regressions and not self.objections

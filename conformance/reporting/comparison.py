@@ -62,6 +62,8 @@ def refused(scope: Scope) -> str:
 def render_terminal(comparison: Comparison) -> str:
     """The comparison as text for a terminal."""
     blocks = [answer(comparison), "\n".join(_facts(comparison))]
+    if comparison.broken:
+        blocks.append("No answer\n" + "\n".join(f"  {_line(text)}" for text in broken_lines(comparison)))
     if comparison.objections:
         blocks.append("Objections\n" + "\n".join(f"  {log_safe(objection)}" for objection in comparison.objections))
     if comparison.warnings:
@@ -74,6 +76,11 @@ def render_terminal(comparison: Comparison) -> str:
             rest = f"{many(len(groups) - GROUPS_SHOWN, 'more group')} of {_TITLES[severity].lower()} ({which})"
             blocks.append(f"... and {rest}: --json has all of them")
     return "\n\n".join([*blocks, *([WHERE_ALL_IS] if comparison.groups else [])])
+
+
+def broken_lines(comparison: Comparison) -> list[str]:
+    """A sentence for each thing for which a side gives no answer."""
+    return [f"the {broken.side}'s run: {fault}" for broken in comparison.broken for fault in broken.faults]
 
 
 def _by_severity(comparison: Comparison) -> Iterator[tuple[Severity, list[Group]]]:
@@ -290,6 +297,8 @@ def _change(finding: Finding) -> str:
 def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
     """The comparison as Markdown of at most ``limit`` characters; groups that do not fit are counted."""
     head = [f"## {_markdown(answer(comparison))}", _markdown_facts(comparison)]
+    if comparison.broken:
+        head.append("\n".join(f"- {_markdown(first_words(text, 2000))}" for text in broken_lines(comparison)))
     if comparison.objections:
         objections = (first_words(objection, 2000) for objection in comparison.objections[:OBJECTIONS_SHOWN])
         head.append("\n".join(f"- {_markdown(objection)}" for objection in objections))

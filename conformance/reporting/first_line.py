@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from conformance.gate.findings import Comparison, Scope, Severity
+from conformance.faults import FaultClass
+from conformance.gate.findings import BrokenSide, Comparison, Scope, Severity
 from conformance.reporting.text import clean
 
 #: So many cases or fewer are a handful, and the answer says that it is about them alone.
@@ -15,10 +16,16 @@ OPTIONS_SHOWN = 6
 OPTION_CHARACTERS = 60
 #: Characters of a version in the first line.
 VERSION_CHARACTERS = 40
+#: Characters of what broke a run.
+FAULT_CHARACTERS = 200
 
 
 def answer(comparison: Comparison) -> str:
-    """One line that says whether the candidate may replace the baseline, for which cases, and why not."""
+    """One line that says whether the candidate may replace the baseline, for which cases, and why not; or which side
+    gives no answer, and what broke there."""
+    if comparison.broken:
+        parts = [*map(broken_text, comparison.broken), _so_far(comparison)]
+        return f"NO ANSWER{_reach(comparison)}: {'; '.join(parts)}"
     if not comparison.safe:
         against = [*_against(comparison), *_waived(comparison), *both_changed(comparison)]
         return f"NOT SAFE{_reach(comparison)}: {'; '.join(against)}"
@@ -44,6 +51,22 @@ def both_changed(comparison: Comparison) -> list[str]:
         if before.get(name) and after.get(name) and before[name] != after[name]
     ]
     return [f"{' and '.join(changes)} both changed"] if len(changes) > 1 else []
+
+
+def broken_text(broken: BrokenSide) -> str:
+    """Which side gives no answer, its class and what broke, such as "the baseline is unfinished (cut-off: the run did
+    not end)"."""
+    kinds = dict.fromkeys(fault.kind for fault in broken.faults)
+    first = clean(broken.faults[0].text).replace("\n", " ")[:FAULT_CHARACTERS]
+    more = f" and {', '.join(list(kinds)[1:])}" if len(kinds) > 1 else ""
+    how = "unfinished" if broken.fault_class is FaultClass.UNFINISHED else f"broken by its {broken.fault_class.value}"
+    return f"the {broken.side} is {how} ({broken.faults[0].kind}: {first}{more})"
+
+
+def _so_far(comparison: Comparison) -> str:
+    """What to do, and what speaks against the candidate in the part that was compared."""
+    against = "; ".join(_against(comparison))
+    return "run it again" + (f"; found so far, and not to be relied on: {against}" if against else "")
 
 
 def _against(comparison: Comparison) -> list[str]:

@@ -26,10 +26,11 @@ def runs_in_actions() -> bool:
 
 
 def annotation_lines(comparison: Comparison) -> list[str]:
-    """The annotations: one for all objections and one per group, the worst first. GitHub shows ten of each level, so
-    the last of a level counts the rest."""
+    """The annotations: one if there is no answer, one for all objections and one per group, the worst first. GitHub
+    shows ten of each level, so the last of a level counts the rest."""
     text = first_words("\n".join(comparison.objections), 2000)
-    lines = [_annotation("error", f"{len(comparison.objections)} objections", text)] if comparison.objections else []
+    lines = [_annotation("error", "no answer", first_words(answer(comparison), 2000))] if comparison.broken else []
+    lines += [_annotation("error", f"{len(comparison.objections)} objections", text)] if comparison.objections else []
     for severity, level in _LEVELS.items():
         groups = [group for group in comparison.groups if group.severity is severity]
         room = ANNOTATIONS - (len(lines) if severity is Severity.REGRESSION else 0)

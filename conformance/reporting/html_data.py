@@ -17,7 +17,7 @@ from conformance.gate.shortened_text import MARK, first_words
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
-from conformance.reporting.comparison import assembler_rows, threshold_lines
+from conformance.reporting.comparison import assembler_rows, broken_lines, threshold_lines
 from conformance.reporting.failure_groups import failure
 from conformance.reporting.first_line import answer
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
@@ -236,11 +236,12 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "history": [_cut(text, CASE_LIMIT) for text in comparison.history],
         "title": stacks_title(*(_with_variables(side) for side in (comparison.baseline, comparison.candidate))),
         "safe": comparison.safe,
+        "verdict": "safe" if comparison.safe else "no answer" if comparison.broken else "not safe",
         "answer": _cut(answer(comparison), CASE_LIMIT),
         "reach": decision.reach(comparison, run.info),
         "compared": comparison.compared,
         "unchanged": comparison.unchanged,
-        "objections": [_cut(text, CASE_LIMIT) for text in comparison.objections],
+        "objections": [_cut(text, CASE_LIMIT) for text in (*broken_lines(comparison), *comparison.objections)],
         "warnings": [_cut(text, CASE_LIMIT) for text in comparison.warnings],
         "thresholds": {str(name): value for name, value in comparison.thresholds.items()},
         "other_thresholds": [_cut(text, CASE_LIMIT) for text in threshold_lines(comparison)],

@@ -26,7 +26,8 @@ WIDTH, HEIGHT = 48, 20
 
 class PairAnswer(NamedTuple):
     """The answer about one pair of stacks, and ``why``, its first line; ``report`` is the address of its page, relative
-    to this one. ``reach`` says of which part of a tier it is, empty for a whole one."""
+    to this one. ``reach`` says of which part of a tier it is, empty for a whole one; ``answered`` is False if a side
+    gives no answer."""
 
     baseline: str
     candidate: str
@@ -34,6 +35,7 @@ class PairAnswer(NamedTuple):
     report: str
     why: str = ""
     reach: str = ""
+    answered: bool = True
 
 
 class Figure(NamedTuple):
@@ -127,7 +129,7 @@ def _pairs(pairs: Sequence[PairAnswer]) -> str:
     rows = [
         [
             f"{_text(pair.baseline)} to {_text(pair.candidate)}",
-            _badge("safe", "good") if pair.safe else _badge("not safe", "bad"),
+            _badge("safe", "good") if pair.safe else _badge("not safe" if pair.answered else "no answer", "bad"),
             _text(pair.why),
             f'<a href="{html.escape(str(pair.report))}">what changed</a>',
         ]

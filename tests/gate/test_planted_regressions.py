@@ -332,23 +332,28 @@ def test_what_is_lost_whole_is_one_group_that_says_so(compared, what, name, coun
     assert group.cause == f"{what} {name}: none of its {count} cases was recorded"
 
 
-def test_run_without_its_tail_is_not_safe(compared):
-    comparison = compared(BASE[:-5], selected=len(BASE), wall_s=None)
-    assert set(kinds(comparison)) == {"LOST_COVERAGE"}
+def broken(comparison):
+    """The class of each side that gives no answer, and what broke it."""
     assert not comparison.safe
-    assert sum(len(group.findings) for group in comparison.groups if group.cause == "not recorded") == 5
-    assert any(finding.after == "the run did not end" for group in comparison.groups for finding in group.findings)
+    return {side.side: (side.fault_class.value, [fault.text for fault in side.faults]) for side in comparison.broken}
+
+
+def test_run_without_its_tail_is_no_answer(compared):
+    comparison = compared(BASE[:-5], selected=len(BASE), wall_s=None)
+    assert kinds(comparison) == {}, "what the candidate lacks is not lost"
+    assert broken(comparison) == {"candidate": ("unfinished", ["the run did not end"])}
 
 
 @pytest.mark.parametrize(
     "damage", [lambda file: file.unlink(), lambda file: file.write_text("{")], ids=["missing", "torn"]
 )
-def test_candidate_without_a_usable_run_json_is_not_safe(tmp_path, damage):
+def test_candidate_without_a_usable_run_json_is_no_answer(tmp_path, damage):
     before, after = (write_run(tmp_path / name, BASE) for name in "ab")
     damage(after / "run.json")
     comparison = compare(read_compared_run(before), read_compared_run(after))
-    assert kinds(comparison) == {"LOST_COVERAGE": 1}
-    assert "run.json" in comparison.groups[0].findings[0].after
+    fault_class, (text,) = broken(comparison)["candidate"]
+    assert fault_class == "infrastructure"
+    assert "run.json" in text
 
 
 def test_fewer_configs_of_one_case_are_lost(compared):
@@ -457,20 +462,19 @@ def test_the_best_config_has_not_moved_because_another_device_timed_it(compared,
     assert ("BEST_CONFIG_MOVED" in kinds(compared(after, before))) is moves
 
 
-def test_tail_that_both_runs_lack_is_not_safe(compared):
+def test_tail_that_both_runs_lack_is_no_answer(compared):
     comparison = compared(BASE[:-5], BASE[:-5], selected=len(BASE))
-    assert kinds(comparison) == {"LOST_COVERAGE": 1}
-    assert "5 of 48 selected" in comparison.groups[0].findings[0].after
+    texts = ["5 of 48 selected cases were not recorded"]
+    assert broken(comparison)["candidate"] == ("infrastructure", texts)
 
 
-def test_candidate_with_torn_line_is_not_safe(compared, tmp_path):
+def test_candidate_with_torn_line_is_no_answer(compared, tmp_path):
     before = write_run(tmp_path / "a", BASE)
     after = write_run(tmp_path / "b", BASE)
     file = after / "records.jsonl"
     file.write_bytes(file.read_bytes()[:-100])
     comparison = compare(read_compared_run(before), read_compared_run(after))
-    assert set(kinds(comparison)) == {"LOST_COVERAGE"}
-    assert any("torn last line" in finding.after for group in comparison.groups for finding in group.findings)
+    assert "torn last line" in broken(comparison)["candidate"][1][0]
 
 
 def test_what_was_lost_comes_before_what_was_gained(compared):

@@ -19,10 +19,11 @@ import pytest
 
 from conformance.cases.known_names import UnknownName
 from conformance.commands.shared import gate_runs
+from conformance.faults import FaultClass
 from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
-from conformance.gate.stacks.stack_runs import Abilities, RunError, abilities, complete, run
+from conformance.gate.stacks.stack_runs import Abilities, NoRun, RunError, abilities, complete, run
 from conformance.gate.user_files.case_list import kept_case_list
 from conformance.records import RunInfo, jsonable
 from conformance.reporting import progress
@@ -40,6 +41,8 @@ if sys.argv[1] == "list":
     if does:
         sys.exit("no case matches these filters" if does == "nothing" else print("broken", file=sys.stderr) or 4)
     print(sys.argv[-1]); sys.exit()
+if does == "nothing at all":
+    sys.exit(print("what happened") or 4)
 folder = Path(sys.argv[sys.argv.index("--run-dir") + 1]); folder.mkdir(parents=True)
 problems = ("1 selected but not recorded",) if does == "lose" else ()
 wall = None if does == "die" else 1.0
@@ -171,11 +174,25 @@ def test_a_package_changed_in_place_is_another_run(tmp_path: Path, monkeypatch: 
     assert started(tmp_path)[0] != first
 
 
-@pytest.mark.parametrize("does", ["die", "lose", "3", "5"])
-def test_a_run_that_is_not_whole_is_an_error_and_is_never_used(tmp_path: Path, does: str) -> None:
+@pytest.mark.parametrize("does", ["die", "lose"])
+def test_a_run_that_is_not_whole_says_so_and_is_never_used_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], does: str
+) -> None:
     for _ in range(2):
-        with pytest.raises(RunError, match=r"(?s)is not whole; its log is .*what happened"):
+        folder, reused = started(tmp_path, DOES=does)
+        assert not reused
+        assert not complete(folder)
+        assert "the run is not whole (exit status 0); its log is " in capsys.readouterr().err
+    assert not started(tmp_path)[1]
+
+
+@pytest.mark.parametrize("does", ["3", "75", "nothing at all"])
+def test_a_run_that_ends_badly_and_says_nothing_of_it_is_an_error(tmp_path: Path, does: str) -> None:
+    for _ in range(2):
+        with pytest.raises(NoRun, match=r"(?s)is not whole; its log is .*what happened") as error:
             started(tmp_path, DOES=does)
+        assert error.value.fault.fault_class is FaultClass.INFRASTRUCTURE
+        assert "what happened" in error.value.fault.text
     assert not started(tmp_path)[1]
 
 
@@ -199,10 +216,9 @@ def test_a_failed_attempt_is_there_until_the_next_begins(tmp_path: Path) -> None
     runs = tmp_path / "cache" / "runs"
     logs = []
     for _ in range(3):
-        with pytest.raises(RunError, match="is not whole") as error:
-            started(tmp_path, DOES="die")
+        folder, _ = started(tmp_path, DOES="die")
         (log,) = runs.glob("*.log")
-        assert str(log) in str(error.value)
+        assert folder == log.with_suffix("")
         assert "what happened" in log.read_text()
         assert [path for path in runs.iterdir() if path.is_dir()] == [log.with_suffix("")]
         logs.append(log)
@@ -212,8 +228,7 @@ def test_a_failed_attempt_is_there_until_the_next_begins(tmp_path: Path) -> None
 
 
 def test_an_attempt_that_another_process_is_at_stays(tmp_path: Path) -> None:
-    with pytest.raises(RunError):
-        started(tmp_path, DOES="die")
+    started(tmp_path, DOES="die")
     (log,) = (tmp_path / "cache" / "runs").glob("*.log")
     with log.open("rb") as held:
         running.fcntl.flock(held, running.fcntl.LOCK_EX)
@@ -408,6 +423,7 @@ import sys
 from pathlib import Path
 from tests.gate import test_stack_runs
 from conformance.commands.shared import gate_runs
+from conformance.faults import FaultClass
 from conformance.gate.stacks import stack_runs as running
 running.LOOK_SECONDS, running.END_SECONDS = 0.1, 1
 folder = Path(sys.argv[1])

@@ -14,14 +14,17 @@ from conformance.commands import CommandError
 from conformance.commands.shared.html_page import page
 from conformance.gate.findings import Comparison
 from conformance.gate.verdict.finding_signatures import signature
-from conformance.records import jsonable
+from conformance.records import Fault, jsonable
 from conformance.reporting import comparison as reporting
 from conformance.reporting import github
 from conformance.reporting.first_line import answer
+from conformance.reporting.text import log_safe
 
 #: Of the JSON; raised whenever the meaning of a field changes.
 SCHEMA = 2
 STDOUT = "-"
+#: The exit status where a side gives no answer.
+NO_ANSWER = 2
 
 
 def to_json(comparison: Comparison) -> str:
@@ -37,8 +40,21 @@ def to_json(comparison: Comparison) -> str:
         "newly_failing": len(comparison.newly_failing),
         "newly_failing_by_known_defects": len(comparison.newly_failing_by_known_defects),
         "waived": comparison.waived,
+        "status": exit_status(comparison),
     }
     return json.dumps({**data, **jsonable(comparison), "groups": groups}, indent=1, allow_nan=False) + "\n"
+
+
+def no_answer(stack: str, fault: Fault) -> str:
+    """The first line of a gate of which a stack's run left nothing to compare."""
+    return log_safe(f"NO ANSWER: the run with {stack} left nothing to compare: {fault}")
+
+
+def no_answer_json(stack: str, fault: Fault) -> str:
+    """What :func:`to_json` gives where nothing was compared: the answer, and what broke the run with ``stack``."""
+    broken = [{"stack": stack, "fault_class": fault.fault_class.value, "faults": [jsonable(fault)]}]
+    answered = {"safe": False, "answer": no_answer(stack, fault), "status": NO_ANSWER, "broken": broken}
+    return json.dumps({"schema": SCHEMA, **answered}, indent=1) + "\n"
 
 
 #: Option -> what it writes, for the help text, and a function of the comparison and the two runs' folders.
@@ -51,7 +67,7 @@ WRITERS: Mapping[str, tuple[str, Callable[[Comparison, Path, Path], str]]] = {
 
 def deliver(comparison: Comparison, baseline: Path, candidate: Path, files: Mapping[str, str]) -> int:
     """Writes what ``files`` (option to path) ask for, prints the comparison unless the standard output has something
-    else, and returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
+    else, and returns :func:`exit_status`. Raises :class:`CommandError`."""
     write_files(comparison, baseline, candidate, files)
     taken = STDOUT in files.values()
     if not taken:
@@ -62,6 +78,13 @@ def deliver(comparison: Comparison, baseline: Path, candidate: Path, files: Mapp
             github.append_summary(comparison)
         except OSError as error:
             raise CommandError(f"the job's summary cannot be written: {error}") from None
+    return exit_status(comparison)
+
+
+def exit_status(comparison: Comparison) -> int:
+    """0 if the candidate is safe, 1 if it is not, 2 if a side gives no answer."""
+    if comparison.broken:
+        return NO_ANSWER
     return 0 if comparison.safe else 1
 
 

@@ -17,7 +17,7 @@ from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors, positive
 from conformance.commands.shared import history_options, policy_options
 from conformance.commands.shared.blamed_findings import blamed_findings
-from conformance.commands.shared.comparison_output import deliver, write_files
+from conformance.commands.shared.comparison_output import deliver, no_answer, no_answer_json, write_files
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.shared.finding_ages import OlderRuns, older_source, with_ages
 from conformance.commands.shared.issue_files import write_issues
@@ -30,7 +30,7 @@ from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.environments import Environment, build, default_cache, resolve_all
 from conformance.gate.stacks.older_releases import index_versions
 from conformance.gate.stacks.stack_file import Stack, StackError
-from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, listed, run
+from conformance.gate.stacks.stack_runs import Abilities, NoRun, RunError, Say, StackRun, abilities, listed, run
 from conformance.gate.user_files.case_list import CaseListError, kept_case_list, read_case_list
 from conformance.gate.user_files.earlier_answer import EarlierAnswer
 from conformance.gate.verdict.baseline_repeats import with_baseline_runs
@@ -146,7 +146,14 @@ def run_stacks(
     options += ["--repeats", str(arguments.repeats)] if arguments.repeats > 1 else []
     options += ["--cases", str(kept_case_list(cases, cache))] if cases else []
     again = dict.fromkeys(sorted(baselines), arguments.baseline_runs - 1)
-    return runs(stacks, options, arguments.target, arguments.kernel, cache, stages, arguments.config, cases, again)
+    try:
+        return runs(stacks, options, arguments.target, arguments.kernel, cache, stages, arguments.config, cases, again)
+    except NoRun as error:
+        output = arguments.output or new_output()
+        _make(output)
+        (output / REPORTS["json"]).write_text(no_answer_json(error.name, error.fault), encoding="utf-8")
+        print(no_answer(error.name, error.fault), flush=True)
+        raise
 
 
 @command_errors(StackError)

@@ -21,7 +21,7 @@ def compared(
     called = names or (str(baseline), str(candidate))
     before, after = _side(baseline, called[0]), _side(candidate, called[1])
     comparison = compare(before, after, thresholds)
-    if not comparison.regressions and not comparison.compared:
+    if not (comparison.regressions or comparison.compared or comparison.broken):
         why = "; ".join((*before.problems[:1], *after.problems[:1])) or "no usable case is in both runs"
         raise CommandError(f"nothing could be compared: {why}: give two runs of the same suites")
     return comparison

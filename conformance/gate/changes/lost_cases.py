@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from conformance.gate.findings import RUN_ITSELF, Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
-from conformance.gate.shortened_text import first_words
 
 #: Groups in which lost cases are counted, in order of preference: if a kernel and a suite lost the same number, the
 #: kernel is named as the cause.
@@ -47,41 +45,6 @@ class Absences:
             return "not recorded"
         name, value = max(whole, key=self._totals.__getitem__)  # the first of equals
         return f"{name} {value}: none of its {self._totals[name, value]} cases was recorded"
-
-
-def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:
-    """Findings about a candidate's run that is not whole: nobody knows what it would have shown. ``missing`` is the
-    number of the baseline's cases that it lacks, which have findings of their own."""
-    gaps = _gaps(candidate, missing)
-    if candidate.problems:
-        count = max(candidate.problem_count, 1)
-        gaps.append(f"its records cannot be relied on: {count} problem{'s' * (count > 1)}: {candidate.problems[0]}")
-    for text in gaps:
-        cause = "the candidate's run is incomplete"
-        yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", first_words(text, 300))
-
-
-def objections(baseline: ComparedRun) -> Iterator[str]:
-    """Objections to a baseline that is not whole. Cases that it did not record, or that cannot be read, were compared
-    with nothing."""
-    consequence = "what is lost or worse there was not seen; give a baseline that is whole"
-    for text in _gaps(baseline):
-        yield f"the baseline's run is incomplete: {first_words(text, 500)}; {consequence}"
-    if baseline.problems:
-        count = max(baseline.problem_count, 1)
-        many = "1 problem" if count == 1 else f"{count} problems, the first"
-        yield f"the baseline's records cannot be relied on: {many}: {baseline.problems[0]}; {consequence}"
-
-
-def _gaps(side: ComparedRun, missing: int = 0) -> list[str]:
-    """What the run of ``side`` lacks by its own account, beyond ``missing`` cases."""
-    run, recorded = side.run, len(side.records)
-    gaps = list(run.problems) if run else []
-    if run and run.wall_s is None:
-        gaps.append("the run did not end")
-    if run and run.selected is not None and run.selected - recorded > missing:
-        gaps.append(f"{run.selected - recorded} of {run.selected} selected cases were not recorded")
-    return gaps
 
 
 def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:

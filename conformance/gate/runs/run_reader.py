@@ -28,7 +28,7 @@ from conformance.gate.runs.executed_ttgir import TtgirVerdict, ttgir_verdict
 from conformance.gate.runs.record_figures import Code, Observed, ObservedEntry, Resources
 from conformance.gate.runs.recorded_options import recorded_options
 from conformance.plain_json import refuse_huge_numbers
-from conformance.records import Reason, RecordError, RunInfo, Status
+from conformance.records import Fault, Reason, RecordError, RunInfo, Status
 
 #: The statuses, the worst first: of a case that was recorded more than once the worst counts.
 WORST = (
@@ -86,6 +86,7 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     torch_row: str = ""
     ttgir: TtgirVerdict = TtgirVerdict()
     expected_failure: ObservedEntry | None = None
+    fault: Fault | None = None
 
 
 class ComparedRecords(Mapping[str, ComparedRecord]):
@@ -208,6 +209,7 @@ class _Line(msgspec.Struct, gc=False, kw_only=True):
     observed: Observed
     diagnosis: str
     schema: int
+    fault: Fault | None = None
 
 
 class _PackedVerdict(msgspec.Struct, array_like=True, gc=False):
@@ -288,6 +290,7 @@ def _record(line: _Line) -> ComparedRecord:
         observed.torch_row,
         ttgir_verdict(((one.check, one.passed, one.text) for one in line.verdicts), observed.ttgir, line.executor),
         observed.expected_failure,
+        line.fault,
     )
 
 

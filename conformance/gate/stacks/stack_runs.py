@@ -26,7 +26,16 @@ from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
-from conformance.records import PROGRESS_FILE, RUN_FILE, RecordError, read_run
+from conformance.records import (
+    PROGRESS_FILE,
+    RUN_FILE,
+    Fault,
+    FaultClass,
+    FaultKind,
+    RecordError,
+    read_run,
+    record_files,
+)
 
 #: Seconds between two reports of a run's progress.
 LOOK_SECONDS = 2.0
@@ -36,14 +45,23 @@ ABILITY_SECONDS = 300
 END_SECONDS = 60
 #: In the folder of a run that is kept: the digests of its files.
 KEPT_FILE = "kept.json"
-#: Exit codes of pytest that leave a whole run behind: all passed, some failed.
-WHOLE = (0, 1)
+#: Exit statuses of a run that came to its end: all passed, some failed, none was judged.
+WHOLE = (0, 1, 5)
 
 Say = Callable[[str], None]
 
 
 class RunError(Exception):
     """A run could not be made; the message says what happened and where its log is."""
+
+
+class NoRun(RunError):
+    """The run of the stack ``name`` left nothing that could be compared; ``fault`` says what broke."""
+
+    def __init__(self, name: str, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+        self.fault = fault
 
 
 @dataclass(frozen=True)
@@ -126,9 +144,10 @@ def run(
     """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already.
 
     A run is kept in ``cache``. Runs that differ by ``again`` are not used for each other. One whose files are not as
-    they were when it was kept is made again. ``say`` is told of the progress. Raises :class:`RunError` if the run ended
-    without the records of all its cases, or if something that decides its results changed meanwhile. The log of a
-    failed attempt stays until the next attempt begins.
+    they were when it was kept is made again. ``say`` is told of the progress. A run that is unfinished, or that its
+    machine broke, is returned and not kept: it says so itself. Raises :class:`NoRun` if it left nothing to compare, and
+    :class:`RunError` if something that decides its results changed meanwhile. The log of a failed attempt stays until
+    the next attempt begins.
     """
     words = [*options, *([f"again {again}"] if again else [])]
     folder = cache / "runs" / _key(environment, can, words)
@@ -143,10 +162,18 @@ def run(
     log = attempt.with_name(f"{attempt.name}.log")
     status = _attempt(environment, options, attempt, log, say)
     if status not in WHOLE or not complete(attempt):
+        if _has_records(attempt) and not complete(attempt):  # it says itself what broke it
+            print(
+                f"{environment.stack.name}: the run is not whole (exit status {status}); its log is {log}",
+                file=sys.stderr,
+            )
+            return attempt, False
         ending = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
-        raise RunError(
+        raise NoRun(
+            environment.stack.name,
+            Fault.of(*_what_broke(status, ending)),
             f"the run with {environment.stack.name!r} ended with exit status {status} and is not whole; "
-            f"its log is {log}, which ends:\n{ending}"
+            f"its log is {log}, which ends:\n{ending}",
         )
     if _key(environment, can, words) != folder.name:
         raise RunError(
@@ -240,13 +267,28 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def _has_records(folder: Path) -> bool:
+    """Whether a run left records in ``folder``, and not only a beginning."""
+    return bool(record_files(folder)) and (folder / RUN_FILE).is_file()
+
+
+def _what_broke(status: int, ending: str) -> tuple[FaultKind, str]:
+    """What broke a run that left no records: by its exit status, and the last words of its log."""
+    kind = FaultKind.PROCESS
+    if status < 0:
+        kind = FaultKind.KILLED if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP) else FaultKind.FAILED
+    words = ending.splitlines()[-1:] or [f"exit status {status}"]
+    return kind, f"no case was recorded (exit status {status}): {words[0]}"
+
+
 def complete(folder: Path) -> bool:
     """Whether ``folder`` holds a run that came to its end without a problem."""
     try:
         info = read_run(folder)
     except (OSError, RecordError):
         return False
-    return info.wall_s is not None and not info.problems
+    of_cases = all(fault.fault_class is FaultClass.REGRESSION for fault in info.faults or ())
+    return info.wall_s is not None and not info.problems and of_cases
 
 
 def _is_kept(folder: Path) -> bool:

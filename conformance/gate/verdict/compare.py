@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from conformance.faults import Fault
 from conformance.gate.changes import lost_cases, time_changes
 from conformance.gate.changes.code_changes import code_findings, explained, kind_of_check, verdict_findings
 from conformance.gate.changes.config_changes import ComparedTables, table_findings
@@ -20,9 +21,10 @@ from conformance.gate.changes.status_changes import (
     status_finding,
 )
 from conformance.gate.changes.thresholds import UNMOVED, Tables, Thresholds
-from conformance.gate.findings import GAINS, Comparison, Finding, Kind, Side
+from conformance.gate.findings import GAINS, BrokenSide, Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
+from conformance.gate.runs.side_faults import CaseFaults, side_faults
 from conformance.gate.runs.used_assemblers import UsedAssemblers
 from conformance.gate.shortened_text import first_words
 from conformance.gate.verdict.group_notes import noted
@@ -50,7 +52,8 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
     absences = lost_cases.Absences(len(baseline.records), len(candidate.records))
     choices, compile_times = time_changes.MovedChoices(limits.of), time_changes.CompileTimes(limits.of)
     blind, assembled = _Blind(), (UsedAssemblers(baseline.stack), UsedAssemblers(candidate.stack))
-    compared = unchanged = missing = 0
+    compared = unchanged = 0
+    of_cases = {"baseline": CaseFaults(), "candidate": CaseFaults()}
     reach, kernels = ScopeCount(), set[str]()
     for was, now in _in_order(baseline.records, candidate.records):
         reach.add(was, now)
@@ -63,11 +66,13 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
             choices.add(None if fails(was) else was, None if fails(now) else now)
         for side, record in zip(assembled, (was, now), strict=True):
             side.add(record)
+        broken = [faults.add(record) for faults, record in zip(of_cases.values(), (was, now), strict=True)]
+        if any(broken):  # what the machine did says nothing of the stacks
+            continue
         became = status_finding(was, now, lambda record: "")
         if now is None:
             assert was is not None
             lost += [(became, lost_cases.groups_of(was), was.torch_row)] if became else []
-            missing += was.status in _RAN
             continue
         of_case = _case_findings(was, now, became, own, same_device=same_device)
         if was is not None:
@@ -79,11 +84,14 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
             compared += 1
             unchanged += not of_case
         findings += of_case
-    for one, groups, row in lost:
+    sides = {"baseline": baseline, "candidate": candidate}
+    broken_sides = [_broken(name, side_faults(side, of_cases[name])) for name, side in sides.items()]
+    whole = all(side is None or side.side != "candidate" for side in broken_sides)
+    for one, groups, row in lost if whole else ():  # of a run that is not whole they only have no record
         findings.append(tables.excused(replace(one, cause=absences.cause(groups)), row))
     moved = [*choices.findings()]
     unchanged -= len({finding.case for finding in moved} - {finding.case for finding in findings})
-    findings += [*moved, *compile_times.findings(), *lost_cases.incomplete(candidate, missing)]
+    findings += [*moved, *compile_times.findings()]
     before, after = (side.by_target() for side in assembled)
     assemblers = {target: (before[target], after[target]) for target in before if target in after}
     of_kernels = limits.others(kernels)
@@ -99,13 +107,18 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
             *tables.warnings(),
             *limits.warnings(kernels),
         ),
-        objections=tuple(lost_cases.objections(baseline)),
         thresholds=limits.usual.named(),
         own_thresholds=of_kernels,
         assemblers=assemblers,
         scope=reach.scope(),
         narrowing=narrowed(baseline, candidate, reach.cases),
+        broken=tuple(side for side in broken_sides if side is not None),
     )
+
+
+def _broken(name: str, faults: tuple[Fault, ...]) -> BrokenSide | None:
+    """The side ``name`` with what broke its run; None if nothing did."""
+    return BrokenSide(name, faults[0].fault_class, faults) if faults else None
 
 
 def case_findings(

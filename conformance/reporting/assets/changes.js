@@ -15,7 +15,7 @@ async function changesView(parameters) {
     noteAddress("changes", { ...parameters, open: [...unfolded].join(",") }, false);
   };
   return [
-    element("h1", {}, `${comparison.title}: ${comparison.safe ? "safe" : "not safe"}`),
+    element("h1", {}, `${comparison.title}: ${comparison.verdict}`),
     comparisonFacts(comparison),
     comparison.objections.length
       ? alarm("What else speaks against the candidate", comparison.objections, comparison.objections.length)

@@ -70,7 +70,7 @@ function answerTitle() {
   const { run, comparison } = head;
   const failing =
     run.statuses.reduce((sum, [, group, count]) => sum + (group === "bad" ? count : 0), 0) + run.unrecorded;
-  if (comparison && !comparison.safe) return `${comparison.title}: not safe`;
+  if (comparison && !comparison.safe) return `${comparison.title}: ${comparison.verdict}`;
   if (comparison)
     return `${comparison.title}: safe${comparison.reach && ` (${comparison.reach})`}${failing ? `; ${counted(failing, "case")} failed` : ""}`;
   if (failing) return `${counted(failing, "case")} failed`;
