@@ -262,7 +262,7 @@ FAILS = Attempt(1, "FAULT: wrong")
 DIED = Attempt(-11, "")
 FINE = Attempt(0, "")
 ALL_PASSED = "PASSED: all"
-LISTED = "numerics/special, memory, grid"
+LISTED = "numerics/special, memory"
 EVEN_FASTER = 'class="status good">-'
 
 #: Texts from records that bear each sentence out.
