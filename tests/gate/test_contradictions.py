@@ -210,7 +210,7 @@ def shown(change: Change) -> Text:
     def text(folder: Path) -> str:
         (one, *_) = changed(SMALL[:1], change)
         line = made_records._line(one)
-        return describe(from_line(line), folder)
+        return " ".join(describe(from_line(line), folder).split())  # without the ends of lines
 
     return text
 
@@ -444,7 +444,7 @@ def planted() -> Iterable[tuple[str, str, str, Text]]:
         "NOT COMPLETE",
         ended(Status.PASS, Status.PASS, problems=("records are missing",)),
     )
-    yield "a case that changed its memory", LISTED, "FAIL  memory", shown(failing("memory", "4 bytes changed"))
+    yield "a case that changed its memory", LISTED, "FAIL memory", shown(failing("memory", "4 bytes changed"))
 
 
 def figureless(one: Record) -> None:
