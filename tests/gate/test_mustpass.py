@@ -347,12 +347,19 @@ def test_lists_are_written_and_a_run_is_checked(tmp_path, capsys, lists):
     assert "mustpass: sm_90: 1 missing\n    test_a.py::test_one[mm-bf16-sm_90]\n" in capsys.readouterr().out
 
 
-def test_a_run_that_is_as_listed_passes_with_its_waivers_and_claims(tmp_path, capsys, lists):
+def test_a_run_that_is_as_listed_passes_with_its_waivers_and_claims(tmp_path, capsys):
+    def executed(records):
+        return [
+            replace(record, executor="ttgir", verdicts=EXECUTED) if record.executor else record for record in records
+        ]
+
+    lists = tmp_path / "lists"
+    assert conformance_mustpass("write", folder(tmp_path / "run", executed(RECORDS)), "--to", lists) == 0
     claimed, waived = tmp_path / "profiles.toml", tmp_path / "waivers.toml"
     claimed.write_text("".join(f'[[target]]\nid = "{name}"\nclaims = ["baseline"]\n' for name in ("sm_90", "gfx942")))
     options = ("--mustpass", lists, "--profiles", claimed)
     assert conformance_mustpass("check", tmp_path / "run", *options) == 0
-    failing = folder(tmp_path / "failing", but("bf16", status=Status.FAIL))
+    failing = folder(tmp_path / "failing", executed(but("bf16", status=Status.FAIL)))
     assert conformance_mustpass("check", failing, *options) == 1
     waived.write_text(waiver(cases='"*[mm-bf16-sm_90]"', stack='{ triton = "==3.7.*" }', expires="2999-12-31"))
     capsys.readouterr()

@@ -55,8 +55,8 @@ REFUSED = Reason(ReasonCode.CAPABILITY, "x", "y")
 
 
 def record(kernel: str, target: str = "sm_90", status: Status = Status.PASS, **fields) -> CaseRecord:
-    executor = fields.pop("executor", "interpreter")
-    verdicts = fields.pop("verdicts", (RAN, TMA) if "tma" in kernel else (RAN,))
+    executor = fields.pop("executor", "ttgir")
+    verdicts = fields.pop("verdicts", (RAN, EXECUTED, TMA) if "tma" in kernel else (RAN, EXECUTED))
     case = f"test_scaling.py::test_x[{kernel}-fp16-{target}]"
     return CaseRecord(case, "scaling", status, executor=executor, target=target, verdicts=verdicts, **fields)
 
@@ -83,16 +83,45 @@ def but(kernel: str, **fields) -> list[CaseRecord]:
 def test_claims_of_included_profiles_are_proven_by_their_own_cases():
     judged = claims(PROFILES, mustpass(), RECORDS)
     assert [str(claim) for claim in judged] == [
-        "sm_90: baseline proven at level interpreted: 2 cases",
-        "sm_90: tma proven at level interpreted: 1 cases",
+        "sm_90: baseline proven at level executed: 2 cases",
+        "sm_90: tma proven at level executed: 1 cases",
     ]
 
 
 def test_a_claim_is_proven_at_the_least_level_of_its_cases():
-    executed = [replace(record, executor="ttgir", verdicts=(*record.verdicts, EXECUTED)) for record in RECORDS]
-    assert str(claims(PROFILES, mustpass(), executed)[0]) == "sm_90: baseline proven at level executed: 2 cases"
-    one_less = [RECORDS[0], *executed[1:]]
+    assert str(claims(PROFILES, mustpass(), RECORDS)[0]) == "sm_90: baseline proven at level executed: 2 cases"
+    one_less = but("mm", executor="interpreter")
     assert str(claims(PROFILES, mustpass(), one_less)[0]) == "sm_90: baseline proven at level interpreted: 2 cases"
+
+
+NO_RUN = "no compiled code was run: its cases ran the source alone, or only compiled"
+
+
+def test_a_claim_needs_more_than_the_source():
+    source = [replace(record, executor="interpreter") for record in RECORDS]
+    judged = claims(PROFILES, mustpass(), source)
+    assert [(claim.state, claim.text) for claim in judged] == [(State.NOT_PROVEN, NO_RUN)] * 2
+    by_name_only = [replace(record, verdicts=(RAN, TMA)) for record in RECORDS]
+    assert {claim.state for claim in claims(PROFILES, mustpass(), by_name_only)} == {State.NOT_PROVEN}
+
+
+def test_a_claim_needs_more_than_code_that_was_not_run():
+    fields = {"status": Status.NOT_RUN, "executor": None, "reason": REFUSED}
+    compiled = [replace(record, verdicts=(Verdict("codegen/requires/MMA", True),), **fields) for record in RECORDS]
+    judged, _ = claims(PROFILES, mustpass(mm="compiled", addmm="compiled"), compiled)
+    assert (judged.state, judged.text) == (State.NOT_PROVEN, NO_RUN)
+
+
+def test_evidence_must_be_in_code_that_was_run():
+    cases = [RECORDS[2], record("other_tma", executor="interpreter")]
+    lists = mustpass(records=cases)
+    assert claims(PROFILES, lists, cases)[1].state is State.PROVEN
+    elsewhere = [replace(cases[0], verdicts=(RAN, EXECUTED)), cases[1]]
+    judged = claims(PROFILES, lists, elsewhere)[1]
+    assert (judged.state, judged.text) == (
+        State.NOT_PROVEN,
+        "no case whose code was run passed codegen/requires/TMA_LOAD",
+    )
 
 
 def test_a_claim_with_a_failing_case_has_failed_and_names_it():
@@ -142,9 +171,9 @@ def test_cases_that_need_more_than_the_run_has_are_mentioned():
 
 def test_right_numbers_by_another_way_are_no_evidence():
     for verdicts in ((), (Verdict("codegen/requires/TMA_LOAD", False),), (Verdict("codegen/forbids/TMA_LOAD", True),)):
-        judged = claims(PROFILES, mustpass(), but("mm_tma", verdicts=(RAN, *verdicts)))
+        judged = claims(PROFILES, mustpass(), but("mm_tma", verdicts=(RAN, EXECUTED, *verdicts)))
         assert judged[1].state is State.NOT_PROVEN
-        assert judged[1].text == "no case passed codegen/requires/TMA_LOAD"
+        assert judged[1].text == "no case whose code was run passed codegen/requires/TMA_LOAD"
 
 
 def test_cases_that_ran_no_kernel_prove_nothing_of_the_target():
@@ -156,7 +185,7 @@ def test_cases_that_ran_no_kernel_prove_nothing_of_the_target():
 
 def test_the_level_is_the_least_and_never_rounded_up():
     mixed = but("mm", executor="device")
-    assert [claim.level for claim in claims(PROFILES, mustpass(), mixed)] == [Level.INTERPRETED, Level.INTERPRETED]
+    assert [claim.level for claim in claims(PROFILES, mustpass(), mixed)] == [Level.EXECUTED, Level.EXECUTED]
     device = [replace(record, executor="device") for record in RECORDS]
     assert [claim.level for claim in claims(PROFILES, mustpass(), device)] == [Level.DEVICE, Level.DEVICE]
     compiled = but("mm", status=Status.NOT_RUN, executor=None, verdicts=(Verdict("x", True),), reason=REFUSED)

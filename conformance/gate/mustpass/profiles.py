@@ -17,8 +17,10 @@
 A ``[[target]]`` has an ``id`` and the profiles that it ``claims``.
 
 Cases are chosen by their ids, which say suite, kernel and dtype. A mustpass list has nothing else, and a case that was
-left out has no record. A claim is proven if all its cases that the target's list owes are proven; a refusal that the
-list expects is not owed. The level of a claim is the least level of its cases.
+left out has no record. A claim is proven if all its cases that the target's list owes are proven, and if compiled code
+was run in one of them, with the evidence that the profile asks for: the source in the interpreter, and code that was
+not run, would pass with a compiler that is wrong. A refusal that the list expects is not owed. The level of a claim is
+the least level of its cases.
 """
 
 from __future__ import annotations
@@ -228,11 +230,15 @@ def _claim(
     if rest:
         why = sorted({results[case] for case in rest})
         return claim(State.NOT_PROVEN, f"{len(rest)} of {len(owed)} cases are {', '.join(why)}", rest)
-    if profile.evidence and not any(_shows(profile, by_case[case]) for case in proven):
-        text = f"no case passed {' or '.join(profile.evidence)}"
-        return claim(State.NOT_PROVEN, text, proven)
     if proven and not any(results[case] in _LEVELS for case in proven):
         text = "its cases pass without compiling or running a kernel, which shows nothing of the target"
+        return claim(State.NOT_PROVEN, text, proven)
+    of_code = [case for case in proven if _LEVELS.get(results[case]) in _RUNS_OF_CODE]
+    if proven and not of_code:
+        text = "no compiled code was run: its cases ran the source alone, or only compiled"
+        return claim(State.NOT_PROVEN, text, proven)
+    if profile.evidence and not any(_shows(profile, by_case[case]) for case in of_code):
+        text = f"no case whose code was run passed {' or '.join(profile.evidence)}"
         return claim(State.NOT_PROVEN, text, proven)
     waiting = sum(way.startswith("not-run:") for way in listed.values())
     more = f", {waiting} more need what this run did not have" if waiting else ""
@@ -244,6 +250,8 @@ def _claim(
 
 
 _FAILING = {*FAILURES, Status.UNEXPECTED_PASS}
+#: The levels at which compiled code was run.
+_RUNS_OF_CODE = (Level.EXECUTED, Level.DEVICE)
 _LEVELS = {"compiled": Level.COMPILED, **dict(PASSED_BY.values())}
 
 
