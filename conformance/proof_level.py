@@ -106,13 +106,18 @@ class ProofCount:
         return sum(self._levels.values())
 
     @property
+    def by_compiled_code(self) -> int:
+        """How many cases are proven by a run of compiled code."""
+        return self._levels[ProofLevel.EXECUTED] + self._levels[ProofLevel.DEVICE]
+
+    @property
     def reservation(self) -> str:
         """What a result has beside it unless compiled code was run for every case that ran a kernel or compiled one:
         "source only" where no compiled code was run at all, or such as "24 of 60 cases source only"."""
         if not self.total:
             return ""
         source, compiled = self._levels[ProofLevel.INTERPRETED], self._levels[ProofLevel.COMPILED]
-        if not self._levels[ProofLevel.EXECUTED] + self._levels[ProofLevel.DEVICE]:
+        if not self.by_compiled_code:
             return "source only" if source else "compiled only" if compiled else "no kernel was run"
         counts = {"source only": source, "compiled only": compiled}
         return ", ".join(f"{count} of {self.total} cases {name}" for name, count in counts.items() if count)

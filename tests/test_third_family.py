@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,18 +11,21 @@ from pathlib import Path
 import pytest
 
 from conformance import codegen_checks
+from conformance.commands import bundle, keygen, verify
 from conformance.execution.resources import read_resources
-from conformance.records import Status, read_records
+from conformance.proof_level import ProofLevel, proof_level
+from conformance.records import CaseRecord, Status, read_records, read_run
+from tests.command_runs import call
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(__file__).parent / "third_family"
 
 
-def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Python in ``folder`` with the third vendor's backend and targets installed."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_"))}
     path = os.pathsep.join([str(PACKAGE), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**inherited, "PYTHONPATH": path}
+    environment = {**inherited, "PYTHONPATH": path, **variables}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -65,6 +69,45 @@ def test_a_feature_that_the_code_lacks_is_a_verdict(tmp_path: Path) -> None:
     verdicts = codegen_checks.check(artefact, target, requires=wanted)  # type: ignore[arg-type]
     assert [verdict.passed for verdict in verdicts] == [False, False]
     assert "third code has no such thing" in verdicts[[v.feature.name for v in verdicts].index("MMA")].text
+
+
+def _evidence(folder: Path, capsys: pytest.CaptureFixture[str], faults: str) -> tuple[int, tuple[CaseRecord, ...], str]:
+    """What a run with the third vendor's compiler, wrong by ``faults``, ends with: its exit status, its records, and
+    what ``conformance verify`` says of the evidence."""
+    command = ["-m", "conformance", "run", "-n", "0", "--no-gpu", "--tier", "quick", "--suite", "transposition"]
+    command += ["--kernel", "mm", "-k", "fp16 and True", "--target", "third_1", "--run-dir=run"]
+    done = _python(folder, *command, THIRD_BACKEND=faults)
+    records = read_records(folder / "run").records
+    assert records, done.stdout + done.stderr
+    keys, archive = (folder / "private.pem", folder / "public.pem"), folder / "run.zip"
+    call(keygen, *keys)
+    call(bundle, folder / "run", "--key", keys[0], "--output", archive)
+    capsys.readouterr()
+    assert call(verify, archive, "--key", keys[1], "--allow-partial") == 0
+    return done.returncode, records, capsys.readouterr().out
+
+
+def test_a_compiler_that_drops_products_and_stores_fails_every_case(tmp_path, capsys):
+    status, records, verified = _evidence(tmp_path, capsys, "deletes")
+    assert status == 1
+    assert {record.status for record in records} == {Status.FAIL}
+    failed = {verdict.check for record in records for verdict in record.verdicts if not verdict.passed}
+    assert failed
+    assert all(check.startswith("executed/ttgir/") for check in failed)  # the source is right
+    assert re.search(r"^result +FAILED$", verified, re.MULTILINE)
+
+
+def test_a_wrong_compiler_that_hides_its_code_passes_by_the_source_only(tmp_path, capsys):
+    status, records, verified = _evidence(tmp_path, capsys, "deletes,hides")
+    assert status == 0
+    assert {record.status for record in records} == {Status.PASS}
+    assert {proof_level(record) for record in records} == {ProofLevel.INTERPRETED}
+    assert re.search(r"^result +PASSED \(source only\)$", verified, re.MULTILINE)
+    assert f"interpreter {len(records)} (source only: no compiled code was run)" in verified
+    assert "PASSED (source only)" in (tmp_path / "run" / "summary.md").read_text()
+    bill = read_run(tmp_path / "run").bill
+    assert len(bill["backend third (third_backend) sha256"]) == 64
+    assert bill["backend third (third_backend) hash()"] == "third-deletes-hides"
 
 
 @pytest.mark.parametrize("stage", ["cubin", "hsaco"])

@@ -49,7 +49,10 @@ def headline(summary: Summary, lost: str = "") -> str:
     if faults:
         return f"NOT COMPLETE: {faults[0].text}"
     expected = " or failed as expected" if summary.expected else ""
-    return f"PASSED: {f'all {judged:,} judged cases' if judged > 1 else 'the only judged case'} passed{expected}"
+    proven = summary.proven
+    reservation = "" if proven.by_compiled_code else proven.reservation
+    note = f" ({reservation})" if reservation else ""
+    return f"PASSED{note}: {f'all {judged:,} judged cases' if judged > 1 else 'the only judged case'} passed{expected}"
 
 
 def count_lines(summary: Summary) -> list[str]:

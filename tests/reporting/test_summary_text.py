@@ -24,6 +24,8 @@ LINK = "https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_inductor/template
 
 def case(number: int, status: Status = Status.PASS, kernel: str = "mm", **fields: object) -> CaseRecord:
     name = f"test_a.py::test_x[{kernel}-{number:04}-sm_90]"
+    if status is Status.PASS:
+        fields = {"executor": "ttgir", "verdicts": (Verdict("memory", True), Verdict("executed/ttgir", True)), **fields}
     return CaseRecord(name, "a", status, kernel=kernel, target="sm_90", **fields)
 
 
@@ -193,6 +195,9 @@ REFUSED = case(2, Status.NOT_APPLICABLE, reason=Reason(ReasonCode.DTYPE, "a", "f
     [
         ([case(3)], (), "", "PASSED: the only judged case passed"),
         ([case(3), case(4)], (), "", "PASSED: all 2 judged cases passed"),
+        ([case(3, executor="interpreter"), case(4)], (), "", "PASSED: all 2 judged cases passed"),
+        ([case(3, executor="interpreter")], (), "", "PASSED (source only): the only judged case passed"),
+        ([case(3, executor=None)], (), "", "PASSED (no kernel was run): the only judged case passed"),
         ([NOT_JUDGED, REFUSED], (), "", "NOTHING WAS JUDGED: no case passed or failed"),
         ([], (), "", "NOTHING WAS JUDGED: no case passed or failed"),
         ([case(3)], ("1 lost",), "", "NOT COMPLETE: the run has 1 problem; none of its 1 judged case failed"),
