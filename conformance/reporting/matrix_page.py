@@ -154,7 +154,8 @@ def _stacks(stacks: Sequence[ComparedRun]) -> str:
 
 
 def _kernels(stacks: Sequence[ComparedRun]) -> str:
-    """What failed and what changed over the stacks, kernel by kernel; those with neither are folded."""
+    """What failed and what changed over the stacks, kernel by kernel, those that failed first; those with neither are
+    folded."""
     kernels: dict[str, set[str]] = defaultdict(set)
     for stack in stacks:
         for case, record in stack.records.items():
@@ -163,13 +164,17 @@ def _kernels(stacks: Sequence[ComparedRun]) -> str:
         kernel: {name: _shares(stacks, cases, figure.of) for name, figure in FIGURES.items()}
         for kernel, cases in kernels.items()
     }
+    grown = {
+        kernel: {name for name, figure in FIGURES.items() if _grew_from_zero(stacks, cases, figure.of)}
+        for kernel, cases in kernels.items()
+    }
     names = [
         name
-        for name, figure in FIGURES.items()
+        for name in FIGURES
         if any(_change(shares[kernel][name]) is not None for kernel in kernels)
-        or any(_grew_from_zero(stacks, cases, figure.of) for cases in kernels.values())
+        or any(name in of_kernel for of_kernel in grown.values())
     ]
-    notable: list[list[str]] = []
+    notable: list[tuple[bool, list[str]]] = []
     rest: list[list[str]] = []
     compared = 0
     for kernel, cases in sorted(kernels.items()):
@@ -179,16 +184,22 @@ def _kernels(stacks: Sequence[ComparedRun]) -> str:
             before["good"] > after["good"] or before.total() > after.total()
             for before, after in itertools.pairwise(groups)
         )
-        grown = {name for name, figure in FIGURES.items() if _grew_from_zero(stacks, cases, figure.of)}
         known = [name for name in names if _change(shares[kernel][name]) is not None]
-        moved = bool(grown) or any(abs(_change(shares[kernel][name]) or 0) > FIGURES[name].notable for name in known)
-        cells = [_cell(shares[kernel][name], FIGURES[name].notable, name in grown) for name in names]
+        moved = bool(grown[kernel]) or any(
+            abs(_change(shares[kernel][name]) or 0) > FIGURES[name].notable for name in known
+        )
+        cells = [_cell(shares[kernel][name], FIGURES[name].notable, name in grown[kernel]) for name in names]
         quiet = not (failed or lost or moved)
         compared += quiet and bool(known)
-        (rest if quiet else notable).append([_text(kernel), *map(_counts, groups), *cells])
+        row = [_text(kernel), *map(_counts, groups), *cells]
+        if quiet:
+            rest.append(row)
+        else:
+            notable.append((not failed, row))
     header = ["Kernel", *(_text(stack.name) for stack in stacks), *names]
     caption = "Cases by stack; figures of the code in per cent of the first stack, the median over the cases of both"
-    parts = [_table(caption, header, notable)] if notable else []
+    notable.sort(key=lambda entry: entry[0])
+    parts = [_table(caption, header, [row for _, row in notable])] if notable else []
     if rest:
         folded = f"{len(rest)} more that did not fail and were not lost"
         folded += f"; no figure of the {compared} with figures changed by more than a threshold" if compared else ""

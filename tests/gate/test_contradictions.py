@@ -19,9 +19,10 @@ from made_records import BASE, CONFIGS, Record, changed, fail, failing, observin
 
 from conformance.blame.answer_text import summary as blame_summary
 from conformance.blame.inquiry import CaseAnswer
+from conformance.commands.shared.blamed_findings import SYMPTOMS
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.show import describe
-from conformance.gate.findings import Comparison, Kind
+from conformance.gate.findings import SEVERITY, Comparison, Kind, Severity
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, Outcome
 from conformance.records import CaseRecord, RunInfo, Status, Verdict, from_line
@@ -524,3 +525,18 @@ def test_what_is_wrong_stands_above_what_is_slow(tmp_path, slow, kind):
     for text in (render_terminal(comparison), render_markdown(comparison), answer(comparison)):
         assert 0 <= text.index(kind) < text.index(other)
     assert next_steps(comparison, INFO)[0].startswith("Keep the baseline where you use")
+
+
+@pytest.mark.parametrize("kind", _WRONG)
+def test_a_kernel_that_is_wrong_stands_above_one_that_is_slow_in_a_matrix(tmp_path, kind):
+    """The names of the kernels are in the other order."""
+    kernels = [one for one in BASE if one["target"] == "sm_90" and one["kernel"] in ("addmm", "mm")]
+    slow = changed(kernels, observing("resources", registers=250), kernel="addmm")
+    page = matrix(kernels, changed(slow, _WRONG[kind], kernel="mm"))(tmp_path)
+    assert page.index('<th scope="row">mm</th>') < page.index('<th scope="row">addmm</th>')
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if SEVERITY[kind] is Severity.REGRESSION])
+def test_each_regression_of_order_or_result_can_be_asked_about(kind):
+    """Blame asks about the worst first: a kind that it does not know would give its place to a slower one."""
+    assert (kind in SYMPTOMS) == (kind is not Kind.LOST_COVERAGE)

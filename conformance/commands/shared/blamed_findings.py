@@ -20,7 +20,7 @@ SYMPTOMS = {
     Kind.LIMIT_CROSSED: "check",
     Kind.MORE_SPILLS: "spills",
     Kind.LESS_OCCUPANCY: "occupancy",
-    **dict.fromkeys((Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ACCUMULATOR_MOVED), "sync"),
+    **dict.fromkeys((Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST, Kind.ACCUMULATOR_MOVED), "sync"),
 }
 
 
