@@ -129,6 +129,7 @@ class SessionRun:
         self._pytests = 0  # the exit status that pytest itself ends with
         self._info: RunInfo | None = None
         self._lost = ""  # why there is none at the end
+        self._owes_ending = False  # the verdict was not printed yet
         self._watch = WorkerWatch(folder, settings.case_timeout_s, _give_up)
         self._signals = RunSignals(self._watch.kill_all, stderr)
         self._cleanup = contextlib.ExitStack()
@@ -176,7 +177,10 @@ class SessionRun:
         text = fault.text if fault else f"{type(excinfo.value).__name__}: {excinfo.value}"
         self._faults.add(kind, f"an internal error ended the run: {text}")
 
-    def pytest_unconfigure(self) -> None:
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if self._owes_ending and reporter is not None:  # pytest has no summary after an error of its own
+            self._write_ending(reporter)
         self._cleanup.close()
 
     def pytest_report_header(self) -> str:
@@ -384,6 +388,7 @@ class SessionRun:
             self._leave_nothing(session.config)
             return
         session.exitstatus = self._faults.exit_status(int(session.exitstatus), self._interrupted)
+        self._owes_ending = True
 
     def _note_early_end(self, why: str) -> None:
         """Notes ``why`` the run ended before its last case, unless that is known already; empty if it did not."""
@@ -502,6 +507,7 @@ class SessionRun:
 
     def _write_ending(self, reporter: Any) -> None:
         """Prints what failed, the expected failures and, last, the verdict."""
+        self._owes_ending = False
         summary = self._summary()
         width = shutil.get_terminal_size((WIDEST, 24)).columns
         reporter.section("conformance")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from conformance.gate.runs.failure_causes import failing_checks, failure_cause, first_line
-from conformance.records import CaseRecord, Check, CheckKind, Status, Verdict
+from conformance.gate.runs.failure_causes import failing_checks, failure_cause, first_line, normalised
+from conformance.records import CaseRecord, Check, CheckKind, FaultClass, Status, Verdict
 from conformance.reporting.text import clean, one_line
 
 #: Characters of what one case's check said.
@@ -31,6 +31,7 @@ class Meaning(str, Enum):
     CODE = "unexpected code"
     SPILLS = "register spills"
     UNEXPECTED_PASS = "unexpected pass"
+    MACHINE = "fault of the machine"
 
 
 _BY_CHECK = {
@@ -102,11 +103,14 @@ class FailureGroup:
 
 def failure(record: CaseRecord) -> tuple[Meaning, str, str]:
     """What it means that the case of ``record`` failed, why, and what its gravest failing check said."""
+    if record.fault is not None and record.fault_class is FaultClass.INFRASTRUCTURE:
+        text = record.fault.text
+        return Meaning.MACHINE, f"{record.fault.kind}: {normalised(first_line(text))}", one_line(text)[:NOTE_LIMIT]
     failing = sorted(failing_checks(record), key=lambda pair: _RANK[_meaning_of_check(pair[0])])
     meaning = _BY_STATUS.get(record.status) or (_meaning_of_check(failing[0][0]) if failing else Meaning.ERROR)
     cause = failure_cause(record, tuple(failing))
     if record.status is Status.UNEXPECTED_PASS and record.reason is not None:
-        cause = f"expected failure {record.reason.subject}"
+        cause = f"remove the expected failure {record.reason.subject}, or narrow it"
     note = one_line(first_line(failing[0][1] if failing else record.diagnosis))[:NOTE_LIMIT]
     return meaning, cause, note
 

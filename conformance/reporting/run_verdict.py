@@ -12,9 +12,15 @@ from pathlib import Path
 from conformance.faults import FaultClass, FaultKind
 from conformance.proof_level import ProofLevel
 from conformance.records import RunInfo, Status
-from conformance.reporting.failure_groups import FailureGroup
+from conformance.reporting.failure_groups import FailureGroup, Meaning
 from conformance.reporting.summary import FAILURES, Summary
 
+#: What each class of faults asks for.
+_MEANINGS = {
+    FaultClass.REGRESSION: "what is tested failed",
+    FaultClass.INFRASTRUCTURE: "the machine or its environment failed: mend it and run again",
+    FaultClass.UNFINISHED: "the run ended before its last case: run it again",
+}
 #: Names that a line about a group of failing cases has.
 NAMES_SHOWN = 4
 
@@ -32,14 +38,17 @@ def headline(summary: Summary, lost: str = "") -> str:
     judged, failed, problems = summary.judged, summary.failed, len(summary.run.problems) + bool(lost)
     also = f"; the run itself has {many(problems, 'problem')}" if problems else ""
     faults = summary.run.faults or ()
-    if failed and faults and all(fault.fault_class is not FaultClass.REGRESSION for fault in faults):
-        others = f"; none of the other {judged - failed:,} failed" if judged > failed else ""
-        return f"NOT COMPLETE: the machine broke {failed:,} of {many(judged, 'case')}{others}{also}"
+    broken = sum(group.count for group in summary.failures if group.meaning is Meaning.MACHINE)
+    failed -= broken
     if failed:
         passed = "passed or failed as expected" if summary.expected else "passed"
-        others = "" if failed == judged else f"; every other one {passed}"
-        causes = many(len(summary.failures), "cause")
-        return f"FAILED: {failed:,} of {many(judged, 'judged case')} failed, by {causes}{others}{also}"
+        others = "" if failed + broken == judged else f"; every other one {passed}"
+        machine = f"; the machine broke {broken:,} more" if broken else ""
+        causes = many(sum(group.meaning is not Meaning.MACHINE for group in summary.failures), "cause")
+        return f"FAILED: {failed:,} of {many(judged, 'judged case')} failed, by {causes}{machine}{others}{also}"
+    if broken:
+        others = f"; none of the other {judged - broken:,} failed" if judged > broken else ""
+        return f"NOT COMPLETE: the machine broke {broken:,} of {many(judged, 'case')}{others}{also}"
     if problems:
         expected = " unexpectedly" if summary.expected else ""
         none = f"none of its {many(judged, 'judged case')} failed{expected}" if judged else "no case was judged"
@@ -77,12 +86,19 @@ def count_lines(summary: Summary) -> list[str]:
 
 
 def fault_lines(run: RunInfo) -> list[str]:
-    """A line for each thing that went wrong in the run and is no failed case, and one that says the classes of all and
-    the exit status."""
+    """A line for each thing that went wrong in the run and is no failed case."""
     faults = run.faults or ()
-    lines = [str(fault) for fault in faults if fault.kind != FaultKind.FAILED and fault.text not in run.problems]
-    classes = dict.fromkeys(fault.fault_class.value for fault in faults)
-    return [*lines, f"exit status {run.exit_status}: {', '.join(classes)}"] if classes else lines
+    return [str(fault) for fault in faults if fault.kind != FaultKind.FAILED and fault.text not in run.problems]
+
+
+def exit_line(run: RunInfo) -> str:
+    """The exit status with the classes of all that went wrong; "" if it is 0 or not known."""
+    if not run.exit_status:
+        return ""
+    classes = dict.fromkeys(fault.fault_class for fault in run.faults or ())
+    meanings = "; ".join(_MEANINGS[fault_class] for fault_class in classes) or "no case was judged"
+    names = ", ".join(fault_class.value for fault_class in classes)
+    return f"exit status {run.exit_status}: {f'{names} ({meanings})' if names else meanings}"
 
 
 def group_line(group: FailureGroup) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from conformance.records import CaseRecord, RunInfo, Status, first_of
 from conformance.reporting.failure_groups import FailureGroup, example_text
-from conformance.reporting.run_verdict import count_lines, group_line, headline, many
+from conformance.reporting.run_verdict import count_lines, exit_line, fault_lines, group_line, headline, many
 from conformance.reporting.summary import Summary
 from conformance.reporting.text import clean, indented, markdown_literal, markdown_table, one_line
 
@@ -25,6 +25,7 @@ def render_markdown(summary: Summary) -> str:
     run = summary.run
     blocks = ["# Conformance run", f"**{markdown_literal(headline(summary))}.**"]
     blocks += [f"**Problem:** {clean(problem)}" for problem in run.problems]
+    blocks += [markdown_literal(line) for line in (*fault_lines(run), exit_line(run)) if line]
     blocks.append("\n".join(f"- {markdown_literal(line)}" for line in count_lines(summary)))
     if summary.failures:
         blocks.append("## Failed cases")

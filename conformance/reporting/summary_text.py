@@ -22,8 +22,10 @@ GROUPS_SHOWN = 30
 ENTRIES_SHOWN = 60
 #: Causes up to which an example of each is shown, and the lines of one.
 EXAMPLES, EXAMPLE_LINES = 3, 16
-#: Causes and problems that the verdict names.
-CAUSES_NAMED, PROBLEMS_NAMED = 4, 3
+#: Lines of a log's end that a hurried reader sees; pytest's own last line follows them.
+LINES = 19
+#: Causes, problems and faults of the run that the verdict names.
+CAUSES_NAMED, PROBLEMS_NAMED, FAULTS_NAMED = 3, 2, 2
 
 
 def expected_lines(entries: Sequence[ExpectedEntry], width: int = WIDEST) -> list[str]:
@@ -87,23 +89,34 @@ def verdict_lines(summary: Summary, folder: Path, summary_file: Path, lost: str 
     """The verdict, the counts, the causes of failures, the run's problems and what to open: the end of a log. The
     first line is the verdict. ``lost`` says why the run could not be finished; "" if it was."""
     width = max(NARROWEST, min(width, WIDEST))
-    lines = _wrapped(run_verdict.headline(summary, lost), width, "")
-    causes = summary.failures[:CAUSES_NAMED]
-    for number, group in enumerate(causes, 1):
-        lines.append(_cut(f"  {number}. {one_line(group_line(group))}", width))
-    if len(summary.failures) > len(causes):
-        lines.append(f"  and {many(len(summary.failures) - len(causes), 'more cause')}, listed above")
-    problems = [*([lost] if lost else []), *summary.run.problems]
-    lines += [_cut(f"PROBLEM {one_line(problem)}", 4 * width) for problem in problems[:PROBLEMS_NAMED]]
-    if len(problems) > PROBLEMS_NAMED:
-        lines.append(f"and {many(len(problems) - PROBLEMS_NAMED, 'more problem')}: summary.md has all")
-    lines += [_cut(one_line(line), 4 * width) for line in run_verdict.fault_lines(summary.run)]
-    for line in run_verdict.count_lines(summary):
-        lines += _wrapped(line, width)
+    verdict = _wrapped(run_verdict.headline(summary, lost), width, "")
+    counts = [part for line in run_verdict.count_lines(summary) for part in _wrapped(line, width)]
     steps = run_verdict.what_to_open(summary, folder, summary_file)
     wide = max(map(len, steps))
-    lines += [f"{what + ':':{wide + 1}} {command}" for what, command in steps.items()]
-    return [log_safe(line) for line in lines]
+    end = [f"{what + ':':{wide + 1}} {command}" for what, command in steps.items()]
+    end += filter(None, [run_verdict.exit_line(summary.run)])
+    details = _details(summary, lost, width)
+    room = LINES - len(verdict) - len(counts) - len(end)
+    if len(details) > room:
+        details = [*details[: room - 1], "  and more: summary.md has all"]
+    return [log_safe(line) for line in [*verdict, *details, *counts, *end]]
+
+
+def _details(summary: Summary, lost: str, width: int) -> list[str]:
+    """A line for each of the gravest causes, problems and faults of the run."""
+    causes = [f"  {number}. {one_line(group_line(group))}" for number, group in enumerate(summary.failures, 1)]
+    problems = [f"PROBLEM {one_line(problem)}" for problem in (*([lost] if lost else []), *summary.run.problems)]
+    faults = [one_line(line) for line in run_verdict.fault_lines(summary.run)]
+    lines: list[str] = []
+    for texts, most, cut, noun in (
+        (causes, CAUSES_NAMED, width, "cause"),
+        (problems, PROBLEMS_NAMED, 2 * width, "problem"),
+        (faults, FAULTS_NAMED, 2 * width, "fault"),
+    ):
+        lines += [_cut(text, cut) for text in texts[:most]]
+        if len(texts) > most:
+            lines.append(f"  and {many(len(texts) - most, f'more {noun}')}: summary.md has all")
+    return lines
 
 
 def _wrapped(text: str, width: int, indent: str = "  ") -> list[str]:

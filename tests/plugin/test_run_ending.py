@@ -126,3 +126,16 @@ def test_a_suite_that_cannot_be_imported_keeps_its_frames(project):
     assert "ERROR collecting suites/test_a.py" in text
     assert "no_such_module_anywhere" in text
     assert "FAILED: 1 of 1 judged case failed" in text
+
+
+def test_an_internal_error_keeps_its_frames_and_the_verdict_follows(project, workers):
+    project.suite("a", "def test_good(recorder): recorder.verdict('x', True)\n")
+    (project.path / "conftest.py").write_text(
+        "import os\n"
+        "def pytest_runtest_logfinish(nodeid):\n"
+        "    if 'PYTEST_XDIST_WORKER' not in os.environ: raise RuntimeError('planted in a hook')\n"
+    )
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stdout.fnmatch_lines(["INTERNALERROR>*planted in a hook*", "*NOT COMPLETE: *", "exit status 3: *"])
+    assert sum(line.startswith("NOT COMPLETE: ") for line in result.outlines) == 1

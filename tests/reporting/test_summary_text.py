@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
+from conformance.records import CaseRecord, Fault, FaultKind, Reason, ReasonCode, RunInfo, Status, Verdict
 from conformance.reporting import run_verdict
 from conformance.reporting.failure_groups import Meaning
 from conformance.reporting.run_verdict import all_is_well, headline
@@ -117,7 +117,7 @@ def test_long_lists_say_what_is_left_out_and_where_it_is():
     assert sum("and 84 more: summary.md has all" in line for line in lines) == 6
     text = render_markdown(summary)
     assert all(record.case in text for record in many)
-    assert any("2 more causes" in line for line in ending(summary))
+    assert any("3 more causes" in line for line in ending(summary))
 
 
 def test_past_the_room_of_a_page_the_records_are_named():
@@ -145,6 +145,7 @@ ORDER = [
     failing(14, "codegen/requires/WGMMA", "absent"),
     failing(15, "spills", "8 bytes"),
     case(16, Status.UNEXPECTED_PASS, reason=Reason(ReasonCode.KNOWN_DEFECT, "old", "")),
+    case(17, Status.FAIL, diagnosis="OSError", fault=Fault.of(FaultKind.DISK_FULL, "no space left on /tmp")),
 ]
 
 
@@ -153,7 +154,8 @@ def test_wrong_comes_before_slow_however_many_are_slow():
     groups = summarise(*spills, *reversed(ORDER)).failures
     assert [group.example.case for group in groups] == [record.case for record in ORDER]
     assert groups[0].meaning is groups[1].meaning is Meaning.WRONG
-    assert [groups[3].meaning, groups[-2].meaning] == [Meaning.UNORDERED, Meaning.SPILLS]
+    assert [groups[3].meaning, groups[-3].meaning] == [Meaning.UNORDERED, Meaning.SPILLS]
+    assert groups[-2].cause == "remove the expected failure old, or narrow it"
 
 
 def test_a_case_that_is_wrong_and_spills_is_wrong():
@@ -212,23 +214,56 @@ def test_the_verdict(records, problems, lost, words):
     assert all_is_well(summary, lost) is words.startswith("PASSED")
 
 
+FULL = Fault.of(FaultKind.DISK_FULL, "no space left on /tmp")
+
+
+def test_what_the_machine_broke_is_no_failure_of_the_kernels():
+    broken = [case(n, Status.FAIL, diagnosis="OSError: 28", fault=FULL) for n in range(3)]
+    summary = summarise(*broken, case(9), faults=(FULL,), exit_status=75)
+    lines = ending(summary)
+    assert lines[0] == "NOT COMPLETE: the machine broke 3 of 4 cases; none of the other 1 failed"
+    assert lines[1].startswith("  1. fault of the machine in 3 cases (mm on sm_90): disk-full: ")
+    assert "infrastructure (disk-full): no space left on /tmp" in lines
+    assert lines[-1].startswith("exit status 75: infrastructure (the machine or its environment failed")
+    assert "exit status 75" in render_markdown(summary)
+    both = summarise(*broken, failing(7, "numerics/randn", "wrong"), faults=(FULL,), exit_status=1)
+    assert ending(both)[0] == "FAILED: 1 of 4 judged cases failed, by 1 cause; the machine broke 3 more"
+    assert [group.meaning for group in both.failures] == [Meaning.WRONG, Meaning.MACHINE]
+
+
+def test_the_last_line_says_what_the_exit_status_means():
+    failed = summarise(failing(1, "x"), faults=(Fault.of(FaultKind.FAILED, "1 case"),), exit_status=1)
+    assert ending(failed)[-1] == "exit status 1: regression (what is tested failed)"
+    assert ending(summarise(NOT_JUDGED, exit_status=5))[-1] == "exit status 5: no case was judged"
+    assert "exit status" not in " ".join(ending(summarise(case(1), faults=(), exit_status=0)))
+    faults = tuple(Fault.of(FaultKind.RECORDS, f"record {n} is damaged") for n in range(40))
+    lines = ending(summarise(case(1), faults=faults, exit_status=75))
+    assert lines[0] == "NOT COMPLETE: record 0 is damaged"
+    assert "  and 38 more faults: summary.md has all" in lines
+    assert "record 39" in render_markdown(summarise(case(1), faults=faults, exit_status=75))
+
+
 def test_problems_and_reasons_are_said():
     problems = tuple(f"problem {n}" for n in range(5))
     lines = ending(summarise(NOT_JUDGED, REFUSED, case(3), problems=problems), lost="no space left")
     assert [line for line in lines if line.startswith("PROBLEM")] == [
         "PROBLEM no space left",
         "PROBLEM problem 0",
-        "PROBLEM problem 1",
     ]
-    assert "and 3 more problems: summary.md has all" in lines
+    assert "  and 4 more problems: summary.md has all" in lines
     assert "not judged: 1 not-applicable (dtype 1), 1 not-run (no-device 1)" in lines
     assert "**Problem:** problem 4" in render_markdown(summarise(case(3), problems=problems))
 
 
 @pytest.mark.parametrize("width", [1, 80, 500])
 def test_no_width_makes_the_end_longer_than_a_screen_or_cuts_a_command(width):
-    records = [*SEVENTY, *ORDER, NOT_JUDGED, REFUSED]
-    lines = ending(summarise(*records, problems=tuple("abcd")), width=width)
+    records = [*SEVENTY, *ORDER, case(500), NOT_JUDGED, REFUSED]
+    run = {
+        "problems": tuple("abcd"),
+        "faults": (FULL, *(Fault.of(FaultKind.FILES, n) for n in "xyz")),
+        "exit_status": 1,
+    }
+    lines = ending(summarise(*records, **run), width=width)
     assert any(line.endswith("show 'test_a.py::test_x[mm-0000-sm_90]' --run reports/r") for line in lines)
     assert len(lines[0]) <= 120
 
