@@ -9,6 +9,7 @@ import re
 import pytest
 
 from conformance.commands import verify as command
+from conformance.faults import Fault, FaultKind
 from conformance.gate.evidence.archive import read_archive
 from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
 from conformance.gate.evidence.statement import EXTENSION, build_statement, result_of
@@ -101,6 +102,12 @@ def test_a_failing_run_claims_no_proof_of_what_failed():
 
 def test_a_run_with_a_problem_has_failed():
     assert result_of([record(0, PASS)], RunInfo("a", "b", "quick", 0, problems=("a record is torn",))) == "FAILED"
+
+
+def test_a_run_whose_machine_broke_or_that_proves_too_little_has_failed():
+    for kind in (FaultKind.INTERRUPTED, FaultKind.LESS_PROVEN):
+        run = RunInfo("a", "b", "quick", 0, faults=(Fault.of(kind, "why"),))
+        assert result_of([record(0, PASS)], run) == "FAILED"
 
 
 def test_the_statement_has_the_fields_of_its_type_and_lists_every_member(tmp_path):

@@ -29,10 +29,11 @@ _FAILED = tuple(status for status in Status if status not in (Status.PASS, Statu
 
 
 def outcome_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
-    """``FAILED`` if a case failed or the run had a problem; ``WARNED`` if a case failed as expected, if one was
-    compiled and not run, or if none passed; else ``PASSED``. It does not say what proves the cases."""
+    """``FAILED`` if a case failed, or if the run had a problem or recorded a fault; ``WARNED`` if a case failed as
+    expected, if one was compiled and not run, or if none passed; else ``PASSED``. It does not say what proves the
+    cases."""
     statuses = {record.status for record in records}
-    if statuses & set(_FAILED) or run.problems:
+    if statuses & set(_FAILED) or run.problems or run.faults:
         return "FAILED"
     return "WARNED" if statuses & {Status.EXPECTED_FAIL, Status.NOT_RUN} or Status.PASS not in statuses else "PASSED"
 
