@@ -37,10 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     runs = {run.environment.stack.name: run for run in run_stacks(arguments, matrix.stacks, stages, baselines)}
     output = arguments.output or new_output()
     rows, answers, worst = [["baseline", "candidate", "answer"]], [], 0
-    for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
+    for number, names_of_pair in enumerate(matrix.pairs, 1):
+        pair = runs[names_of_pair[0]], runs[names_of_pair[1]]
+        baseline, candidate = (run.name for run in pair)  # with what each stack brings
         of_pair = [one for one in known if one.is_about(baseline, candidate)]
         issues = arguments.issues / f"{number:02}" if arguments.issues else None
-        pair = runs[baseline], runs[candidate]
         status, comparison = report_pair(arguments, *pair, output / f"{number:02}", stages, of_pair, issues)
         why, report = answer(comparison), f"{number:02}/report.html"
         rows.append([baseline, candidate, why])
