@@ -37,6 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
     comparison = compared(arguments.baseline, arguments.candidate, thresholds=policy_options.thresholds(arguments))
     comparison = policy_options.after_waivers(arguments, comparison, arguments.candidate)
     comparison = with_known(comparison, known)
-    if arguments.issues:
+    if arguments.issues and not comparison.broken:
         write_issues(comparison, arguments.candidate, arguments.issues)
     return deliver(comparison, arguments.baseline, arguments.candidate, files)

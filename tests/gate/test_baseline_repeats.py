@@ -6,7 +6,6 @@ import pytest
 from made_records import changed, failing, record, write_run
 
 from conformance.commands.shared.run_comparison import compared
-from conformance.gate.findings import RUN_ITSELF
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.baseline_repeats import with_baseline_runs
 from conformance.reporting.comparison import render_terminal
@@ -84,20 +83,17 @@ def test_a_failure_of_both_sides_says_how_often_the_baseline_has_it(counted):
     assert not any("unstable" in note for note in always.groups[0].notes)
 
 
-def test_one_run_says_nothing(counted):
-    result = counted(GOOD, candidate=WRONG)
-    assert details(result) == [("mm", None)]
-    assert result.history == ()
+def test_runs_that_broke_off_do_not_count(tmp_path):
+    folders = [write_run(tmp_path / name, GOOD) for name in ("a", "b")]
+    after = write_run(tmp_path / "c", WRONG)
+    sides = [*map(read_compared_run, folders)]
+    result = with_baseline_runs(compared(folders[0], after), sides, read_compared_run(after), {}, broken=3)
+    assert result.history == (
+        "the baseline was run 5 times, of which 2 are whole: none of its runs shows a regression",
+    )
+    assert details(result) == [("mm", (0, 2))]
 
 
 def test_a_case_that_the_candidate_lost_is_counted(counted):
     assert details(counted(GOOD, GOOD, candidate=GOOD[:1])) == [("addmm", (0, 2))]
     assert details(counted(GOOD, GOOD[:1], GOOD, candidate=GOOD[:1])) == [("addmm", (1, 3))]
-
-
-def test_a_finding_about_the_run_itself_has_no_count(tmp_path):
-    folders = [write_run(tmp_path / name, GOOD) for name in ("a", "b")]
-    after = write_run(tmp_path / "c", GOOD, selected=9)
-    sides = [*map(read_compared_run, folders)]
-    result = with_baseline_runs(compared(folders[0], after), sides, read_compared_run(after), {})
-    assert [(one.case, one.baseline_runs) for group in result.groups for one in group.findings] == [(RUN_ITSELF, None)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from conformance.gate.findings import RUN_ITSELF, Comparison, Finding, Group, Kind, Side
+from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.gate.verdict.finding_age import MOST_CASES, Releases, age_of, aged, chosen_cases
 from conformance.gate.verdict.shown_again import Shows, Sight
 
@@ -75,9 +75,8 @@ def test_a_case_of_two_causes_is_run_once_and_counts_for_both():
     assert len(chosen_cases(groups)) == 30
 
 
-def test_no_age_is_asked_for_warnings_and_for_the_run_itself():
-    groups = [group(Kind.SYNC_CHANGED, "fewer", "mm-a"), group(Kind.LOST_COVERAGE, "the run did not end", RUN_ITSELF)]
-    assert chosen_cases(groups) == []
+def test_no_age_is_asked_for_other_warnings():
+    assert chosen_cases([group(Kind.SYNC_CHANGED, "fewer", "mm-a")]) == []
 
 
 SIDE = Side("a", {}, "quick", 0, 1, {})

@@ -107,7 +107,7 @@ def test_a_run_that_other_rules_judged_is_not_used(asked, pair, tmp_path):
     (text,) = asked.ages(*other, [unfinished])
     assert text == (
         "in 3.8.0, not in 3.6.0, not asked: 3.7.1 (another triton-conformance judged current), "
-        f"not asked: 3.7.0 ({unfinished} did not end)"
+        f"not asked: 3.7.0 ({unfinished} is not whole)"
     )
 
 

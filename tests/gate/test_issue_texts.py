@@ -157,7 +157,7 @@ def test_a_script_that_was_not_written_is_explained(issues):
     assert "There is no script: for test_config_space.py" in section(text, "How to show it")
 
 
-def test_a_safe_candidate_and_the_run_itself_have_no_issue(issues, tmp_path):
+def test_a_safe_candidate_has_no_issue(issues, tmp_path):
     assert issues(GOOD) == {}
     assert not list((tmp_path / "issues").iterdir())
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.commands.shared.comparison_output import to_json
+from conformance.commands.shared.comparison_output import SCHEMA, to_json
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
-from conformance.gate.user_files.earlier_answer import EarlierAnswerError, read_earlier_answer
+from conformance.gate.user_files.earlier_answer import SCHEMAS, EarlierAnswerError, read_earlier_answer
 from conformance.gate.verdict.known_findings import with_known
 from conformance.reporting.comparison import render_markdown, render_terminal
 
@@ -107,6 +107,15 @@ def test_of_several_answers_the_first_that_has_it_is_named(earlier, tmp_path):
     ]
 
 
+def test_an_answer_that_may_lack_causes_says_so(earlier):
+    then = earlier(broken=[{"side": "baseline"}])
+    assert said(comparison(WRONG), then) == [f"new since {LAST}, of a run that is not whole"]
+
+
+def test_the_schema_that_is_written_can_be_read():
+    assert SCHEMA in SCHEMAS
+
+
 def test_an_answer_of_a_matrix_is_about_one_pair(earlier):
     then = replace(earlier(WRONG), stacks=("today", "nightly (brings triton 3.8.0, CPU build)"))
     assert then.is_about("today", "nightly")
@@ -139,6 +148,10 @@ def test_an_answer_of_an_older_version_has_neither_signatures_nor_a_date(earlier
         ("[" * 100_000, "it cannot be read as JSON"),
         ("[1]", "it is no answer of a gate: give the comparison.json of a gate, or what compare --json wrote"),
         ('{"schema": 3, "id": "a run"}', "it is no answer of a gate"),
+        (
+            '{"schema": 2, "answer": "NO ANSWER: it broke"}',
+            "nothing was compared there .NO ANSWER: it broke.: give the",
+        ),
         ('{"schema": true, "groups": []}', "it is no answer of a gate"),
         ('{"schema": 99, "groups": []}', "it has schema 99, and this version reads 2"),
         ('{"schema": 2, "groups": [{"kind": "NEW_FAIL"}]}', "it is no whole answer"),

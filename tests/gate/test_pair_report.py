@@ -88,6 +88,15 @@ def test_further_runs_of_the_baseline_are_counted(report, tmp_path):
     assert "there the baseline is unstable" in data["history"][0]
 
 
+def test_a_further_run_that_is_not_whole_does_not_count(report, tmp_path):
+    cut = write_run(tmp_path / "c", GOOD[:1], stack=STACK, wall_s=None)
+    data, group = report("--no-age", repeats=(cut, folder_of(tmp_path / "d", "3.7.1", GOOD)))
+    assert group["findings"][0]["baseline_runs"] == [0, 2]
+    assert data["history"] == [
+        "the baseline was run 3 times, of which 2 are whole: none of its runs shows a regression"
+    ]
+
+
 def test_each_cause_leaves_an_issue(report, tmp_path):
     _, group = report("--issues", str(tmp_path / "issues"))
     text = (tmp_path / "issues" / f"{group['signature']}.md").read_text()

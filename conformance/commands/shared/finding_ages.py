@@ -17,7 +17,17 @@ from conformance.gate.stacks import older_releases
 from conformance.gate.stacks.environments import prepare
 from conformance.gate.stacks.older_releases import IndexAnswerError, parsed_version, without
 from conformance.gate.stacks.stack_file import Stack, StackError, parse
-from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, kept_run, listed, run
+from conformance.gate.stacks.stack_runs import (
+    Abilities,
+    RunError,
+    Say,
+    StackRun,
+    abilities,
+    complete,
+    kept_run,
+    listed,
+    run,
+)
 from conformance.gate.user_files.case_list import kept_case_list
 from conformance.gate.verdict.finding_age import Releases, aged, chosen_cases
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
@@ -98,8 +108,10 @@ class _Asked:
     not_asked: dict[Version, str] = field(default_factory=dict)
     unusable: list[str] = field(default_factory=list)
 
-    def take(self, side: ComparedRun, wanted: Version | None = None) -> None:
-        """Takes the run ``side`` for the version that it recorded, which must be the one that was ``wanted``."""
+    def take(self, folder: Path, name: str, wanted: Version | None = None) -> None:
+        """Takes the run in ``folder`` for the version that it recorded, which must be the one that was ``wanted``.
+        Raises RecordError or OSError."""
+        side = read_compared_run(folder, name)
         version = _release(side, self.component)
         if wanted not in (None, version):
             self.not_asked.setdefault(wanted, f"its environment has {self.component} {version}")
@@ -107,8 +119,8 @@ class _Asked:
             self.unusable.append(f"{side.name}: it names no version of {self.component}")
         elif side.stack.get("harness") != self.harness:
             self.not_asked.setdefault(version, f"another triton-conformance judged {side.name}")
-        elif side.run is None or side.run.wall_s is None:
-            self.not_asked.setdefault(version, f"{side.name} did not end")
+        elif not complete(folder):
+            self.not_asked.setdefault(version, f"{side.name} is not whole")
         else:
             self.runs.setdefault(version, side)
 
@@ -131,7 +143,7 @@ def with_ages(
     cases = sorted({one.case for _, one in chosen})
     asked = _Asked(component, sides[1].stack.get("harness"))
     if _rest(stacks[0], component) == _rest(stacks[1], component):
-        asked.take(sides[0])
+        asked.take(baseline.folder, baseline.name)
     for source in older.sources:
         _ask(asked, older, source, cases)
     versions, listed_all, why_none = _known_releases(stacks[1], component, older)
@@ -167,7 +179,7 @@ def _ask(
     name = source.name if isinstance(source, Stack) else str(source)
     try:
         folder = older.run(source, cases) if isinstance(source, Stack) else source
-        asked.take(read_compared_run(folder, name), version)
+        asked.take(folder, name, version)
     except (StackError, RunError, RecordError, OSError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:WHY_LIMIT]
         if version is None:

@@ -30,7 +30,17 @@ from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.environments import Environment, build, default_cache, resolve_all
 from conformance.gate.stacks.older_releases import index_versions
 from conformance.gate.stacks.stack_file import Stack, StackError
-from conformance.gate.stacks.stack_runs import Abilities, NoRun, RunError, Say, StackRun, abilities, listed, run
+from conformance.gate.stacks.stack_runs import (
+    Abilities,
+    NoRun,
+    RunError,
+    Say,
+    StackRun,
+    abilities,
+    complete,
+    listed,
+    run,
+)
 from conformance.gate.user_files.case_list import CaseListError, kept_case_list, read_case_list
 from conformance.gate.user_files.earlier_answer import EarlierAnswer
 from conformance.gate.verdict.baseline_repeats import with_baseline_runs
@@ -362,7 +372,8 @@ def report_pair(
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     status = deliver(comparison, baseline.folder, candidate.folder, files)
-    if not arguments.no_age:
+    asks_ages = not arguments.no_age and not comparison.broken
+    if asks_ages:
         comparison = _with_ages(arguments, comparison, baseline, candidate, thresholds)
         for group in comparison.groups:
             if group.age:
@@ -377,9 +388,9 @@ def report_pair(
         blamed += [line] if answered else []
     scripts += blamed
     comparison = replace(comparison, scripts=tuple(scripts))
-    if scripts or not arguments.no_age:  # once more, with what was tried
+    if scripts or asks_ages:  # once more, with what was tried
         write_files(comparison, baseline.folder, candidate.folder, files)
-    if issues:
+    if issues and not comparison.broken:
         written = write_issues(comparison, candidate.folder, issues, folder, _guilty_stages(comparison, blamed))
         print(f"{issues}: {many(len(written), 'issue')}", file=sys.stderr)
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
@@ -390,8 +401,10 @@ def report_pair(
 def _with_baseline_runs(
     comparison: Comparison, baseline: StackRun, candidate: StackRun, thresholds: Tables
 ) -> Comparison:
-    sides = [read_compared_run(folder, baseline.name) for folder in (baseline.folder, *baseline.repeats)]
-    return with_baseline_runs(comparison, sides, read_compared_run(candidate.folder, candidate.name), thresholds)
+    whole = [folder for folder in baseline.repeats if complete(folder)]
+    sides = [read_compared_run(folder, baseline.name) for folder in (baseline.folder, *whole)]
+    after, broken = read_compared_run(candidate.folder, candidate.name), len(baseline.repeats) - len(whole)
+    return with_baseline_runs(comparison, sides, after, thresholds, broken)
 
 
 @command_errors(OSError, RecordError)

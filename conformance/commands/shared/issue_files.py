@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
-from conformance.gate.findings import RUN_ITSELF, Comparison, Group
+from conformance.gate.findings import Comparison, Group
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.records import RecordError, replace_file
 from conformance.reporting import issue_text
@@ -41,7 +41,7 @@ def write_issues(
     """Writes an issue for each regression of ``comparison`` into ``folder``, and returns the files. ``candidate`` is
     its run's folder, or file of records; ``scripts`` is where scripts lie; ``stages`` are the guilty stages that were
     asked for, by kind and cause. Raises :class:`CommandError`."""
-    groups = [group for group in comparison.regressions if group.findings[0].case != RUN_ITSELF]
+    groups = comparison.regressions
     records = read_compared_run(candidate).records
     folder.mkdir(parents=True, exist_ok=True)
     files = []

@@ -32,20 +32,22 @@ class EarlierCause:
 class EarlierAnswer:
     """An earlier answer. ``file`` is how the user calls it, ``date`` the day on which its candidate was run, "" if it
     does not say. ``stacks`` are the names of its two sides. ``causes`` are by signature. ``waived`` are the cases whose
-    regressions a waiver covered, with their kinds."""
+    regressions a waiver covered, with their kinds. ``broken``: a side of it was not whole, so it may lack causes."""
 
     file: str
     date: str
     stacks: tuple[str, str]
     causes: Mapping[str, EarlierCause]
     waived: frozenset[tuple[str, str]] = frozenset()
+    broken: bool = False
 
     def is_about(self, baseline: str, candidate: str) -> bool:
         """Whether it compares the stacks of these names, whatever they brought along."""
         return tuple(name.partition(" (brings ")[0] for name in self.stacks) == (baseline, candidate)
 
     def __str__(self) -> str:
-        return f"the answer of {self.date} ({self.file})" if self.date else f"the answer in {self.file}"
+        text = f"the answer of {self.date} ({self.file})" if self.date else f"the answer in {self.file}"
+        return f"{text}, of a run that is not whole" if self.broken else text
 
 
 def read_earlier_answer(file: Path) -> EarlierAnswer:
@@ -56,6 +58,8 @@ def read_earlier_answer(file: Path) -> EarlierAnswer:
     except (OSError, ValueError, RecursionError, RecordError) as error:
         raise EarlierAnswerError(f"--known {file}: it cannot be read as JSON ({error}): {advice}") from None
     schema = data.get("schema") if isinstance(data, dict) else None
+    if isinstance(data, dict) and "answer" in data and "groups" not in data:
+        raise EarlierAnswerError(f"--known {file}: nothing was compared there ({str(data['answer'])[:200]}): {advice}")
     if not isinstance(data, dict) or "groups" not in data or type(schema) is not int:
         raise EarlierAnswerError(f"--known {file}: it is no answer of a gate: {advice}")
     if schema not in SCHEMAS:
@@ -86,4 +90,5 @@ def _answer(file: Path, data: Mapping[str, Any]) -> EarlierAnswer:
         causes[name] = EarlierCause(severity, places)
     sides = data["baseline"], data["candidate"]
     date = str(sides[1].get("started", ""))[:10]
-    return EarlierAnswer(str(file), date, (str(sides[0]["name"]), str(sides[1]["name"])), causes, frozenset(waived))
+    stacks = str(sides[0]["name"]), str(sides[1]["name"])
+    return EarlierAnswer(str(file), date, stacks, causes, frozenset(waived), bool(data.get("broken")))

@@ -18,18 +18,21 @@ from conformance.gate.verdict.shown_again import Shows, sight
 
 
 def with_baseline_runs(
-    comparison: Comparison, baselines: Sequence[ComparedRun], candidate: ComparedRun, thresholds: Tables
+    comparison: Comparison,
+    baselines: Sequence[ComparedRun],
+    candidate: ComparedRun,
+    thresholds: Tables,
+    broken: int = 0,
 ) -> Comparison:
-    """``comparison`` with the number of ``baselines`` that show each regression and each failure of both sides; itself
-    for a single one. The first of them is the run that was compared."""
-    if len(baselines) < 2:
-        return comparison
+    """``comparison`` with the number of ``baselines`` that show each regression and each failure of both sides. The
+    first of them is the run that was compared. So many further runs were ``broken`` off and do not count."""
     limits = KernelThresholds(thresholds, None, candidate.run)
     groups = tuple(_counted(group, baselines, candidate, limits) for group in comparison.groups)
     regressing = [one for group in groups if group.severity is Severity.REGRESSION for one in group.findings]
     unstable = {one.case for one in regressing if one.baseline_runs and one.baseline_runs[0]}
     of = len({one.case for one in regressing})
-    text = f"the baseline was run {len(baselines)} times: "
+    whole = f", of which {len(baselines)} are whole" if broken else ""
+    text = f"the baseline was run {len(baselines) + broken} times{whole}: "
     text += (
         f"{len(unstable)} of {of} {'case' if of == 1 else 'cases'} with a regression show it in some of its runs, too: "
         "there the baseline is unstable"

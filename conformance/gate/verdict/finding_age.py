@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import Version
 
-from conformance.gate.findings import RUN_ITSELF, Age, Comparison, Finding, Group, Kind, Severity
+from conformance.gate.findings import Age, Comparison, Finding, Group, Kind, Severity
 from conformance.gate.verdict.shown_again import Shows, Sight
 
 #: How many cases of all causes are run with older releases.
@@ -39,13 +39,8 @@ def chosen_cases(groups: Iterable[Group], most: int = MOST_CASES) -> list[tuple[
     groups = list(groups)
     regressions = [group for group in groups if group.severity is Severity.REGRESSION]
     older = [group for group in groups if group.kind in _OLDER_THAN_THE_BASELINE]
-    of_cases = {id(group): [one for one in group.findings if one.case != RUN_ITSELF] for group in groups}
-    firsts = [(group, of_cases[id(group)][0]) for group in (*regressions, *older) if of_cases[id(group)]]
-    seconds = [
-        (group, second)
-        for group in regressions
-        if of_cases[id(group)] and (second := _unlike(of_cases[id(group)])) is not None
-    ]
+    firsts = [(group, group.findings[0]) for group in (*regressions, *older)]
+    seconds = [(group, second) for group in regressions if (second := _unlike(group.findings)) is not None]
     chosen: list[tuple[Group, Finding]] = []
     cases: set[str] = set()
     for group, one in (*firsts, *seconds):
@@ -120,7 +115,7 @@ def aged(
 def _aged(group: Group, releases: Releases, cases: Sequence[tuple[Finding, Mapping[Version, Sight]]]) -> Group:
     if cases:
         text, shown = _text(releases, cases), {one.case: _words(seen) for one, seen in cases}
-    elif group.severity is Severity.REGRESSION and any(one.case != RUN_ITSELF for one in group.findings):
+    elif group.severity is Severity.REGRESSION:
         text, shown = f"not asked: {MOST_CASES} cases of other causes were run with older releases", {}
     else:
         return group
