@@ -17,7 +17,7 @@ from conformance.gate.shortened_text import MARK, first_words
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
-from conformance.reporting.comparison import assembler_rows, broken_lines, threshold_lines
+from conformance.reporting.comparison import assembler_rows, broken_lines, stack_changes, threshold_lines
 from conformance.reporting.failure_groups import failure
 from conformance.reporting.first_line import answer
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
@@ -210,14 +210,24 @@ def component_name(name: str) -> str:
 
 
 def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
-    """What is replaced by what, such as "Triton 3.8.0 to 3.9.0"; "the same stack" if nothing differs."""
+    """What is replaced by what, such as "Triton 3.8.0 to 3.9.0"; "The same stack" if nothing differs, and other words
+    if a run does not say what its stack was."""
     names = [*_COMPONENTS, *(name for name in {**baseline, **candidate} if name not in (*_COMPONENTS, "harness"))]
     parts = [
         f"{component_name(name)} {baseline.get(name) or 'none'} to {candidate.get(name) or 'none'}".strip()
         for name in sorted(names, key=lambda name: name != "triton")
         if baseline.get(name) != candidate.get(name)
     ]
-    return _cut(", ".join(parts), 300) or "The same stack"
+    unknown = not (set(baseline) - {"harness"} and set(candidate) - {"harness"})
+    return _cut(", ".join(parts), 300) or ("Stacks that are not recorded" if unknown else "The same stack")
+
+
+def _title(comparison: Comparison) -> str:
+    """The title of a comparison: what differs in versions or variables, or else in what makes code."""
+    sides = comparison.baseline, comparison.candidate
+    title = stacks_title(*map(_with_variables, sides))
+    others = [name for name, *_ in stack_changes(*sides) if name != "harness"] if title == "The same stack" else []
+    return f"The same versions, and another {', '.join(others[:3])}" if others else title
 
 
 def _with_variables(side: Side) -> dict[str, Any]:
@@ -234,7 +244,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "next": decision.next_steps(comparison, run.info),
         "scripts": [_cut(text, CASE_LIMIT) for text in comparison.scripts],
         "history": [_cut(text, CASE_LIMIT) for text in comparison.history],
-        "title": stacks_title(*(_with_variables(side) for side in (comparison.baseline, comparison.candidate))),
+        "title": _title(comparison),
         "safe": comparison.safe,
         "verdict": "safe" if comparison.safe else "no answer" if comparison.broken else "not safe",
         "answer": _cut(answer(comparison), CASE_LIMIT),

@@ -98,7 +98,8 @@ def _title(stacks: Sequence[ComparedRun]) -> str:
     for name in _differing(stacks):
         versions = dict.fromkeys(str(stack.stack.get(name) or "none") for stack in stacks)
         parts.append(f"{component_name(name)} {', '.join(versions)}")
-    return "; ".join(parts) or "The same stack"
+    known = all(set(stack.stack) - {"harness"} for stack in stacks)
+    return "; ".join(parts) or ("The same stack" if known else "Stacks that are not recorded")
 
 
 def _differing(stacks: Sequence[ComparedRun]) -> list[str]:

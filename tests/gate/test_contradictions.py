@@ -26,6 +26,7 @@ from conformance.gate.findings import SEVERITY, Comparison, Kind, Severity
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, Outcome
 from conformance.records import CaseRecord, RunInfo, Status, Verdict, from_line
+from conformance.reporting import html_data
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.decision import next_steps, not_looked_at, reach
 from conformance.reporting.first_line import answer
@@ -246,6 +247,20 @@ def with_script(script: str) -> Text:
     return steps(wrong, scripts=(script,))
 
 
+def titled(before: dict[str, str] | None = None, after: dict[str, str] | None = None, **stack: str) -> Text:
+    """The title of the page of a comparison whose sides have these bills, or neither says its stack."""
+
+    def text(folder: Path) -> str:
+        one = compared(folder)
+        known = {"stack": {}} if stack else {}
+        sides = [
+            replace(side, bill=bill or {}, **known) for side, bill in ((one.baseline, before), (one.candidate, after))
+        ]
+        return html_data._title(replace(one, baseline=sides[0], candidate=sides[1]))
+
+    return text
+
+
 NO_FAILURE = "No new failure was seen: what got worse may cost time."
 REPLACE = "Replace the baseline"
 ON_GPU = "No case was judged on a GPU"
@@ -281,6 +296,7 @@ TRUE: dict[str, Text] = {
     SEND: with_script("NEW_FAIL x: a.py: confirmed, the fault shows in the candidate and not in the baseline"),
     ALL_PASSED: ended(Status.PASS, Status.PASS),
     LISTED: shown(unchanged),
+    "The same stack": titled({"libtriton sha256": "a"}, {"libtriton sha256": "a"}),
     "no regression in": first_line(faster),
     "8 unchanged": first_line(unchanged),
     "nothing that is looked at without a device differs": blamed(),
@@ -445,6 +461,10 @@ def planted() -> Iterable[tuple[str, str, str, Text]]:
         "NOT COMPLETE",
         ended(Status.PASS, Status.PASS, problems=("records are missing",)),
     )
+    for name in ("libtriton sha256", "backend vendor (package) sha256", "ptxas sha256"):
+        same = titled({name: "a"}, {name: "b"})
+        yield f"another {name}", "The same stack", f"The same versions, and another {name}", same
+    yield "no stack is recorded", "The same stack", "Stacks that are not recorded", titled(unknown="")
     yield "a case that changed its memory", LISTED, "FAIL memory", shown(failing("memory", "4 bytes changed"))
 
 
