@@ -12,7 +12,7 @@ from conformance.gate.verdict.scope import DEVICE
 from conformance.proof_level import ProofLevel
 from conformance.records import RunInfo, Status
 from conformance.reporting.comparison import refused
-from conformance.reporting.first_line import many, narrowing_text, proof
+from conformance.reporting.first_line import many, narrowing_text, newly_failing, proof
 
 #: Tiers that leave out no case of the suites.
 WHOLE_TIERS = ("full", "exhaustive")
@@ -106,6 +106,11 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
         return [
             "Find out why no case was judged on both sides, and run the gate again: nothing speaks for the candidate."
         ]
+    if comparison.newly_failing:
+        steps.append(
+            f"Read which cases newly fail before you rely on the candidate ({newly_failing(comparison)}): what they "
+            "fail by only warns, or your waivers accept it."
+        )
     steps.append("Replace the baseline, as far as the limits beside this list allow.")
     if any(group.severity is Severity.WARNING for group in comparison.groups):
         steps.append("Read the warnings under Changes first: they fail nothing.")

@@ -159,6 +159,14 @@ def test_a_case_that_newly_fails_is_no_mere_cost() -> None:
     assert next_steps(replace(lost, groups=(failing,)), INFO)[0].startswith("Keep the baseline where you use")
 
 
+def test_a_safe_answer_names_the_cases_that_newly_fail_first() -> None:
+    warned = comparison(Kind.MORE_REGISTERS)
+    failing = replace(warned.groups[0], findings=(replace(warned.groups[0].findings[0], newly_fails=True),))
+    assert "newly fail" not in " ".join(next_steps(warned, INFO))
+    first = next_steps(replace(warned, groups=(failing,)), INFO)[0]
+    assert first.startswith("Read which cases newly fail before you rely on the candidate (1 case newly fails)")
+
+
 def test_what_to_do_about_known_defects_comes_before_what_is_slow() -> None:
     known = comparison(Kind.NEW_KNOWN_DEFECT, Kind.LOST_COVERAGE, Kind.SLOWER)
     defect = KnownDefect("entry", Harm.WRONG, "https://a.b/1", "triton 3.9.0")
