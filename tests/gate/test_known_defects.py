@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from made_records import BASE, KERNEL, Record, changed, compared, fail, kinds, o
 
 import conformance.judging
 from conformance.commands.shared.comparison_output import to_json
+from conformance.gate.changes.status_changes import fails
 from conformance.gate.findings import GAINS, MEANING, NEW_FAILURES, SEVERITY, Comparison, Harm, Kind, Severity
 from conformance.gate.runs.judged_records import judged_records
 from conformance.gate.runs.known_defects import harm_of, harm_of_check, known_defect
@@ -205,7 +207,7 @@ def test_an_entry_makes_no_failure_less_than_a_regression(tmp_path: Path, name: 
     assert len(comparison.newly_failing) == (not comparison.safe)
 
 
-@pytest.mark.parametrize("status", ["not-run", "not-applicable", "unexpected-pass"])
+@pytest.mark.parametrize("status", ["not-run", "unexpected-pass"])
 def test_a_failing_check_fails_whatever_the_status_says(tmp_path: Path, status: str) -> None:
     after = failed(NUMBERS, status=status)
     if status != "unexpected-pass":
@@ -436,3 +438,25 @@ def test_an_older_record_keeps_its_status(observed: dict[str, object]) -> None:
 def test_the_release_that_mends_a_defect_is_one_that_the_entry_does_not_cover(release: str) -> None:
     with pytest.raises(EntryError, match="fixed_in"):
         parsed(ENTRY.replace("seen =", f'fixed_in = "{release}"\nseen ='), "mine.toml")
+
+
+def test_of_all_pairs_none_that_newly_fails_is_less_than_a_regression(tmp_path: Path) -> None:
+    """Every record of this file before, and every one after: no pair of them is passed over."""
+    kinds_of_records = [one for sides in CHANGES.values() for one in sides[:2]]
+    for status, code in (("not-run", "no-device"), ("not-applicable", "capability"), ("unexpected-pass", "x")):
+        bare = {**record(), "status": status, "reason": {"code": code, "subject": "it", "detail": "said so"}}
+        kinds_of_records += [bare, {**failed(NUMBERS, LOST), "status": status, "reason": bare["reason"]}]
+        if code == "x":
+            kinds_of_records[-2:] = [{**one, "reason": None} for one in kinds_of_records[-2:]]
+    different = {json.dumps(one): one for one in kinds_of_records}.values()
+    pairs = list(itertools.product(different, repeat=2))
+    befores, afters = ([{**pair[at], "case": f"case-{n:05}"} for n, pair in enumerate(pairs)] for at in (0, 1))
+    comparison = compared(tmp_path, befores, afters)
+    regressed = {one.case for group in comparison.regressions for one in group.findings}
+    gained = {one.case for group in comparison.groups if group.kind in GAINS for one in group.findings}
+    sides = [read_compared_run(tmp_path / name).records for name in ("baseline", "candidate")]
+    newly = {case for case in sides[1] if fails(sides[1][case]) and not fails(sides[0][case])}
+    assert len(newly) > 300
+    assert newly <= regressed
+    assert newly <= comparison.newly_failing
+    assert not gained & {case for case in sides[1] if fails(sides[1][case])}

@@ -74,11 +74,13 @@ Failing = tuple[tuple[str, str], ...]
 
 
 def standing(record: ComparedRecord | None) -> Standing:
-    """How far the case of ``record`` came. One with a failing check has failed, whatever its status says."""
+    """How far the case of ``record`` came. One that was judged and has a failing check has failed, whatever its status
+    says."""
     if record is None:
         return Standing.ABSENT
     reached = _STANDING[record.status]
-    return Standing.FAILED if record.failing and reached not in _FAILURES else reached
+    judged = reached in (Standing.PASSED, Standing.COMPILED)
+    return Standing.FAILED if judged and record.failing else reached
 
 
 def fails(record: ComparedRecord | None) -> bool:

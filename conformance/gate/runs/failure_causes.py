@@ -43,9 +43,9 @@ def normalised(text: str) -> str:
 
 def failing_checks(record: ComparedRecord | CaseRecord) -> tuple[tuple[str, str], ...]:
     """The failing checks of ``record``: each one's name and text."""
-    if isinstance(record, ComparedRecord):
-        return record.failing
-    return tuple((verdict.check, verdict.text) for verdict in record.verdicts if not verdict.passed)
+    if isinstance(record, CaseRecord):
+        return tuple((verdict.check, verdict.text) for verdict in record.verdicts if not verdict.passed)
+    return record.failing
 
 
 def failure_cause(record: ComparedRecord | CaseRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:

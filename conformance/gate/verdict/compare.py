@@ -199,8 +199,8 @@ def _statuses_and_code(
     earlier = {check for check, _ in before.failing} if before else set()
     kinds = {kind_of_check(check) for check, _ in after.failing if check not in earlier}
     code = [_failing(one) if one.kind in kinds else one for one in code]
-    if became is None and not fails(before) and not any(one.newly_fails for one in code):
-        code[0] = _failing(code[0])
+    if became is None and fails(after) and not fails(before) and not any(one.newly_fails for one in code):
+        code[:1] = map(_failing, code[:1])
     return [*([became] if became else []), *code]
 
 
