@@ -58,7 +58,7 @@ from conformance.reporting.github import folded
 from conformance.reporting.run_verdict import all_is_well, many
 from conformance.reporting.summary import Summary, Tally
 from conformance.reporting.summary_markdown import render_markdown
-from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, verdict_lines
+from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, problem_lines, verdict_lines
 from conformance.reporting.text import log_safe
 
 CONTROLLER = "controller"
@@ -518,6 +518,7 @@ class SessionRun:
             parts = {
                 f"{many(summary.failed, 'failed case')}, by cause, kernel and case": failures,
                 f"{many(number, 'case')} failed as expected, by known defect": expected_lines(summary.expected, width),
+                "problems of the run": problem_lines(summary, self._lost, width),
             }
             for title, lines in parts.items():
                 if lines:

@@ -85,6 +85,13 @@ def _shortened(text: str) -> str:
     return indented("\n".join(line[:400] for line in [*lines[:EXAMPLE_LINES], *rest]))
 
 
+def problem_lines(summary: Summary, lost: str = "", width: int = WIDEST) -> list[str]:
+    """The problems and faults of the run in full, if :func:`verdict_lines` has to cut or leave out one of them."""
+    texts = [*([lost] if lost else []), *summary.run.problems, *run_verdict.fault_lines(summary.run)]
+    fit = len(texts) <= PROBLEMS_NAMED and all(len(text) <= width for text in texts)
+    return [] if fit else [f"  {one_line(text)}" for text in texts]
+
+
 def verdict_lines(summary: Summary, folder: Path, summary_file: Path, lost: str = "", width: int = WIDEST) -> list[str]:
     """The verdict, the counts, the causes of failures, the run's problems and what to open: the end of a log. The
     first line is the verdict. ``lost`` says why the run could not be finished; "" if it was."""

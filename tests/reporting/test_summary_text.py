@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import pytest
 
+from conformance import cli
 from conformance.records import CaseRecord, Fault, FaultKind, Reason, ReasonCode, RunInfo, Status, Verdict
 from conformance.reporting import run_verdict
 from conformance.reporting.failure_groups import Meaning
 from conformance.reporting.run_verdict import all_is_well, headline
 from conformance.reporting.summary import Summary, Tally
 from conformance.reporting.summary_markdown import CASES_LISTED, render_markdown
-from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, verdict_lines
+from conformance.reporting.summary_text import (
+    WIDEST,
+    expected_lines,
+    failure_lines,
+    problem_lines,
+    verdict_lines,
+)
+from tests.command_runs import write_run
 
 RUN = RunInfo(id="r", started="2026-01-02T03:04:05+00:00", tier="quick", seed=0, wall_s=4.0)
 FOLDER = Path("reports/r")
@@ -253,6 +262,25 @@ def test_problems_and_reasons_are_said():
     assert "  and 4 more problems: summary.md has all" in lines
     assert "not judged: 1 not-applicable (dtype 1), 1 not-run (no-device 1)" in lines
     assert "**Problem:** problem 4" in render_markdown(summarise(case(3), problems=problems))
+
+
+def test_problems_that_the_verdict_cuts_are_whole_above_it():
+    long = "a kernel without a case: " + "why " * 100
+    assert problem_lines(summarise(case(1), problems=("short",))) == []
+    assert problem_lines(summarise(case(1), problems=(long, "second"))) == [f"  {long}", "  second"]
+    assert len(problem_lines(summarise(case(1), problems=tuple("abcde")), lost="no space")) == 6
+
+
+def test_the_commands_that_are_printed_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    records = [failing(1, "numerics/randn", "as planted"), failing(2, "numerics/randn", "as planted")]
+    folder = write_run(tmp_path / "a run", records)
+    steps = list(run_verdict.what_to_open(summarise(*records), folder, folder / "summary.md").values())
+    for step, words in ((steps[0], "as planted"), (steps[2], "report.html")):
+        assert cli.main(shlex.split(step)[1:]) == 0
+        assert words in capsys.readouterr().out
+    assert shlex.split(steps[1])[1:] == ["reproduce", records[0].case, "--run", "a run"]
+    assert steps[3] == "a run/summary.md"
 
 
 @pytest.mark.parametrize("width", [1, 80, 500])
