@@ -165,6 +165,14 @@ def test_a_wrong_candidate_ends_the_gate_before_the_baseline(
         gate.run(parser.parse_args(words))
 
 
+def test_a_file_that_is_no_wheel_is_refused_before_anything_is_installed(index: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "sample-1-py3-none-any.whl"
+    broken.write_bytes(b"no zip")
+    with pytest.raises(StackError, match=r"cannot be installed: the file is no wheel: fetch or build it again"):
+        resolved(str(broken), tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
 def test_equal_stacks_are_announced_once(listed: dict[str, tuple[str, ...]], tmp_path: Path) -> None:
     lines: list[str] = []
     first, second = resolve_all([parse("torch==9.1"), parse("torch==9.1", "again")], tmp_path / "c", True, lines.append)
