@@ -39,6 +39,7 @@ _PROVEN_BY = {
     ProofLevel.COMPILED: "compiled only",
     ProofLevel.NOTHING: "no kernel",
 }
+_EXECUTORS = frozenset(name.value for name in ExecutorName)  # one of a later version shows what is not known here
 _EXECUTED = str(Check(CheckKind.EXECUTED, "ttgir"))
 _OF_CODE = {CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS}
 _NOT_RUN = {*_OF_CODE, CheckKind.COMPILE, CheckKind.EXECUTED, CheckKind.DIAGNOSIS}
@@ -46,7 +47,7 @@ _NOT_RUN = {*_OF_CODE, CheckKind.COMPILE, CheckKind.EXECUTED, CheckKind.DIAGNOSI
 
 def level_by(executor: str | None, checks: Collection[str]) -> ProofLevel:
     """The level of a case that ``executor`` ran, as its record says, and that has verdicts of ``checks``."""
-    ran = executor is not None and any(map(_is_of_a_run, checks))
+    ran = executor in _EXECUTORS and any(map(_is_of_a_run, checks))
     if ran and executor == ExecutorName.DEVICE:
         return ProofLevel.DEVICE
     if executor == ExecutorName.TTGIR and any(map(is_ttgir_check, checks)):

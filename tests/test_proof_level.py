@@ -24,6 +24,7 @@ LEVELS = {
     "one plan of two by its source": ("interpreter", (*NUMBERS, "executed/ttgir", *CODE), ProofLevel.INTERPRETED),
     "the source": ("interpreter", (*NUMBERS, *CODE), ProofLevel.INTERPRETED),
     "an interpreter that ran nothing": ("interpreter", CODE, ProofLevel.COMPILED),
+    "an executor of a later version": ("simulator", (*NUMBERS, *CODE), ProofLevel.COMPILED),
     "code": (None, CODE, ProofLevel.COMPILED),
     "numbers that nothing ran": (None, NUMBERS, ProofLevel.NOTHING),
     "a check of the host": (None, ("refused",), ProofLevel.NOTHING),

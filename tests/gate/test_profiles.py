@@ -208,6 +208,8 @@ def test_what_is_shown_and_not_claimed_is_reported():
     lists = mustpass("sm_80", records)
     assert not_claimed(PROFILES, lists, records) == [("sm_80", "tma")]
     assert not_claimed(PROFILES, lists, [records[0], replace(records[1], verdicts=())]) == []
+    by_source = replace(records[1], executor="interpreter")
+    assert not_claimed(PROFILES, lists, [records[0], by_source]) == []
     assert not_claimed(PROFILES, mustpass(), RECORDS) == []
     assert claims(PROFILES, mustpass("gfx942", RECORDS), RECORDS) == []
 

@@ -277,7 +277,7 @@ def not_claimed(
             if profile.id in claimed or not profile.selects or target == ANY:
                 continue
             records_of = (by_case[case] for case in profile.chosen(listed) if case in by_case)
-            passing = (record for record in records_of if record.status is Status.PASS and record.executor)
+            passing = (record for record in records_of if _LEVELS.get(outcome(record)) in _RUNS_OF_CODE)
             if any(not profile.evidence or _shows(profile, record) for record in passing):
                 shown.append((target, profile.id))
     return shown
