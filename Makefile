@@ -19,9 +19,10 @@ conformance: $(VENV)/installed
 conformance-newest: $(VENV)/installed $(NEWEST)/installed
 	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
-# The quick tier with every release that is promised; ends with a table. ARGS="--release 3.2.0" chooses one.
+# The quick tier with every release that is promised, or with these RELEASES; ends with a table.
+RELEASES ?=
 conformance-releases: $(VENV)/installed
-	$(BIN)/python -m tests.releases --tritons $(TRITONS) $(ARGS)
+	$(BIN)/python -m tests.releases --tritons $(TRITONS) $(addprefix --release ,$(RELEASES)) $(ARGS)
 
 # A hundred faults derived from the kernels' source. Each must fail a case of the quick tier, or be explained in
 # conformance/data/known_survivors.txt.
