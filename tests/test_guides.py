@@ -2,10 +2,13 @@
 
 A page is followed like a reader would: its commands run in one shell, in order, in a folder that looks like a checkout.
 ``COMMANDS`` says of every command how. One that it does not have fails the test, so a new command needs a line here.
+``SAMPLES`` are the answers that pages show. With ``EXPECTTEST_ACCEPT=1`` the pages get those of this run.
 """
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import os
 import re
 import shlex
@@ -17,6 +20,8 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
+
+from tests.releases import NEWEST
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Those whose commands take longest first.
@@ -33,6 +38,14 @@ IN_TWO_MINUTES = (
     "--kernel mm --kernel mm_persistent_tma --output"
 )
 GATE_IN_CI = "conformance gate --candidate 'triton==3.9.0'"
+#: Options that narrow a comparison of two Tritons to the cases of IN_TWO_MINUTES: its kept runs serve all others.
+ITS_CASES = "--no-gpu --target sm_90 --target gfx950 --suite config_space --kernel mm --kernel mm_persistent_tma"
+#: The case of docs/blame.md.
+BLAMED = "test_microscaling.py::test_formats[microscaled_mm-32x64x64-s2-w4-formats=mxfp4.mxfp4.mn-out=bf16-sm_120]"
+#: Options that leave one case, which is compiled soon.
+ONE_CASE = "--no-gpu --target sm_90 --suite config_space --kernel int_mm --config 32x64x32-s5-w8"
+#: The stack for which the one in NEWEST stands.
+NEWEST_NAME = f"triton=={NEWEST.name}"
 #: What a page's reader has before the first command.
 PREPARED = {"ci.md": "cp -r conformance/data/mustpass lists"}
 
@@ -70,13 +83,23 @@ class Instead:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """It is run with the Triton in NEWEST in place of Triton 3.9.0 from an index, with the installed one in place of
+    3.8.0, without asking older releases, and with the further options ``narrowed``. It ends with ``status`` and prints ``says``."""
+
+    narrowed: str = ""
+    status: int = 0
+    says: str = ""
+
+
+@dataclass(frozen=True)
 class Read:
     """The command reads its words, checks them, and ends before its work."""
 
     why: Why
 
 
-Way = Run | Copied | Instead | Read
+Way = Run | Copied | Instead | Beside | Read
 
 #: In place of a whole run of a tier: SMALL, whose environment says that nothing narrowed it.
 WHOLE = (
@@ -86,11 +109,25 @@ WHOLE = (
 PIP = "pip install --quiet --no-index --no-deps --no-build-isolation"
 NEEDS_GPU = Run(2, "needs a GPU")
 
+
+@dataclass(frozen=True)
+class Sample:
+    """The first block of ``text`` of a page that the reader does not save: lines of the output of ``command``, from the
+    one that begins with ``first`` to the one before ``end``; to the end of the output if nothing begins with that.
+    ``held`` is a pattern of the lines that must be those of each run. The others are of the last run that was accepted.
+    """
+
+    command: str
+    first: str
+    end: str = "\n"
+    held: str = ""
+
+
 COMMANDS: dict[str, dict[str, Way]] = {
     "README.md": {
         "make conformance": Read(Why.LONG),
         "make test": Read(Why.LONG),
-        "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
+        "conformance gate --candidate 'triton==3.9.0'": Read(Why.ELSEWHERE),
     },
     "index.md": {
         "make conformance": Read(Why.LONG),
@@ -137,18 +174,24 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{VENDOR} -k row.row --run-dir reports/known --expected-failures known.toml": Run(says="2 xfailed"),
     },
     "gate.md": {
-        f"{IN_TWO_MINUTES} reports/upgrade": Read(Why.DOWNLOADS),
-        "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
-        "conformance gate --baseline 'triton==3.8.0' --candidate 'triton==3.9.0' --tier full": Read(Why.DOWNLOADS),
-        "conformance gate --candidate 'triton==3.9.0' --kernel mm --config 64x64x64-s3-w4 -k 'fp16 and ragged'": Read(
-            Why.DOWNLOADS
+        f"{IN_TWO_MINUTES} reports/upgrade": Beside(status=1, says="NOT SAFE"),
+        "conformance gate --candidate 'triton==3.9.0'": Beside(ITS_CASES, 1, "NOT SAFE"),
+        "conformance gate --baseline 'triton==3.8.0' --candidate 'triton==3.9.0' --tier full": Beside(
+            ONE_CASE, says="SAFE for "
         ),
-        "conformance gate --candidate 'triton==3.9.0' --no-gpu --cases cases.txt --repeats 20": Read(Why.DOWNLOADS),
-        "conformance gate --baseline 'ptxas==12.9' --candidate 'ptxas==13.0' --target sm_90 --target sm_100": Read(
-            Why.DOWNLOADS
+        "conformance gate --candidate 'triton==3.9.0' --kernel mm --config 64x64x32-s2-w4 -k 'fp16 and ragged'": Beside(
+            "--no-gpu", says="SAFE for "
         ),
-        "conformance gate --baseline 'triton==3.9.0' --candidate 'triton==3.9.0 preview=fp-fusion-off'": Read(
-            Why.DOWNLOADS
+        "conformance gate --candidate 'triton==3.9.0' --no-gpu --cases cases.txt --repeats 20": Beside(
+            says="SAFE for "
+        ),
+        "conformance gate --baseline 'ptxas==12.9' --candidate 'ptxas==13.0' --target sm_90 --target sm_100": Instead(
+            f"conformance gate --candidate ptxas=newest/triton/backends/nvidia/bin/ptxas {ONE_CASE} --no-age",
+            Why.DOWNLOADS,
+            "SAFE for ",
+        ),
+        "conformance gate --baseline 'triton==3.9.0' --candidate 'triton==3.9.0 preview=fp-fusion-off'": Beside(
+            ONE_CASE, says="SAFE for "
         ),
         f"{SMALL} --run-dir reports/monday": Copied(),
         f"{SMALL} --run-dir reports/tuesday": Copied(),
@@ -158,16 +201,26 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance compare reports/monday reports/tuesday --known reports/answer.json --issues reports/issues": Run(
             says="SAFE"
         ),
-        "conformance gate --candidate 'triton==3.9.0' --known reports/answer.json --baseline-runs 5": Read(
-            Why.DOWNLOADS
+        "conformance gate --candidate 'triton==3.9.0' --known reports/answer.json --baseline-runs 5": Instead(
+            "conformance gate --candidate site=newest --known reports/answer.json --baseline-runs 2 "
+            f"{ONE_CASE} --no-age",
+            Why.LONG,
+            "SAFE for 1 case",
         ),
-        f"{IN_TWO_MINUTES} reports/waived --waivers waivers.toml": Read(Why.DOWNLOADS),
-        "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
+        f"{IN_TWO_MINUTES} reports/waived --waivers waivers.toml": Beside(says="1 regression waived"),
+        "conformance matrix stacks.toml": Instead(
+            "sed -i 's/triton==3.8.0/current/; s/triton==3.9.0/site=newest/' stacks.toml && "
+            f"conformance matrix stacks.toml {ONE_CASE} --no-age",
+            Why.DOWNLOADS,
+            "index.html",
+        ),
         "conformance compare reports/monday reports/tuesday --html reports/change.html": Run(),
         "conformance reproduce CASE --run RUN --baseline RUN": Read(Why.STANDS),
     },
     "blame.md": {
-        "conformance blame CASE --good 'triton==3.8.0' --bad 'triton==3.9.0'": Read(Why.STANDS),
+        "conformance blame CASE --good 'triton==3.8.0' --bad 'triton==3.9.0'": Instead(
+            f"conformance blame '{BLAMED}' --good current --bad site=newest", Why.DOWNLOADS, "feature SCALED_MMA"
+        ),
     },
     "kernel.md": {
         "mkdir my-kernels": Run(),
@@ -215,7 +268,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         'cat reports/*/summary.md >> "$GITHUB_STEP_SUMMARY"': Run(),
         "make conformance-newest": Read(Why.LONG),
         "make conformance-releases": Read(Why.LONG),
-        f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Read(Why.DOWNLOADS),
+        f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Beside(ITS_CASES),
         "pytest -n auto --pyargs conformance.suites --tier default --run-dir reports/gpu": Read(Why.LONG),
         "conformance mustpass check reports/gpu": Read(Why.LONG),
         "conformance precompile --target sm_90 --out kernels": Instead(
@@ -255,7 +308,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance targets": Read(Why.ELSEWHERE),
         "conformance targets sm_90": Read(Why.ELSEWHERE),
         "conformance check-kernel mm": Run(says="transposition"),
-        "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
+        "conformance gate --candidate 'triton==3.9.0'": Read(Why.ELSEWHERE),
         "conformance blame CASE --good current --bad current": Read(Why.STANDS),
         "conformance compare reports/monday reports/tuesday": Read(Why.STANDS),
         "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
@@ -270,6 +323,22 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance bundle reports/first --key private.pem --output run.zip": Run(),
         "conformance verify run.zip --key public.pem --allow-partial": Run(says="VERIFIED"),
     },
+}
+
+SAMPLES = {
+    "gate.md": Sample(
+        f"{IN_TWO_MINUTES} reports/upgrade",
+        "NOT SAFE",
+        "Information",
+        r"NOT SAFE|Regressions|Warnings|  [A-Z]+(_[A-Z]+)+  ",
+    ),
+    "failure.md": Sample("conformance show 'row.row-static=False' --run reports/bad", "FAIL exact/transparent", end=""),
+    "blame.md": Sample(
+        "conformance blame CASE --good 'triton==3.8.0' --bad 'triton==3.9.0'",
+        "feature SCALED_MMA",
+        "\n",
+        "feature|  both",
+    ),
 }
 
 #: Reads the words of a command line as the command does, with all of its checks, and ends before the work begins.
@@ -336,6 +405,25 @@ def wrong_table(text: str, ways: dict[str, Way]) -> list[str]:
     return wrong + [f"the page does not have: {command}" for command in ways if command not in written]
 
 
+def sample_of(text: str) -> str:
+    """The sample answer that a page shows."""
+    return next(block.text for block in blocks(text) if block.language == "text" and not block.file)
+
+
+def answered(output: str, sample: Sample) -> str:
+    """The part of ``output`` that a page shows of it, of lines as they are printed; "" if it has no such part."""
+    lines = output.splitlines(keepends=True)
+    first = next((number for number, line in enumerate(lines) if line.startswith(sample.first)), len(lines))
+    shown = itertools.takewhile(lambda line: not line.startswith(sample.end), lines[first + 1 :])
+    return "".join(lines[first : first + 1] + list(shown)).rstrip("\n") + "\n"
+
+
+def wrong_sample(shown: str, answer: str, sample: Sample) -> list[str]:
+    """Lines that a page shows and this run did not print, and the reverse; of those that ``sample`` holds."""
+    held = [[line for line in text.splitlines() if re.match(sample.held, line)] for text in (shown, answer)]
+    return [line for line in difflib.ndiff(*held) if line[0] in "+-"] if held[0] != held[1] else []
+
+
 def wrong_links(page: Path, text: str) -> list[str]:
     """Links of a page to files that are not there, and pictures without a description or too large."""
     wrong = []
@@ -359,6 +447,7 @@ class Follower:
             (folder / name).symlink_to(ROOT / name)
         for name in ("conformance", "tests"):
             (folder / name).symlink_to(ROOT / name)
+        (folder / "newest").symlink_to(NEWEST)
         tools = folder / ".venv" / "bin"
         tools.mkdir(parents=True)
         for name, module in (("conformance", "conformance"), ("pytest", "pytest"), ("pip", "pip"), ("python", "")):
@@ -366,6 +455,7 @@ class Follower:
             (tools / name).write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec {words}\n')
             (tools / name).chmod(0o755)
         (tools / "activate").write_text(f"PATH={tools}:$PATH\n")
+        self.outputs: dict[str, str] = {}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERP"))}
         kept.pop("PYTHONPATH", None)
         summary = folder / "step-summary.md"
@@ -400,6 +490,7 @@ class Follower:
         for number, (command, status, says) in enumerate(expected):
             output = (results / str(number)).read_text() if (results / str(number)).exists() else "not reached"
             ended = (results / f"{number}.status").read_text() if output != "not reached" else "-1"
+            self.outputs[command] = output.replace("  site=newest", NEWEST_NAME).replace("site=newest", NEWEST_NAME)
             if int(ended) != status or says not in output:
                 faults.append(f"{command}: status {ended.strip()}, expected {status} and {says!r}:\n{output[-1500:]}")
         return faults
@@ -410,6 +501,11 @@ class Follower:
             return command, way.status, way.says
         if isinstance(way, Instead):
             return way.command, 0, way.says
+        if isinstance(way, Beside):
+            beside = re.sub(rf"'{NEWEST_NAME}( .*?)?'", r'"site=newest\1"', command).replace(
+                "'triton==3.8.0'", "current"
+            )
+            return f"{beside} --no-age {way.narrowed}", way.status, way.says
         if isinstance(way, Copied):
             options, place = command.split(" --run-dir ")
             copy = f'mkdir -p reports && cp -r "$SMALL" {place}'
@@ -433,6 +529,11 @@ def small(tmp_path_factory) -> Path:
     return folder / "run"
 
 
+def _needs_newest() -> None:
+    if not NEWEST.exists():
+        pytest.skip(f"needs a second Triton in {NEWEST}: make test installs it")
+
+
 @pytest.fixture
 def follower(tmp_path, small) -> Follower:
     """Has what the commands that are only read ask for: files that other pages have the reader save."""
@@ -449,8 +550,17 @@ of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.nam
 
 @of_every_page
 def test_every_command_of_a_page_does_what_the_page_says(follower, page):
+    ways = COMMANDS.get(page.name, {})
+    if any(isinstance(way, Beside) or "newest" in getattr(way, "command", "") for way in ways.values()):
+        _needs_newest()
     follower.shell(PREPARED.get(page.name, ""))
-    assert follower.follow(page.read_text(), COMMANDS.get(page.name, {})) == []
+    assert follower.follow(page.read_text(), ways) == []
+    if sample := SAMPLES.get(page.name):
+        shown, answer = sample_of(page.read_text()), answered(follower.outputs[sample.command], sample)
+        if os.environ.get("EXPECTTEST_ACCEPT") == "1":
+            page.write_text(page.read_text().replace(shown, answer))
+        else:
+            assert wrong_sample(shown, answer, sample) == [], "EXPECTTEST_ACCEPT=1 gives the page this run's answer"
 
 
 @of_every_page
@@ -470,6 +580,19 @@ def test_a_new_command_and_one_that_is_gone_are_seen():
         "COMMANDS does not know: make all",
         "the page does not have: make test",
     ]
+
+
+def test_a_sample_that_is_no_answer_of_its_command_is_seen():
+    saved = "Save this as `a.txt`:\n\n```text\nx\n```\n"
+    page = f"```sh\nconformance gate\n```\n{saved}```text\nSAFE\n  MORE_SPILLS  1\nt 5\n```\n"
+    sample = Sample("conformance gate", "SAFE", "Information", r"SAFE|  [A-Z]+(_[A-Z]+)+  ")
+    output = "[1/5] current\nSAFE\n  MORE_SPILLS  {}\nt {}\n\nInformation\n  FIXED\n"
+    assert sample_of(page) == "SAFE\n  MORE_SPILLS  1\nt 5\n"
+    assert answered(output.format(1, 5), sample) == sample_of(page)
+    assert wrong_sample(sample_of(page), answered(output.format(1, 7), sample), sample) == []
+    wrong = wrong_sample(sample_of(page), answered(output.format(2, 5), sample), sample)
+    assert [line for line in wrong if line[0] != "?"] == ["-   MORE_SPILLS  1", "+   MORE_SPILLS  2"]
+    assert wrong_sample(sample_of(page), answered("NOT RUN\n", sample), sample) == ["- SAFE", "-   MORE_SPILLS  1"]
 
 
 def test_a_wrong_link_and_a_picture_without_words_are_seen():
