@@ -21,7 +21,6 @@ from conformance.ttgir.steps import (
     Names,
     Step,
     called,
-    refuse_other_attributes,
     taken,
 )
 from conformance.ttgir.text import Operation
@@ -72,7 +71,6 @@ def _tmem_load(operation: Operation) -> Step:
     kind = re.search(r"redOp = #ttng\.redOp<(\w+)>", operation.words)
     if kind is None:
         return load
-    refuse_other_attributes(operation, {"redOp"})
     if kind[1] not in _ROWS or len(more) != 1:
         raise UnknownOperation(f"{operation.name} with redOp {kind[1]} and {len(operation.results)} results")
     value, reduce = operation.results[0], _ROWS[kind[1]]

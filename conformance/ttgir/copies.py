@@ -26,7 +26,6 @@ from conformance.ttgir.steps import (
     called,
     parts_of,
     pointee,
-    refuse_other_attributes,
 )
 from conformance.ttgir.text import Operation, split_outside
 
@@ -115,7 +114,6 @@ def target_layout(operation: Operation) -> str:
 
 def _tma_load(operation: Operation) -> Step:
     descriptor, coordinates, (target, barrier, predicate, *_) = _tma_operands(operation)
-    refuse_other_attributes(operation, {"isVolatile", "cache", "evict"})
     what, layout = called(operation), target_layout(operation)
 
     def step(agent: Agent, names: Names) -> None:

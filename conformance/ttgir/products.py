@@ -21,7 +21,6 @@ from conformance.ttgir.steps import (
     Step,
     called,
     parts_of,
-    refuse_other_attributes,
     taken,
 )
 from conformance.ttgir.text import Operation
@@ -77,9 +76,6 @@ def issued(
 
 
 def _tcgen05(operation: Operation) -> Step:
-    refuse_other_attributes(
-        operation, {"is_async", "inputPrecision", "ttg.partition", "tt.self_latency", "loop.stage", "loop.cluster"}
-    )
     a, b, d, keep, predicate, *rest = parts_of(operation)
     return issued(operation, (a, b, d.partition("[")[0]), keep, predicate, rest, product)
 
@@ -99,7 +95,6 @@ def _tcgen05_commit(operation: Operation) -> Step:
 
 def _wgmma(operation: Operation) -> Step:
     wanted, kind, result = operands(operation), result_type(operation), operation.results[0]
-    refuse_other_attributes(operation, {"isAsync", "inputPrecision", "maxNumImpreciseAcc"})
     later, what = attributes(operation).get("isAsync") == "true", called(operation)
 
     def step(agent: Agent, names: Names) -> None:

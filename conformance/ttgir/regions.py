@@ -28,6 +28,7 @@ from conformance.ttgir.arithmetic import (
     operands,
     result_type,
 )
+from conformance.ttgir.known_words import refuse_other_words
 from conformance.ttgir.machine import Agent, Promise, Running
 from conformance.ttgir.memory import Fault
 from conformance.ttgir.steps import (
@@ -112,6 +113,7 @@ def _given(values: Any) -> Running:
 def _prepare(operation: Operation) -> Step:
     if operation.name not in MAKERS and operation.name not in STEPS:
         raise UnknownOperation(operation.name)
+    refuse_other_words(operation)
     try:
         return _computed(operation) if operation.name in MAKERS else STEPS[operation.name](operation)
     except MISREAD as error:  # not as any known release prints it

@@ -25,7 +25,7 @@ from conformance.ttgir.arithmetic import (
 from conformance.ttgir.formats import Type, rounded, type_of
 from conformance.ttgir.machine import Agent, Pending
 from conformance.ttgir.products import in_queue, issued
-from conformance.ttgir.steps import Names, Step, called, parts_of, refuse_other_attributes
+from conformance.ttgir.steps import Names, Step, called, parts_of
 from conformance.ttgir.text import Operation
 
 #: The values of e2m1's codes.
@@ -88,7 +88,6 @@ def _dot_scaled(operation: Operation) -> tuple[list[str], Compute]:
     if match is None:
         raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
     a, scale_a, b, scale_b, c, form_a, form_b = match.groups()
-    refuse_other_attributes(operation, {"fastMath", "lhs_k_pack", "rhs_k_pack"})
     along_rows, along_columns = (attributes(operation).get(f"{side}_k_pack") == "false" for side in ("lhs", "rhs"))
     kind, wanted = result_type(operation), [name for name in (a, b, c, scale_a, scale_b) if name]
 
@@ -104,7 +103,6 @@ def _dot_scaled(operation: Operation) -> tuple[list[str], Compute]:
 
 def _upcast(operation: Operation) -> tuple[list[str], Compute]:
     """AMD's operations of 3.8 and later: a value times the scale at its place."""
-    refuse_other_attributes(operation, {"axis"})
     kind, axis = result_type(operation), attributes(operation).get("axis")
 
     def compute(values: Any, scales: Any) -> Any:
@@ -141,7 +139,6 @@ def _load_packed(operation: Operation) -> Step:
 
 
 def _tcgen05_scaled(operation: Operation) -> Step:
-    refuse_other_attributes(operation, {"is_async"})
     words, forms = re.subn(r" lhs = (\w+) rhs = (\w+)", "", operation.words)
     formats = re.search(r" lhs = (\w+) rhs = (\w+)", operation.words)
     if forms != 1 or formats is None:

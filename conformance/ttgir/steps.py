@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir.arithmetic import (
-    UnknownOperation,
-    attributes,
-)
+from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.formats import size_of, type_of
 from conformance.ttgir.machine import Agent, Promise
 from conformance.ttgir.memory import Fault
@@ -107,11 +104,6 @@ def pointee(text: str) -> str:
     if kind.pointee is None:
         raise UnknownOperation(f"a pointer of type {text}")
     return kind.pointee
-
-
-def refuse_other_attributes(operation: Operation, known: set[str]) -> None:
-    if unknown := set(attributes(operation)) - known:
-        raise UnknownOperation(f"{operation.name} with {', '.join(sorted(unknown))}")
 
 
 def nothing(operation: Operation) -> Step:

@@ -14,13 +14,12 @@ from conformance.ttgir.copies import stores
 from conformance.ttgir.formats import size_of, type_of
 from conformance.ttgir.machine import Agent
 from conformance.ttgir.memory import View
-from conformance.ttgir.steps import Descriptor, Names, Step, called, parts_of, refuse_other_attributes
+from conformance.ttgir.steps import Descriptor, Names, Step, called, parts_of
 from conformance.ttgir.text import Operation, split_outside
 
 
 def _make(operation: Operation) -> Step:
     base, sizes, pitches = parts_of(operation)[:3]
-    refuse_other_attributes(operation, set())
     kind, result = type_of(f"!tt.tensordesc{split_outside(operation.types)[-1]}"), operation.results[0]
     size = size_of(kind.element)
 
@@ -93,7 +92,6 @@ def _gather(operation: Operation) -> Step:
 def _loaded(
     operation: Operation, moved: Callable[[Names], Descriptor], target: str, addresses: Callable[..., Any]
 ) -> Step:
-    refuse_other_attributes(operation, set())
     what, results = called(operation), operation.results
 
     def step(agent: Agent, names: Names) -> None:
@@ -136,7 +134,6 @@ def _rows_of(rows: str) -> Callable[..., Any]:
 def _stored(
     operation: Operation, moved: Callable[[Names], Descriptor], source: str, addresses: Callable[..., Any]
 ) -> Step:
-    refuse_other_attributes(operation, set())
     what, results = called(operation), operation.results
 
     def step(agent: Agent, names: Names) -> None:

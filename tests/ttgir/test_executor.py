@@ -22,13 +22,14 @@ from conformance.problems import Layout, int_mm, mm
 from conformance.ttgir.arithmetic import MAKERS, UnknownOperation
 from conformance.ttgir.executor import MOST_PROGRAMS, TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
+from conformance.ttgir.known_words import refuse_other_words
 from conformance.ttgir.layout_check import verified
 from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
 from conformance.ttgir.memory import Fault, GlobalMemory, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
-from conformance.ttgir.regions import STEPS
+from conformance.ttgir.regions import STEPS, prepared
 from conformance.ttgir.steps import Descriptor, taken
-from conformance.ttgir.text import Operation, TextError, parse
+from conformance.ttgir.text import BLOCK, Operation, Region, TextError, parse
 
 PADDED = Layout(pad=8)
 TILE = Config(64, 64, 32, 3, 4)
@@ -240,6 +241,31 @@ def test_an_argument_of_an_unknown_kind_is_not_known(compiled):
         TtgirExecutor({}).run(launch)
 
 
+def every_operation(region):
+    for operation in region.operations:
+        yield operation
+        for inner in operation.regions:
+            yield from every_operation(inner)
+
+
+#: Operations whose words change no value, so that any is passed over.
+WITHOUT_VALUES = ("llvm.intr.assume", "gpu.barrier", "scf.yield", BLOCK)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_word_or_an_attribute_of_no_known_release_is_not_known(compiled, name):
+    """Such as ``fromCTA`` of later sources, which the executor would pass over."""
+    operations = {one.name: one for one in every_operation(parse(compiled(name)[2]).function.body)}
+    for operation in operations.values():
+        refuse_other_words(operation)  # its own are known
+        if operation.name in WITHOUT_VALUES:
+            continue
+        for further in ("{fromCTA = 3 : i32} ", "fromCTA ", "{tt.from_cta} "):
+            altered = dataclasses.replace(operation, words=f"{further}{operation.words}")
+            with pytest.raises(UnknownOperation, match=f"^{operation.name} with (fromCTA|tt.from_cta)$"):
+                refuse_other_words(altered)
+
+
 #: What may stand in place of a word.
 WORDS = ("what", "-1", "0", "7", "%c99", "#new", "i128", "{", "}", "<", ">", "(", ")", "true", "1.5", ":", "->", "")
 
@@ -396,6 +422,4 @@ def test_a_load_that_gives_the_largest_or_smallest_of_each_row(kind, wanted):
     load(machine()[0], names)
     assert np.array_equal(names["%rows"], wanted)
     with pytest.raises(UnknownOperation, match="NaN"):
-        STEPS["ttng.tmem_load"](
-            Operation("ttng.tmem_load", ["%v", "%r"], words.replace("}", ", NaN = true}"), "k.py:1")
-        )
+        prepared(Region([], [Operation("ttng.tmem_load", ["%v", "%r"], words.replace("}", ", NaN = true}"), "k.py:1")]))
