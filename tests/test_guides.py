@@ -85,7 +85,8 @@ class Instead:
 @dataclass(frozen=True)
 class Beside:
     """It is run with the Triton in NEWEST in place of Triton 3.9.0 from an index, with the installed one in place of
-    3.8.0, without asking older releases, and with the further options ``narrowed``. It ends with ``status`` and prints ``says``."""
+    3.8.0, without asking older releases, and with the further options ``narrowed``. It ends with ``status`` and prints
+    ``says``."""
 
     narrowed: str = ""
     status: int = 0
@@ -218,7 +219,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance reproduce CASE --run RUN --baseline RUN": Read(Why.STANDS),
     },
     "blame.md": {
-        "conformance blame CASE --good 'triton==3.8.0' --bad 'triton==3.9.0'": Instead(
+        "conformance blame CASE --good current --bad 'triton==3.9.0'": Instead(
             f"conformance blame '{BLAMED}' --good current --bad site=newest", Why.DOWNLOADS, "feature SCALED_MMA"
         ),
     },
@@ -311,7 +312,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance gate --candidate 'triton==3.9.0'": Read(Why.ELSEWHERE),
         "conformance blame CASE --good current --bad current": Read(Why.STANDS),
         "conformance compare reports/monday reports/tuesday": Read(Why.STANDS),
-        "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
+        "conformance matrix stacks.toml": Read(Why.ELSEWHERE),
         "conformance mustpass check reports/first": Run(1, "no mustpass list"),
         "conformance mustpass write reports/first --to lists": Run(2, "was narrowed by"),
         "conformance precompile --target sm_90 --out kernels": Read(Why.LONG),
@@ -329,12 +330,12 @@ SAMPLES = {
     "gate.md": Sample(
         f"{IN_TWO_MINUTES} reports/upgrade",
         "NOT SAFE",
-        "Information",
+        "  SYNC_CHANGED",
         r"NOT SAFE|Regressions|Warnings|  [A-Z]+(_[A-Z]+)+  ",
     ),
     "failure.md": Sample("conformance show 'row.row-static=False' --run reports/bad", "FAIL exact/transparent", end=""),
     "blame.md": Sample(
-        "conformance blame CASE --good 'triton==3.8.0' --bad 'triton==3.9.0'",
+        "conformance blame CASE --good current --bad 'triton==3.9.0'",
         "feature SCALED_MMA",
         "\n",
         "feature|  both",
