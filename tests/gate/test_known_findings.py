@@ -75,6 +75,12 @@ def test_a_warning_that_became_a_regression_says_so(earlier):
     assert said(comparison(SPILLS), earlier(small, SPILLS)) == [f"as in {LAST}"]
 
 
+def test_what_newly_failed_then_is_known_where_both_sides_fail_now(earlier):
+    now = group(Kind.STILL_FAIL, WRONG.cause, ("mm", "sm_90"))
+    assert said(comparison(now), earlier(WRONG)) == [f"as in {LAST}, there NEW_FAIL"]
+    assert said(comparison(WRONG), earlier(now)) == [f"as in {LAST}, there STILL_FAIL, where it was only a warning"]
+
+
 def test_what_waivers_covered_is_known(earlier):
     waived = group(Kind.WAIVED, "NEW_FAIL, no concern of ours (w.toml: waiver 1)", ("mm", "sm_90"))
     assert said(comparison(WRONG, SPILLS), earlier(waived)) == [

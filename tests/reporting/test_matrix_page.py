@@ -114,7 +114,12 @@ def test_the_command_writes_the_page_beside_the_reports(tmp_path, stacks, monkey
             stacks=[SimpleNamespace(name=name) for name in ("old", "new")], pairs=[("old", "new")]
         ),
     )
-    runs = [SimpleNamespace(name=name, folder=tmp_path / str(n)) for n, name in enumerate(("old", "new"))]
+    runs = [
+        SimpleNamespace(
+            name=name, folder=tmp_path / str(n), environment=SimpleNamespace(stack=SimpleNamespace(name=name))
+        )
+        for n, name in enumerate(("old", "new"))
+    ]
     monkeypatch.setattr(matrix, "run_stacks", lambda *arguments: runs)
     sides = [Side(name, {}, "quick", 0, 24, {}) for name in ("old", "new")]
     compared = Comparison(*sides, (), 24, 0, objections=("one",), narrowing=Narrowing(("--kernel mm",), 24, 1373))

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from conformance.gate.findings import Comparison, Group, Severity
+from conformance.gate.findings import Comparison, Group, Kind, Severity
 from conformance.gate.user_files.earlier_answer import EarlierAnswer, EarlierCause
 from conformance.gate.verdict.finding_signatures import signature
 
 #: How many kernels and targets are named that an earlier answer has not.
 PLACES_SHOWN = 5
+#: Kinds of failures whose causes are worded alike.
+_FAILING = (Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC, Kind.STILL_FAIL)
 _NEW, _MORE, _KNOWN = "new", "in more kernels or targets", "known"
 
 
@@ -35,7 +37,7 @@ def with_known(comparison: Comparison, answers: Sequence[EarlierAnswer]) -> Comp
 
 def _state(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
     """Whether ``group`` is known, and a sentence about it."""
-    name = signature(group.kind, group.cause)
+    name, as_kind = _earlier_name(group, answers)
     first = next((answer for answer in answers if name in answer.causes), None)
     if first is None:
         waived = {(one.case, group.kind.value) for one in group.findings}
@@ -46,12 +48,24 @@ def _state(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
     more = sorted(
         {(one.kernel or "", one.target or "") for one in group.findings if (one.kernel, one.target) not in places}
     )
-    then = _then(group, earlier)
+    then = as_kind + _then(group, earlier)
     if not more:
         return _KNOWN, f"as in {first}{then}"
     shown = ", ".join(" on ".join(filter(None, place)) for place in more[:PLACES_SHOWN])
     rest = f" and {len(more) - PLACES_SHOWN} more" if len(more) > PLACES_SHOWN else ""
     return _MORE, f"as in {first}{then}, and now also in {shown}{rest}"
+
+
+def _earlier_name(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
+    """The signature by which ``answers`` know ``group``, and that it is of another kind, if it is: what newly failed
+    then may fail on both sides now."""
+    own = signature(group.kind, group.cause)
+    known = {name for answer in answers for name in answer.causes}
+    if own not in known and group.kind in _FAILING:
+        for kind in _FAILING:
+            if (name := signature(kind, group.cause)) in known:
+                return name, f", there {kind.value}"
+    return own, ""
 
 
 def _then(group: Group, earlier: Sequence[EarlierCause]) -> str:
