@@ -511,18 +511,19 @@ class SessionRun:
         summary = self._summary()
         width = shutil.get_terminal_size((WIDEST, 24)).columns
         reporter.section("conformance")
+        parts = {"problems of the run": problem_lines(summary, self._lost, width)}
         if reporter.verbosity >= 0:
             with_examples = reporter.config.option.tbstyle != "no"
             failures = failure_lines(summary, self._reports.tracebacks(), with_examples)
-            number = summary.statuses.get(Status.EXPECTED_FAIL, 0)
+            expected = many(summary.statuses.get(Status.EXPECTED_FAIL, 0), "case")
             parts = {
                 f"{many(summary.failed, 'failed case')}, by cause, kernel and case": failures,
-                f"{many(number, 'case')} failed as expected, by known defect": expected_lines(summary.expected, width),
-                "problems of the run": problem_lines(summary, self._lost, width),
+                f"{expected} failed as expected, by known defect": expected_lines(summary.expected, width),
+                **parts,
             }
-            for title, lines in parts.items():
-                if lines:
-                    reporter.write_line("\n".join([*folded(log_safe(title), map(log_safe, lines)), ""]))
+        for title, lines in parts.items():
+            if lines:
+                reporter.write_line("\n".join([*folded(log_safe(title), map(log_safe, lines)), ""]))
         if self._ended:
             left = f"ended {len(self._ended)} processes that cases had left: {first_of(self._ended, 5)}"
             reporter.write_line(log_safe(left))
