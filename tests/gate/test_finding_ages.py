@@ -99,6 +99,13 @@ def test_the_users_own_runs_and_stacks_serve(asked, pair, tmp_path):
     assert asked.said == ["not asked: ptxas==12.9: disk full"]
 
 
+def test_a_run_of_the_user_that_lacks_the_cases_does_not_stand_for_its_release(asked, pair, tmp_path):
+    folder = stack_run(tmp_path / "older", "current", "3.7.0", GOOD[1:]).folder
+    asked.has = {"triton==3.7.0": WRONG}
+    assert asked.ages(*pair, [folder]) == ["new in 3.8.0; 3.7.0 had it, too"]
+    assert asked.said == [f"not asked: {folder}: it lacks 1 of 1 case"]
+
+
 def test_a_run_that_other_rules_judged_is_not_used(asked, pair, tmp_path):
     """Its harness may lack the check that fails."""
     other = stack_run(tmp_path / "other", "current", "3.7.1", harness="another"), pair[1]

@@ -178,7 +178,7 @@ def _ask(
     """Takes the run of ``source``, which is made if it is a stack. That a stack cannot be run is no error here."""
     name = source.name if isinstance(source, Stack) else str(source)
     try:
-        folder = older.run(source, cases) if isinstance(source, Stack) else source
+        folder = older.run(source, cases) if isinstance(source, Stack) else _with_cases(source, cases)
         asked.take(folder, name, version)
     except (StackError, RunError, RecordError, OSError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:WHY_LIMIT]
@@ -186,6 +186,16 @@ def _ask(
             asked.unusable.append(f"{name}: {why}")
         else:
             asked.not_asked.setdefault(version, why)
+
+
+def _with_cases(folder: Path, cases: Sequence[str]) -> Path:
+    """The run in ``folder``, which has all ``cases``: one that lacks some must not stand for its release. Raises
+    RunError, RecordError or OSError."""
+    records = read_compared_run(folder).records
+    missing = sum(case not in records for case in cases)
+    if missing:
+        raise RunError(f"it lacks {missing} of {many(len(cases), 'case')}")
+    return folder
 
 
 def _known_releases(candidate: Stack, component: str, older: OlderRuns) -> tuple[list[Version], bool, str]:
