@@ -54,7 +54,8 @@ $(VENV)/developing: $(VENV)/installed
 	touch $@
 
 $(NEWEST)/installed:
-	$(BIN)/python -m pip install --quiet --no-deps --target $(NEWEST) triton==$(NEWEST_TRITON)
+	test -d $(NEWEST)/triton || \
+		$(BIN)/python -m pip install --quiet --no-deps --target $(NEWEST) triton==$(NEWEST_TRITON)
 	touch $@
 
 # Installs Chromium, in which the tests of the HTML report run. Without it they are skipped, with that reason.

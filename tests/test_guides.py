@@ -206,14 +206,14 @@ COMMANDS: dict[str, dict[str, Way]] = {
             "conformance gate --candidate site=newest --known reports/answer.json --baseline-runs 2 "
             f"{ONE_CASE} --no-age",
             Why.LONG,
-            "SAFE for 1 case",
+            "SAFE for 1",
         ),
         f"{IN_TWO_MINUTES} reports/waived --waivers waivers.toml": Beside(says="1 regression waived"),
         "conformance matrix stacks.toml": Instead(
             "sed -i 's/triton==3.8.0/current/; s/triton==3.9.0/site=newest/' stacks.toml && "
             f"conformance matrix stacks.toml {ONE_CASE} --no-age",
             Why.DOWNLOADS,
-            "index.html",
+            "SAFE for 1",
         ),
         "conformance compare reports/monday reports/tuesday --html reports/change.html": Run(),
         "conformance reproduce CASE --run RUN --baseline RUN": Read(Why.STANDS),
