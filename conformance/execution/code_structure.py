@@ -8,26 +8,19 @@ to it.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from conformance.execution.assembly import Code, parsed
 from conformance.gate.runs.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
-    OPEN_LOADS,
-    OPEN_STORES,
     PRIORITY,
     ROUND_TRIPS,
-    UNAWAITED,
 )
 
 #: Instructions after which the paths from one place are given up on.
 STEPS_LIMIT = 4000
-#: More accesses than AMD's counters can hold.
-MOST_OPEN = 64
 
-_LGKM = re.compile(r"\blgkmcnt\((\d+)\)")
 #: The kinds of instructions that are counted, everywhere and in loops: patterns of their names by stage.
 _COUNTED = {
     "ptx": {
@@ -57,11 +50,8 @@ _BARRIER = re.compile(r"m?bar(rier)?\.|s_barrier")
 _BLOCK_BARRIER = re.compile(r"bar(rier)?\.")
 _ASYNC_WAIT = re.compile(r"cp\.async\.(bulk\.)?wait|s_wait_(async|tensor)cnt")
 _MMA = re.compile(r"tcgen05\.mma\b")
-_WGMMA = re.compile(r"wgmma\.mma_async")
-_WGMMA_WAIT = re.compile(r"wgmma\.wait")
 _COMMIT = re.compile(r"tcgen05\.commit")
 _MBARRIER_WAIT = re.compile(r"mbarrier\.(try|test)_wait")
-_END = re.compile(r"(ret|exit)(?![a-z_])")
 #: Operands of PTX: an address, and a register that is no predicate.
 _ADDRESS = re.compile(r"\[[^\]]*\]")
 _VALUE = re.compile(r"%(?!p\d)\w+")
@@ -70,8 +60,6 @@ _WAITCNT = re.compile(r"s_waitcnt$")
 _VMCNT = re.compile(r"\bvmcnt\((\d+)\)")
 _MEMORY = re.compile(r"(buffer|global|flat|scratch)_(load|store|atomic)")
 _GLOBAL_LOAD = re.compile(r"(buffer|global)_load")
-_LDS_LOAD = re.compile(r"ds_(read|load)")
-_LDS = re.compile(r"ds_(?!bpermute|permute|swizzle|nop|gws)")
 
 
 def structure(stage: str, text: str) -> dict[str, int]:
@@ -86,34 +74,23 @@ def structure(stage: str, text: str) -> dict[str, int]:
         inside = {at for loop in loops for at in loop}
         counts |= {name: len(inside.intersection(code.numbers(pattern))) for name, pattern in _IN_LOOPS.items()}
         counts[ROUND_TRIPS] = sum(_moves_accumulators(code, loop) for loop in _smallest(loops, code.numbers(_MMA)))
-        counts |= _unordered_products(code)
-    elif barriers := code.numbers(_COUNTED[stage]["barrier"]):  # a block of one wave has none, and needs none
+        counts[BARE_COMMITS] = _bare_commits(code)
+    elif code.numbers(_COUNTED[stage]["barrier"]):  # a block of one wave has none, and needs none
         before = code.predecessors()
-        kept_open = Counter(
-            _LDS_LOAD.match(code.operations[at]) is not None for at in _open_at_barriers(code, before, barriers)
-        )
-        counts |= {OPEN_LOADS: kept_open[True], OPEN_STORES: kept_open[False]}
         waits |= _waits_for_copies(code, before)
         counts[LATE_WAITS] = sum(_is_behind_its_barrier(code, wait, waits) for wait in waits)
     return {name: count for name, count in counts.items() if count}
 
 
-def _unordered_products(code: Code) -> dict[str, int]:
-    """How many products and arrivals lack what must stand between them and others.
+def _bare_commits(code: Code) -> int:
+    """How many commits lack a barrier between them and a wait.
 
     One thread commits the products of all warps, which is an arrival at an mbarrier. Where all of them wait and no
     barrier follows, one that is slow may miss a phase (triton #9871). A partition of one warp needs none.
     """
-    products = [*code.numbers(_MMA), *code.numbers(_WGMMA)]
     commits = code.numbers(_COMMIT)
-    if not products and not commits:
-        return {}
-    before = code.predecessors()
-    following = dict(enumerate(code.successors))
-    return {
-        BARE_COMMITS: sum(_reaches(code, before, at, _MBARRIER_WAIT, _BLOCK_BARRIER) for at in commits),
-        UNAWAITED: sum(_reaches(code, following, at, _END, _WGMMA_WAIT) for at in code.numbers(_WGMMA)),
-    }
+    before = code.predecessors() if commits else {}
+    return sum(_reaches(code, before, at, _MBARRIER_WAIT, _BLOCK_BARRIER) for at in commits)
 
 
 def _reaches(
@@ -122,12 +99,11 @@ def _reaches(
     start: int,
     wanted: re.Pattern[str],
     settles: re.Pattern[str],
-    limit: int = STEPS_LIMIT,
 ) -> bool:
     """Whether a path along ``nexts`` leads from ``start`` to a ``wanted`` instruction past none that ``settles``; it
-    looks at ``limit`` instructions at most."""
+    looks at STEPS_LIMIT instructions at most."""
     waiting, seen = [*nexts.get(start, ())], set[int]()
-    while waiting and len(seen) < limit:
+    while waiting and len(seen) < STEPS_LIMIT:
         at = waiting.pop()
         if at in seen or settles.match(code.operations[at]):
             continue
@@ -222,37 +198,3 @@ def _ended_by(code: Code, before: Mapping[int, Sequence[int]], wait: int, left: 
 
 def _text(code: Code, at: int) -> str:
     return f"{code.operations[at]} {code.operands[at]}"
-
-
-def _open_at_barriers(code: Code, before: Mapping[int, Sequence[int]], barriers: Iterable[int]) -> set[int]:
-    """The LDS accesses that some path brings to a barrier without a wait for them.
-
-    Accesses end in the order in which they began. So the paths are followed back from each barrier, with the number of
-    accesses that the waits on the way leave open.
-    """
-    opened: set[int] = set()
-    for barrier in barriers:
-        waiting, seen = [(at, MOST_OPEN) for at in before.get(barrier, ())], set[int]()
-        while waiting and len(seen) < STEPS_LIMIT:
-            at, left = waiting.pop()
-            operation = code.operations[at]
-            left = min(left, _left_open(operation, code.operands[at]))
-            if at in seen or left <= 0 or operation.startswith("s_barrier"):
-                continue
-            seen.add(at)
-            if operation.startswith("ds_"):
-                left -= 1
-                if _LDS.match(operation):
-                    opened.add(at)
-            waiting += [(to, left) for to in before.get(at, ())]
-    return opened
-
-
-def _left_open(operation: str, operands: str) -> int:
-    """How many LDS accesses an instruction leaves open at most."""
-    if operation == "s_waitcnt":
-        match = _LGKM.search(operands)
-        return int(match[1]) if match else MOST_OPEN
-    if operation.startswith("s_wait_") and "dscnt" in operation:
-        return int(operands.split()[0], 0) & 0x3F  # the other counter is in the bits above
-    return MOST_OPEN

@@ -17,6 +17,11 @@ _REQUIRED = {
         "no tensor core or TMA reads what threads wrote without a fence",
         "no fence.proxy.async stands between, so it may read what was there before",
     ),
+    "wait": ("every wgmma is waited for", "its sums are read too early, its operands overwritten, or it is cut off"),
+    "lds": (
+        "no access of LDS is open across a barrier where other waves meet it",
+        "nothing waits for it before the barrier",
+    ),
 }
 
 

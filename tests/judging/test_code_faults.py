@@ -34,47 +34,6 @@ def test_other_code_has_no_verdict(tmp_path):
     assert not list(fault_verdicts("vendor_mm", SimpleNamespace(stages={})))
 
 
-PING_PONG = """k:
-	s_setprio 1
-	ds_read_b64 v[0:1], v2
-	s_waitcnt lgkmcnt(0)
-	s_barrier
-	s_setprio 0
-	s_endpgm
-"""
-WGMMA = """
-	wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%r1, %r2}, %rd1, %rd2, p, 1, 1, 0, 0;
-	wgmma.commit_group.sync.aligned;
-	wgmma.wait_group.sync.aligned 0;
-	st.global.b32 [%rd3], %r1;
-	ret;
-"""
-
-
-@pytest.mark.parametrize(
-    ("stage", "right", "wrong", "check"),
-    [
-        (
-            *("amdgcn", PING_PONG, PING_PONG.replace("	s_waitcnt lgkmcnt(0)\n	s_barrier", "	s_barrier")),
-            "codegen/lds-across-barrier",
-        ),
-        ("ptx", WGMMA, WGMMA.replace("	wgmma.wait_group.sync.aligned 0;\n", ""), "codegen/wgmma-wait"),
-    ],
-)
-def test_what_the_assembly_shows(tmp_path, stage, right, wrong, check):
-    assert not list(fault_verdicts("vendor_mm", artefact_of(tmp_path, right, stage)))
-    (verdict,) = fault_verdicts("vendor_mm", artefact_of(tmp_path, wrong, stage))
-    assert (verdict.check, verdict.passed) == (check, False)
-    assert "vendor_mm" in verdict.text
-
-
-def test_open_loads_without_that_schedule_are_left_to_the_gate(tmp_path):
-    text = PING_PONG.replace("	s_waitcnt lgkmcnt(0)\n	s_barrier", "	s_barrier").replace(
-        "	s_setprio", "	s_sleep"
-    )
-    assert not list(fault_verdicts("vendor_mm", artefact_of(tmp_path, text, "amdgcn")))
-
-
 @pytest.mark.parametrize(
     "lines", [(STORE_A, FENCE, BARRIER, TMA_STORE), (STORE_A, BARRIER, TMA_STORE)], ids=["right", "wrong"]
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from conformance.execution.assembly import parsed
 from conformance.execution.order.answer import Answer
+from conformance.execution.order.lds_accesses import lds_answer
+from conformance.execution.order.product_waits import wait_answer
 from conformance.execution.order.proxy_fences import fence_answer
 
 #: The compiler stages whose text shows the order.
@@ -14,7 +16,7 @@ def order_answers(stage: str, text: str) -> list[Answer]:
     """The answers for the kernel in ``text`` of ``stage``, one of :data:`STAGES`. All kernels of a stage have the same
     kinds of answers, so that a comparison misses none."""
     code = parsed(stage, text)
-    return [fence_answer(code, text)] if stage == "ptx" else []
+    return [fence_answer(code, text), wait_answer(code)] if stage == "ptx" else [lds_answer(code, text)]
 
 
 def fenced(ptx: str) -> bool:

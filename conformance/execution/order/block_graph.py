@@ -22,12 +22,27 @@ class BlockGraph:
             tuple(dict.fromkeys(first_of[at] for at in code.successors[block[-1]] if at in first_of))
             for block in self.blocks
         ]
-        self._starts = [block.start for block in self.blocks]
+        self._before: list[list[int]] = [[] for _ in self.blocks]
+        for number, following in enumerate(self.following):
+            for after in following:
+                self._before[after].append(number)
+        self._leading: dict[tuple[int, int], set[int]] = {}
 
     def block_of(self, instructions: Iterable[int]) -> dict[int, int]:
         """The number of the block of each of ``instructions``."""
         wanted = set(instructions)
         return {at: number for number, block in enumerate(self.blocks) for at in wanted.intersection(block)}
+
+    def leads(self, number: int, target: int, past: int) -> bool:
+        """Whether a path leads from block ``number`` to ``target`` that does not pass block ``past``."""
+        if (past, target) not in self._leading:
+            waiting, leading = [target], {target}
+            while waiting:
+                new = {one for one in self._before[waiting.pop()] if one != past} - leading
+                leading |= new
+                waiting += new
+            self._leading[past, target] = leading
+        return number in self._leading[past, target]
 
     def reached(self, without: int | None = None) -> list[int]:
         """For each block those that a path leads to from it, past none of ``without``."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -69,8 +69,8 @@ _AGES = 16
 _PIECES = 1 << 14
 #: Bytes that a bulk copy may write where nothing says how many.
 _MOST_BYTES = 1 << 16
-#: Blocks of reads to which walks lead, at most.
-_TARGETS = 6
+#: Blocks to which walks lead, at most.
+_TARGETS = 40
 
 
 def fence_answer(code: Code, text: str) -> Answer:
@@ -239,13 +239,16 @@ class _Judge:
         #: What each arrival at a barrier released: whether each piece that its partition wrote is fenced.
         self._released: dict[tuple[int, int], _Shared] = {}
 
-    def walk(self, manner: Manner) -> None:
+    def walk(self, manner: Manner) -> set[int]:
+        """Takes a walk and returns the blocks with events that it passed."""
+        passed: set[int] = set()
         registers, shared = Registers(self.walker.threads), _Shared()
         groups: list[list[tuple[int, NDArray[np.int64]]]] = [[]]
         reported: dict[int, list[tuple[int, NDArray[np.int64]]]] = defaultdict(list)
         expected = _MOST_BYTES
         for step in self.walker.walk(manner, registers):
             at, kind = step.at, self.events[step.at]
+            passed.add(self.partitions.block_of[at])
             if kind == "fence":
                 shared.state[:] = _FENCED
             elif kind in ("write", "copy"):
@@ -270,6 +273,7 @@ class _Judge:
                 expected = int(amount, 0) if amount.isdigit() else _MOST_BYTES
             if kind in ("arrive", "mbarrier wait"):
                 self._synchronise(step, registers, shared, groups, reported)
+        return passed
 
     def _synchronise(
         self,
@@ -399,26 +403,23 @@ def _judged(
     threads: int,
 ) -> Answer:
     judge = _Judge(Walker(code, graph, events, threads), events, partitions)
-    for manner in _manners(partitions, suspects, events):
-        judge.walk(manner)
-        if judge.faults:
-            at, write = min(judge.faults.items())
-            does = "writes over" if events[at] == "bulk write" else "reads"
-            return Answer("fence", fault=f"{_named(code, at)} {does} shared memory that {_named(code, write)} wrote")
+    writes = {write for several in suspects.values() for write in several}
+    # first those that write, so that what they release is known
+    places = [*sorted(writes), *sorted(suspects)] if partitions.several else sorted(suspects)
+    targets = list(dict.fromkeys(partitions.block_of[place] for place in places))
+    for jumps in (False, True):
+        passed: set[int] = set()
+        for target in targets[:_TARGETS]:
+            if target not in passed:
+                passed |= judge.walk(Manner(target, jumps))
+            if judge.faults:
+                at, write = min(judge.faults.items())
+                does = "writes over" if events[at] == "bulk write" else "reads"
+                return Answer("fence", f"{_named(code, at)} {does} shared memory that {_named(code, write)} wrote")
     unknown = [read for read, writes in suspects.items() if not _elsewhere(judge, read, writes)]
     if not unknown:
         return Answer("fence")
     return Answer("fence", unknown=f"{_named(code, min(unknown))}, and {len(unknown) - 1} more")
-
-
-def _manners(partitions: _Partitions, suspects: dict[int, set[int]], events: dict[int, str]) -> Iterator[Manner]:
-    targets = list(dict.fromkeys(partitions.block_of[read] for read in sorted(suspects)))[:_TARGETS]
-    if partitions.several:  # first those that write, so that what they release is known
-        writes = {write for several in suspects.values() for write in several}
-        targets = [*dict.fromkeys(partitions.block_of[write] for write in sorted(writes)), *targets]
-    for jumps in (False, True):
-        for target in targets:
-            yield Manner(target, jumps)
 
 
 def _elsewhere(judge: _Judge, at: int, writes: Iterable[int]) -> bool:

@@ -131,8 +131,10 @@ class Walker:
             ways = inside if stays else outside
         else:
             ways = inside or outside
-        ways = [one for one in ways if self._leads(one, manner.target)] or ways
-        return ways[0 if manner.jumps else -1]
+        # past this block again every turn of a loop leads everywhere in it
+        towards = [one for one in ways if self.graph.leads(one, manner.target, number)]
+        towards = towards or [one for one in ways if self._leads(one, manner.target)] or ways
+        return towards[0 if manner.jumps else -1]
 
     def _leads(self, number: int, target: int) -> bool:
         return number == target or bool(self._reached[number] >> target & 1)

@@ -40,7 +40,11 @@ _KINDS_OF_CHECKS = {
     CheckKind.SPILLS: Kind.MORE_SPILLS,
     CheckKind.RESOURCES: Kind.LIMIT_CROSSED,
 }
-_KINDS_OF_SUBJECTS = {"order/fence": Kind.ORDER_LOST}
+_KINDS_OF_SUBJECTS = {
+    "order/fence": Kind.ORDER_LOST,
+    "order/wait": Kind.ORDER_LOST,
+    "order/lds": Kind.LDS_ACROSS_BARRIER,
+}
 #: What a crossed limit explains.
 _WITHIN_LIMITS = (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LESS_OCCUPANCY)
 #: What code that spills more has for it, which is no gain.

@@ -34,7 +34,7 @@ _FAULTS = {
     UNAWAITED: Kind.ORDER_LOST,
 }
 #: Counts of older records that newer ones do not have, because a check of the case judges the same.
-_JUDGED = (UNFENCED,)
+_JUDGED = (UNFENCED, UNAWAITED, OPEN_LOADS, OPEN_STORES)
 #: Counts that move with every schedule, so that only a larger change is reported.
 _MANY = ("wait", "cache control")
 #: Instructions of NVIDIA's machine code that synchronise or that move tensor memory.
@@ -81,7 +81,7 @@ def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Fin
     """What might race or cost time in the code it ``was``, and does so less often or no longer in the code ``now``."""
     if was.sync is None or now.sync is None:
         return
-    for name in _FAULTS:
+    for name in (name for name in _FAULTS if name not in _JUDGED):
         before, count = was.sync.get(name, 0), now.sync.get(name, 0)
         if count < before:
             cause = f"fewer {name}" if count else f"no {name} any more"

@@ -17,10 +17,10 @@ SMALLEST = 1e-9
 SAMPLES_LIMIT = 1000
 
 #: What a record counts of a kernel's structure besides its synchronising instructions: loops in which an accumulator
-#: leaves tensor memory and comes back, waits for copies that a barrier no longer follows, accesses of LDS that are open
-#: at a barrier, and on NVIDIA's tensor cores: commits that other warps' waits may still be for, and products that
-#: nothing waits for. Triton's ping-pong schedule keeps loads open; it also sets priorities. Older records also count
-#: products of what cp.async wrote without a fence, which the check codegen/order/fence judges now.
+#: leaves tensor memory and comes back, waits for copies that a barrier no longer follows, and on NVIDIA's tensor cores
+#: commits that other warps' waits may still be for. Triton's ping-pong schedule sets priorities. Older records also
+#: count what the checks codegen/order/... judge now: accesses of LDS that are open at a barrier, products of what
+#: cp.async wrote without a fence, and products that nothing waits for.
 ROUND_TRIPS = "accumulator round trips"
 LATE_WAITS = "waits behind their barrier"
 OPEN_LOADS = "LDS loads open at a barrier"

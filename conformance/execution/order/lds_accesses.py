@@ -1,0 +1,285 @@
+"""Whether AMD's waves pass a barrier with an access of LDS open that other waves may meet behind it.
+
+An access is open until s_waitcnt or s_wait says that it has ended. A load that is open at a barrier may read what other
+waves write behind the barrier; of an open store other waves may read, or write over, what was there before. Ping-pong
+schedules let half of the waves run one barrier ahead of the others: then what stands one barrier further, and before
+the barrier, counts, too. Accesses of other places of LDS do no harm, and those of one wave end in their order. They are
+told apart by their addresses, which are computed for every thread of a block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conformance.execution.assembly import Code
+from conformance.execution.order.answer import Answer
+from conformance.execution.order.register_values import Value
+
+#: More accesses than the counters of the hardware can hold.
+MOST_OPEN = 64
+#: Turns of a loop for which addresses are computed; an address with more values than these is not known.
+_TURNS = 8
+#: More than the waves of a block.
+_WAVES = 64
+
+#: Where waves say that they have come; later ones only wait for the others.
+_BARRIER = re.compile(r"s_barrier(?!_wait|_leave|_init|_join)")
+_LGKM = re.compile(r"\blgkmcnt\((\d+)\)")
+_LDS = re.compile(r"ds_(?!bpermute|permute|swizzle|nop|gws)")
+_LOAD = re.compile(r"ds_(read|load)")
+_STORE = re.compile(r"ds_(write|store)")
+_COPY = re.compile(r"(buffer|global)_load\w*|tensor_load_to_lds|global_load_async_to_lds\w*")
+_BRANCH = re.compile(r"s_cbranch_\w+")
+_SKIPPED = re.compile(r"s_cbranch_(exec|vcc)\w+")
+_THREADS = re.compile(r"\.max_flat_workgroup_size:\s*(\d+)")
+_WAVE_32 = re.compile(r"\.wavefront_size:\s*32\b")
+_OFFSET = re.compile(r"\boffset([01]?):(\d+)")
+_BITS = re.compile(r"_[bfui](8|16|32|64|96|128)(?:_|$)")
+_REGISTER = re.compile(r"([vs])(?:\[(\d+):\d+\]|(\d+))$|(vcc|exec|m0)$")
+_Words = Sequence[NDArray[np.int64]]
+_ALL = (1 << 32) - 1
+_COMPUTED: dict[str, Callable[[_Words], NDArray[np.int64]]] = {
+    "mov_b32": lambda x: x[0],
+    "add_u32": lambda x: x[0] + x[1],
+    "add_nc_u32": lambda x: x[0] + x[1],
+    "add_i32": lambda x: x[0] + x[1],
+    "sub_u32": lambda x: x[0] - x[1],
+    "sub_nc_u32": lambda x: x[0] - x[1],
+    "subrev_u32": lambda x: x[1] - x[0],
+    "subrev_nc_u32": lambda x: x[1] - x[0],
+    "and_b32": lambda x: x[0] & x[1],
+    "or_b32": lambda x: x[0] | x[1],
+    "xor_b32": lambda x: x[0] ^ x[1],
+    "not_b32": lambda x: ~x[0],
+    "lshlrev_b32": lambda x: x[1] << (x[0] & 31),
+    "lshrrev_b32": lambda x: x[1] >> (x[0] & 31),
+    "ashrrev_i32": lambda x: _signed(x[1]) >> (x[0] & 31),
+    "lshl_b32": lambda x: x[0] << (x[1] & 31),
+    "lshr_b32": lambda x: x[0] >> (x[1] & 31),
+    "mul_u32_u24": lambda x: (x[0] & 0xFFFFFF) * (x[1] & 0xFFFFFF),
+    "mul_i32_i24": lambda x: x[0] * x[1],
+    "mul_lo_u32": lambda x: x[0] * x[1],
+    "mul_i32": lambda x: x[0] * x[1],
+    "mad_u32_u24": lambda x: (x[0] & 0xFFFFFF) * (x[1] & 0xFFFFFF) + x[2],
+    "lshl_or_b32": lambda x: (x[0] << (x[1] & 31)) | x[2],
+    "lshl_add_u32": lambda x: (x[0] << (x[1] & 31)) + x[2],
+    "add_lshl_u32": lambda x: (x[0] + x[1]) << (x[2] & 31),
+    "and_or_b32": lambda x: (x[0] & x[1]) | x[2],
+    "or3_b32": lambda x: x[0] | x[1] | x[2],
+    "xad_u32": lambda x: (x[0] ^ x[1]) + x[2],
+    "add3_u32": lambda x: x[0] + x[1] + x[2],
+    "bfe_u32": lambda x: (x[0] >> (x[1] & 31)) & ((1 << (x[2] & 31)) - 1),
+    "bfe_i32": lambda x: _sign_of_field(x[0] >> (x[1] & 31), x[2] & 31),
+    "bfi_b32": lambda x: (x[0] & x[1]) | (~x[0] & x[2]),
+}
+
+
+def _signed(value: NDArray[np.int64]) -> NDArray[np.int64]:
+    extended: NDArray[np.int64] = value - ((value & (1 << 31)) << 1)
+    return extended
+
+
+def _sign_of_field(value: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.int64]:
+    field = value & ((1 << bits) - 1)
+    extended: NDArray[np.int64] = field - ((field & (1 << np.maximum(bits - 1, 0))) << 1)
+    return extended
+
+
+def lds_answer(code: Code, text: str) -> Answer:
+    """Whether no access of LDS in AMD's ``code``, whose text is ``text``, is open across a barrier that other waves
+    may meet."""
+    barriers, before = code.numbers(_BARRIER), code.predecessors()
+    opened = {barrier: _open_accesses(code, before, barrier) for barrier in barriers}
+    if not any(opened.values()):
+        return Answer("lds")
+    pieces = _Addresses(code, text).pieces
+    shifted = any(_is_skipped(code, barrier) for barrier in barriers)
+    unknown = ""
+    for barrier, accesses in opened.items():
+        others = _met(code, before, barrier, shifted) if accesses else []
+        for access in sorted(accesses):
+            for other in others:
+                if _LOAD.match(code.operations[access]) and _LOAD.match(code.operations[other]):
+                    continue
+                mine, theirs = pieces.get(access), pieces.get(other)
+                where = f"{_named(code, access)} is open at the barrier of line {code.lines[barrier]}"
+                if mine is None or theirs is None:
+                    unknown = unknown or f"{where}, and {_named(code, other)} follows"
+                elif _of_several_waves(mine, theirs):
+                    verb = (
+                        "overwrites what it reads" if _LOAD.match(code.operations[access]) else "needs what it writes"
+                    )
+                    return Answer("lds", f"{where}, and {_named(code, other)} of other waves {verb}")
+    return Answer("lds", unknown=unknown)
+
+
+def _open_accesses(code: Code, before: Mapping[int, Sequence[int]], barrier: int) -> set[int]:
+    """The LDS accesses that some path brings to ``barrier`` without a wait for them.
+
+    Accesses end in the order in which they began. So the paths are followed back from the barrier, with the number of
+    accesses that the waits on the way leave open. Another barrier on the way ends nothing.
+    """
+    waiting, best, opened = [(at, MOST_OPEN) for at in before.get(barrier, ())], dict[int, int](), set[int]()
+    while waiting:
+        at, left = waiting.pop()
+        operation = code.operations[at]
+        left = min(left, _left_open(operation, code.operands[at]))
+        if left <= best.get(at, 0):
+            continue
+        best[at] = left
+        if operation.startswith("ds_"):
+            left -= 1
+            if _LDS.match(operation):
+                opened.add(at)
+        waiting += [(to, left) for to in before.get(at, ())]
+    return opened
+
+
+def _left_open(operation: str, operands: str) -> int:
+    """How many LDS accesses an instruction leaves open at most."""
+    if operation == "s_waitcnt":
+        match = _LGKM.search(operands)
+        return int(match[1]) if match else MOST_OPEN
+    if operation.startswith("s_wait_") and "dscnt" in operation:
+        return int(operands.split()[0], 0) & 0x3F  # the other counter is in the bits above
+    return MOST_OPEN
+
+
+def _is_skipped(code: Code, barrier: int) -> bool:
+    """Whether some waves jump over ``barrier``, so that the others fall one barrier behind."""
+    return any(_SKIPPED.match(code.operations[at]) for at in range(max(0, barrier - 3), barrier))
+
+
+def _met(code: Code, before: Mapping[int, Sequence[int]], barrier: int, shifted: bool) -> list[int]:
+    """The accesses of other waves while this wave is between ``barrier`` and the next one."""
+    after = dict(enumerate(code.successors))
+    accesses, ends = _until_barrier(code, after, [barrier])
+    if shifted:
+        ahead, _ = _until_barrier(code, after, ends)
+        behind, _ = _until_barrier(code, before, [barrier])
+        accesses |= ahead | behind
+    return sorted(accesses)
+
+
+def _until_barrier(code: Code, nexts: Mapping[int, Sequence[int]], starts: Iterable[int]) -> tuple[set[int], set[int]]:
+    """The accesses of LDS on the paths from ``starts`` to the next barriers, and those barriers."""
+    waiting = [to for start in starts for to in nexts.get(start, ())]
+    seen, accesses, ends = set[int](), set[int](), set[int]()
+    while waiting:
+        at = waiting.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        operation = code.operations[at]
+        if _BARRIER.match(operation):
+            ends.add(at)
+            continue
+        if _LDS.match(operation) or (_COPY.match(operation) and "lds" in f"{operation} {code.operands[at]}"):
+            accesses.add(at)
+        waiting += nexts.get(at, ())
+    return accesses, ends
+
+
+def _of_several_waves(mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> bool:
+    """Whether a word of LDS is touched by two waves: the accesses of one wave end in their order."""
+    words = np.intersect1d(mine // _WAVES, theirs // _WAVES)
+    touched = np.union1d(mine, theirs)
+    return bool(np.isin(touched // _WAVES, words).sum() > len(words))
+
+
+class _Addresses:
+    """``pieces``: by the number of an instruction the words of LDS (4 bytes) that it touches, each times _WAVES plus
+    the number of the wave; None if they are not known. The instructions are executed in the order of the text, and
+    loops several times."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        match = _THREADS.search(text)
+        self._threads = int(match[1]) if match else 256
+        self._lanes = 32 if _WAVE_32.search(text) else 64
+        self._values: dict[str, NDArray[np.int64] | None] = {"v0": np.arange(self._threads)}
+        self.pieces: dict[int, NDArray[np.int64] | None] = {}
+        turns: dict[int, int] = {}
+        at = 0
+        while at < len(code.operations):
+            self._execute(at, code.operations[at], code.operands[at])
+            back = [to for to in code.successors[at] if to <= at]
+            at += 1
+            if back and _BRANCH.match(code.operations[at - 1]) and turns.get(at, 0) < _TURNS:
+                turns[at] = turns.get(at, 0) + 1
+                at = back[0]
+
+    def _execute(self, at: int, operation: str, operands: str) -> None:
+        parts = [part.strip() for part in operands.split(",")]
+        if operation.startswith("ds_"):
+            self._access(at, operation, parts)
+        target = _REGISTER.match(parts[0]) if parts[0] else None
+        if not target or operation.startswith(("s_cbranch", "s_wait", "ds_write", "ds_store", "buffer_store")):
+            return
+        if operation.startswith("v_readfirstlane"):
+            value = self._value(parts[1])
+            first = np.arange(self._threads) // self._lanes * self._lanes
+            result = None if value is None else value[first]
+        else:
+            result = self._result(operation, parts[1:])
+        for name in _names(parts[0]):
+            self._values[name] = result
+
+    def _result(self, operation: str, sources: list[str]) -> NDArray[np.int64] | None:
+        name = re.sub(r"^[sv]_|_e(32|64)$|_dpp$|_sdwa$", "", operation)
+        name = re.sub(r"_e(32|64)$", "", name)
+        if name == "cndmask_b32":
+            return None
+        compute = _COMPUTED.get(name)
+        values = [self._value(source.split()[0]) if source else None for source in sources]
+        known = [one for one in values if one is not None]
+        if compute is None or len(known) < len(values):
+            return None
+        return compute(known) & _ALL
+
+    def _value(self, operand: str) -> NDArray[np.int64] | None:
+        if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)", operand):
+            return np.full(self._threads, int(operand, 0) & _ALL)
+        return self._values.get(operand)
+
+    def _access(self, at: int, operation: str, parts: list[str]) -> None:
+        words = parts[1].split() if _LOAD.match(operation) and len(parts) > 1 else parts[0].split()
+        base = self._value(words[0]) if words else None
+        bits = _BITS.search(operation)
+        if base is None or bits is None or not (_LOAD.match(operation) or _STORE.match(operation)):
+            self.pieces[at] = None
+            return
+        size = int(bits[1]) // 8
+        offsets = {index: int(number) for index, number in _OFFSET.findall(" ".join(parts))}
+        starts = [offsets.get("", 0)]
+        if "2" in operation.split("_")[1]:  # two places, whose offsets count elements, or 64 of them
+            unit = size * (64 if "st64" in operation else 1)
+            starts = [offsets.get("0", 0) * unit, offsets.get("1", 0) * unit]
+        wave = np.arange(self._threads)[:, None] // self._lanes
+        touched = np.unique([_spread(base + start, size) * _WAVES + wave for start in starts])
+        if at not in self.pieces:
+            self.pieces[at] = touched
+        elif (earlier := self.pieces[at]) is not None:
+            self.pieces[at] = np.union1d(earlier, touched)
+
+
+def _spread(addresses: Value, size: int) -> NDArray[np.int64]:
+    words: NDArray[np.int64] = (addresses[:, None] + np.arange(0, size, min(size, 4))[None, :]) // 4
+    return words
+
+
+def _names(operand: str) -> Iterator[str]:
+    """The registers of an operand such as v3 or v[4:7]."""
+    match = re.fullmatch(r"([vs])\[(\d+):(\d+)\]", operand)
+    if match is None:
+        yield operand
+        return
+    for number in range(int(match[2]), int(match[3]) + 1):
+        yield f"{match[1]}{number}"
+
+
+def _named(code: Code, at: int) -> str:
+    return f"{code.operations[at]} at line {code.lines[at]}"

@@ -1,0 +1,124 @@
+"""Whether every wgmma is waited for: before its sums are used, and before the kernel ends.
+
+wgmma.mma_async returns at once. wgmma.commit_group closes a group of them, and wgmma.wait_group N waits for all groups
+but the N youngest; until then nobody may use the registers of the sums (PTX ISA, "Asynchronous wgmma"). All paths are
+followed. A move only renames a register, as the compiler does between a product and its wait. A loop that brings tiles
+and waits for none of its products copies over what some of them still read.
+
+Sums that are used right after the product, before a commit and a wait, are no fault: Triton promotes fp8 sums so, and
+ptxas waits by itself there (WARPGROUP.DEPBAR.LE gsb0, 0x0 in the machine code of 3.7.1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from conformance.execution.assembly import Code
+from conformance.execution.order.answer import Answer
+from conformance.execution.order.block_graph import BlockGraph
+
+_PRODUCT = re.compile(r"wgmma\.mma_async")
+_COMMIT = re.compile(r"wgmma\.commit_group")
+_WAIT = re.compile(r"wgmma\.wait_group")
+_END = re.compile(r"(ret|exit)(?![a-z_])")
+_COPY = re.compile(r"cp\.async\.(c[ag]\.|bulk\.(?:[\w:]+\.)*shared(::\w+)?\.global)")
+_MOVE = re.compile(r"mov\.[bufs]\d+$")
+_REGISTER = re.compile(r"%\w+")
+#: Groups of products that are told apart by their age.
+_AGES = 10
+
+
+@dataclass(frozen=True)
+class _Open:
+    """Products that nothing has waited for, as bits of instruction numbers ``by_age`` of their group, those of no group
+    yet first; those that were of no group yet at a wait, ``missed``; and by register the products that write it or what
+    was moved to it."""
+
+    by_age: tuple[int, ...] = (0,) * _AGES
+    missed: int = 0
+    of: frozenset[tuple[str, int]] = frozenset()
+
+    def __or__(self, other: _Open) -> _Open:
+        ages = tuple(one | two for one, two in zip(self.by_age, other.by_age, strict=True))
+        return _Open(ages, self.missed | other.missed, self.of | other.of)
+
+    @property
+    def products(self) -> int:
+        bits = 0
+        for age in self.by_age:
+            bits |= age
+        return bits
+
+
+def wait_answer(code: Code) -> Answer:
+    """Whether PTX ``code`` waits for each wgmma."""
+    if not code.numbers(_PRODUCT):
+        return Answer("wait")
+    graph = BlockGraph(code)
+    faults: dict[int, str] = {}
+
+    def through(number: int, state: _Open) -> _Open:
+        for at in graph.blocks[number]:
+            state = _after(code, at, state, faults)
+        return state
+
+    graph.states(_Open(), _Open.__or__, through)
+    return Answer("wait", fault=faults[min(faults)] if faults else "")
+
+
+def _after(code: Code, at: int, state: _Open, faults: dict[int, str]) -> _Open:
+    """What is open after an instruction. A use of what is open goes into ``faults``."""
+    operation = code.operations[at]
+    if operation.startswith("wgmma"):
+        ages = state.by_age
+        if _PRODUCT.match(operation):
+            sums = _REGISTER.findall(code.operands[at].partition("}")[0])
+            written = {(name, at) for name in sums}
+            return _Open((ages[0] | 1 << at, *ages[1:]), state.missed & ~(1 << at), state.of | written)
+        if _COMMIT.match(operation):
+            return replace(state, by_age=(0, *ages[:-2], ages[-2] | ages[-1]))
+        if _WAIT.match(operation):
+            first = min(int(code.operands[at].split()[0], 0) + 1, _AGES - 1)
+            left = _Open(ages[:first] + (0,) * (_AGES - first), ages[0])
+            open_products = left.products
+            return replace(left, of=frozenset(one for one in state.of if open_products >> one[1] & 1))
+        return state
+    if not state.by_age.count(0) < _AGES:
+        return state
+    if _END.match(operation):
+        faults.setdefault(at, f"nothing waits for {_first(code, state.products)}")
+        return state
+    if _COPY.match(operation) and state.by_age[-1]:
+        oldest = _first(code, state.by_age[-1])
+        text = f"line {code.lines[at]} copies over what {oldest} still reads: its loop never waits for it"
+        faults.setdefault(at, text)
+        return state
+    registers = _REGISTER.findall(code.operands[at])
+    if not registers or not state.of:
+        return state
+    of: dict[str, set[int]] = {}
+    for name, product in state.of:
+        of.setdefault(name, set()).add(product)
+    return state if of.keys().isdisjoint(registers) else _used(code, at, state, of, registers, faults)
+
+
+def _used(
+    code: Code, at: int, state: _Open, of: dict[str, set[int]], registers: list[str], faults: dict[int, str]
+) -> _Open:
+    """What is open after an instruction that has registers of open products among its ``registers``."""
+    operation, operands = code.operations[at], code.operands[at]
+    writes = not operands.startswith("[")
+    kept = frozenset(one for one in state.of if not (writes and one[0] == registers[0]))
+    if _MOVE.match(operation) and len(registers) == 2:
+        return replace(state, of=kept | {(registers[0], product) for product in of.get(registers[1], ())})
+    read = registers[1:] if writes and not operands.startswith("{") else registers
+    for register in read:
+        for product in (one for one in of.get(register, ()) if (state.missed | ~state.by_age[0]) >> one & 1):
+            text = f"{operation} uses a sum of {_first(code, 1 << product)} before the wait for it"
+            faults.setdefault(at, f"line {code.lines[at]}: {text}")
+    return replace(state, of=kept)
+
+
+def _first(code: Code, products: int) -> str:
+    return f"wgmma.mma_async at line {code.lines[(products & -products).bit_length() - 1]}"
