@@ -33,7 +33,7 @@ _FAULTS = {
     UNFENCED: Kind.ORDER_LOST,
     UNAWAITED: Kind.ORDER_LOST,
 }
-#: Counts of older records that newer ones do not have, because a check of the case judges the same.
+#: Counts of older records that newer ones do not have, because checks of the case judge the same.
 _JUDGED = (UNFENCED, UNAWAITED, OPEN_LOADS, OPEN_STORES)
 #: Counts that move with every schedule, so that only a larger change is reported.
 _MANY = ("wait", "cache control")
@@ -81,7 +81,7 @@ def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Fin
     """What might race or cost time in the code it ``was``, and does so less often or no longer in the code ``now``."""
     if was.sync is None or now.sync is None:
         return
-    for name in (name for name in _FAULTS if name not in _JUDGED):
+    for name in (name for name in _FAULTS if name not in _judged(after)):
         before, count = was.sync.get(name, 0), now.sync.get(name, 0)
         if count < before:
             cause = f"fewer {name}" if count else f"no {name} any more"
@@ -112,8 +112,11 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
     before, counts = _counts(was), _counts(now)
     names = [*_FIRST, *(name for name in {**before, **counts} if name not in _FIRST)]
     mended = {name for name in _FAULTS if counts.get(name, 0) < before.get(name, 0)}
+    left_out = {*mended, *_judged(after)}
     changed = [
-        name for name in names if name not in mended and _differ(name, before.get(name, 0), counts.get(name, 0), share)
+        name
+        for name in names
+        if name not in left_out and _differ(name, before.get(name, 0), counts.get(name, 0), share)
     ]
     if not changed:
         return
@@ -121,6 +124,11 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
     fallen = [name for name in changed if counts.get(name, 0) < before.get(name, 0)]
     cause = f"lower count of {fallen[0]}" if fallen else f"higher count of {changed[0]}"
     yield finding(Kind.SYNC_CHANGED, after, about(cause, after), *shown, detail=when_run(after, changed))
+
+
+def _judged(record: ComparedRecord) -> tuple[str, ...]:
+    """The counts that the checks of ``record`` judge."""
+    return _JUDGED if any(check.startswith("codegen/order/") for check in record.checks) else ()
 
 
 def when_run(record: ComparedRecord, names: Iterable[str]) -> str:
@@ -143,8 +151,7 @@ def _listed(counts: Mapping[str, int], names: Sequence[str]) -> str:
 
 def _counts(code: Code) -> Mapping[str, int]:
     sass = code.instructions if code.instructions_of == "sass" else {}
-    counts = {name: count for name, count in (code.sync or {}).items() if name not in _JUDGED}
-    return {**counts, **{name + _IN_SASS: sass[name] for name in _SASS if name in sass}}
+    return {**(code.sync or {}), **{name + _IN_SASS: sass[name] for name in _SASS if name in sass}}
 
 
 def _differ(name: str, was: int, now: int, share: float) -> bool:
