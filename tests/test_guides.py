@@ -37,6 +37,7 @@ IN_TWO_MINUTES = (
     "conformance gate --candidate 'triton==3.9.0' --no-gpu --target sm_90 --target gfx950 --suite config_space "
     "--kernel mm --kernel mm_persistent_tma --output"
 )
+ON_A_GPU = "pytest -n auto --pyargs conformance.suites"
 GATE_IN_CI = "conformance gate --candidate 'triton==3.9.0'"
 #: Options that narrow a comparison of two Tritons to the cases of IN_TWO_MINUTES: its kept runs serve all others.
 ITS_CASES = "--no-gpu --target sm_90 --target gfx950 --suite config_space --kernel mm --kernel mm_persistent_tma"
@@ -144,8 +145,8 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance precompile --target sm_90 --out kernels": Instead(
             "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
         ),
-        "pytest -n auto --compiled=kernels": Read(Why.LONG),
-        "conformance run -n auto --suite stress --tier full": Read(Why.LONG),
+        "pytest -n auto --compiled=kernels --require device": Read(Why.LONG),
+        "conformance run -n auto --suite stress --tier full --require device": Read(Why.LONG),
     },
     "judging.md": {
         "conformance list --fills": Run(says="| transparent |"),
@@ -270,13 +271,13 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "make conformance-newest": Read(Why.LONG),
         "make conformance-releases": Read(Why.LONG),
         f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Beside(ITS_CASES),
-        "pytest -n auto --pyargs conformance.suites --tier default --run-dir reports/gpu": Read(Why.LONG),
+        f"{ON_A_GPU} --tier default --require device --run-dir reports/gpu": Read(Why.LONG),
         "conformance mustpass check reports/gpu": Read(Why.LONG),
         "conformance precompile --target sm_90 --out kernels": Instead(
             "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
         ),
-        "pytest -n auto --pyargs conformance.suites --compiled=kernels": Read(Why.LONG),
-        "conformance run -n auto --tier full --run-dir reports/release": Read(Why.LONG),
+        "pytest -n auto --pyargs conformance.suites --require device --compiled=kernels": Read(Why.LONG),
+        "conformance run -n auto --tier full --require device --run-dir reports/release": Read(Why.LONG),
         "conformance mustpass check reports/release --mustpass lists": Read(Why.LONG),
         "conformance bundle reports/release --key private.pem --mustpass lists --output release.zip": Read(Why.LONG),
         ".ci/run": Instead("bash -n .ci/run && test -x .ci/run", Why.LONG),

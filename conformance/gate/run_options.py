@@ -13,6 +13,7 @@ from typing import Any
 
 TIERS = ("quick", "default", "full", "exhaustive")  # quick and default are samples of full
 TTGIR = ("auto", "always", "never")
+REQUIRE = ("device", "executed", "interpreted")
 DEFAULT_SEED = 0
 DEFAULT_CASE_TIMEOUT_S = 300.0
 #: An environment variable that the gate sets: that a stack has lost a kernel is a finding, and no mistake of the user.
@@ -115,6 +116,13 @@ OPTIONS = (
         Effect.WHOLE,
         "run the TTGIR of compiled kernels on the CPU: auto (default: where there is no GPU), always or never",
         choices=TTGIR,
+    ),
+    _option(
+        "require",
+        Effect.WHOLE,
+        "fail the run if a case that can be proven so is proven by less: device, executed (its TTGIR, or a device) or "
+        "interpreted (or more)",
+        choices=REQUIRE,
     ),
     _option(
         "case-timeout",

@@ -15,12 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from conformance.proof_level import ProofLevel
 from conformance.records import CaseRecord, ExecutorName, Fault, Reason, Status, Verdict, jsonable
 
 _NAMED = {"kernel": "name", "target": "id"}  # fields that take an object and keep the attribute that names it
 _WHOLE = ("problem", "config")  # objects kept with their id and all their fields
 _MERGED = ("options", "observed")  # mappings that grow
 _EXECUTORS = (None, *(name.value for name in ExecutorName))  # a later one shows more
+
+
+#: What a record observes of the most that its case can be proven by.
+PROOF_LIMIT = "proves at most"
 
 
 class CaseEnded(BaseException):
@@ -160,6 +165,19 @@ class CaseRecorder:
         """Notes why the case was not judged in full. If the test then returns and has not failed, the case ends as
         not run. For a judge whose caller may stop early."""
         self.unjudged = reason
+
+    def proves_at_most(self, level: str, why: str, *, without_device: bool = False) -> None:
+        """Says that this case can be proven by no more than ``level``, the name of a
+        :class:`~conformance.proof_level.ProofLevel` such as "nothing" where no kernel is run: ``--require`` asks it for
+        no more. ``why`` is the reason. ``without_device``: a device proves more. Raises ValueError for another
+        level."""
+        levels = [each.name.lower() for each in ProofLevel]
+        if level not in levels:
+            raise ValueError(f"{level!r} is no level of proof: one of {', '.join(levels)} is required")
+        limits = self._fields["observed"].get(PROOF_LIMIT, {})
+        for key in ("without a device",) if without_device else ("on a device", "without a device"):
+            limits = {**limits, key: min(level, limits.get(key, "device"), key=levels.index)}
+        self.set(observed={PROOF_LIMIT: {**limits, "why": why}})
 
     def conclude(
         self, status: Status, diagnosis: str = "", reason: Reason | None = None, fault: Fault | None = None

@@ -153,6 +153,8 @@ class Inductor:
     def __init__(self, harness: Harness, recorder: CaseRecorder) -> None:
         self.harness = harness
         self.recorder = recorder
+        why = "what Inductor generates is replayed by the interpreter, and its TTGIR is not run"
+        recorder.proves_at_most("interpreted", why, without_device=True)
 
     def compile(self, program: Program, target: Target) -> Compiled:
         """The program compiled on the device, or for ``target`` without one. The case ends as not-run where

@@ -30,6 +30,8 @@ def expect_refusal(
     judges it."""
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     reason = kernel.refusal(kernel.draft(problem, config, target, variant))
+    if reason is not None:
+        recorder.proves_at_most("nothing", "the kernel refuses the problem, and nothing is launched")
     if kernel.name in own_kernels():
         taken = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
         recorder.verdict(

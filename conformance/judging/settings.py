@@ -20,6 +20,7 @@ class Settings:
     for neither. ``without_gpu``: the user wants no GPU, and not only that none was found. ``configs`` empty means all;
     ``case_list`` are the ids in the file ``case_file``, None without one. A trial is made ``repeats`` times.
     ``calibration`` is the file that says how the device computes; None: the package says it.
+    ``require`` is the level by which each case must be proven, None for any.
     ``ttgir`` says where the TTGIR of compiled kernels is run: "auto" without a device, "always" or "never".
     ``declared`` is what kernels from elsewhere say of themselves, by their names.
     """
@@ -45,6 +46,7 @@ class Settings:
     repeats: int = 1
     calibration: Path | None = None
     ttgir: str = "auto"
+    require: str | None = None
     declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
 
     @property

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+#: Below this lie the folders in which the drivers list their GPUs.
+ROOT = Path("/")
 #: More processes than this on one GPU only add contexts: its time is already shared out.
 WORKERS_PER_GPU = 16
 
@@ -16,12 +18,13 @@ WORKERS_PER_GPU = 16
 @dataclass(frozen=True)
 class Gpus:
     """``entries`` of the environment variable that makes GPUs visible, one per GPU; ``names`` and ``driver`` as far as
-    they could be found without starting the GPU's runtime."""
+    they could be found without starting the GPU's runtime. The driver lists ``listed`` GPUs, hidden ones included."""
 
     variable: str = "CUDA_VISIBLE_DEVICES"
     entries: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     driver: str | None = None
+    listed: int = 0
 
 
 def find_gpus(wanted: int | None = None) -> Gpus:
@@ -33,8 +36,9 @@ def find_gpus(wanted: int | None = None) -> Gpus:
     amd = 0 if gpus.entries else _amd_gpu_count()
     if amd:
         gpus = Gpus("HIP_VISIBLE_DEVICES", tuple(map(str, range(amd))))
+    listed = len(gpus.entries)
     if wanted == 0 or (wanted is None and not gpus.entries):
-        return Gpus(gpus.variable)
+        return Gpus(gpus.variable, listed=listed)
     visible = _preset(gpus.variable)
     if visible is not None:
         if wanted is not None and wanted > len(visible):
@@ -48,8 +52,32 @@ def find_gpus(wanted: int | None = None) -> Gpus:
     else:
         entries = tuple(map(str, range(len(gpus.entries) if wanted is None else wanted)))
     if not entries:  # hidden: what is not used is not the device of this run
-        return Gpus(gpus.variable)
-    return Gpus(gpus.variable, entries[:wanted], gpus.names, gpus.driver)
+        return Gpus(gpus.variable, listed=listed)
+    return Gpus(gpus.variable, entries[:wanted], gpus.names, gpus.driver, listed)
+
+
+def lacking(gpus: Gpus) -> str:
+    """Why there is no GPU to use, where :func:`find_gpus` gave none."""
+    if not gpus.listed:
+        return "no GPU was found: neither NVIDIA's driver (nvidia-smi, /dev, /proc) nor AMD's (amdkfd) lists one"
+    shown = os.environ.get(gpus.variable)
+    many = f"{gpus.listed} GPU{'s' * (gpus.listed > 1)}"
+    return f"the driver lists {many}, and {gpus.variable}={shown!r} hides them: unset it, or name the GPUs to use"
+
+
+def unusable(gpus: Gpus, torch_version: str, built_for: str) -> str:
+    """Says that torch cannot use the GPUs that the driver lists, with both facts and what to do. ``built_for`` is what
+    torch was built for, such as "CUDA 13.0"; empty for a build without a GPU's runtime."""
+    vendor = "AMD" if gpus.variable.startswith("HIP") else "NVIDIA"
+    facts = ", ".join(filter(None, [*dict.fromkeys(gpus.names), f"driver {gpus.driver}" if gpus.driver else ""]))
+    listed = f"the driver lists {gpus.listed} {vendor} GPU{'s' * (gpus.listed > 1)}{f' ({facts})' if facts else ''}"
+    how = f"is built for {built_for}" if built_for else "is built without CUDA and ROCm"
+    wanted = "ROCm" if vendor == "AMD" else "CUDA"
+    mend = f"install a torch for {wanted}" if wanted not in built_for else f"install a driver that knows {built_for}"
+    return (
+        f"{listed}, and torch {torch_version} {how} and can use none of them: {mend}, or give --no-gpu to run in "
+        "Triton's interpreter"
+    )
 
 
 def _preset(variable: str) -> tuple[str, ...] | None:
@@ -68,8 +96,9 @@ def _nvidia_gpus() -> Gpus:
     try:
         output = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        nodes = [node for node in Path("/dev").glob("nvidia[0-9]*") if node.name[6:].isdigit()]
-        return Gpus(entries=tuple(map(str, range(len(nodes)))))
+        nodes = [node for node in (ROOT / "dev").glob("nvidia[0-9]*") if node.name[6:].isdigit()]
+        count = len(nodes) or len([*(ROOT / "proc/driver/nvidia/gpus").glob("*")])
+        return Gpus(entries=tuple(map(str, range(count))))
     rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line.count(",") == 2]
     return Gpus(
         entries=tuple(row[0] for row in rows), names=tuple(row[1] for row in rows), driver=rows[0][2] if rows else None
@@ -79,7 +108,7 @@ def _nvidia_gpus() -> Gpus:
 def _amd_gpu_count() -> int:
     """GPUs that the kernel's amdkfd driver lists; its nodes without SIMDs are CPUs."""
     count = 0
-    for node in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
+    for node in (ROOT / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
         try:
             properties = dict(line.split(maxsplit=1) for line in node.read_text().splitlines() if " " in line)
         except OSError:

@@ -21,7 +21,7 @@ import pytest
 from conformance.execution.fork_server import RUN_VARIABLE
 from conformance.gate.run_options import joined
 from conformance.judging.settings import Settings
-from conformance.machine.gpus import core_count, worker_count, worker_environment
+from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
@@ -32,7 +32,8 @@ from conformance.plugin.fixtures import recorder
 from conformance.plugin.guarded_output import GuardedOutput
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
-from conformance.plugin.record_files import refusal_file
+from conformance.plugin.record_files import breakage_file, refusal_file
+from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
 from conformance.plugin.warm_up import INDUCTOR_SUITES, WarmUp
@@ -122,6 +123,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "timed(when): the cases whose parameters, by their names, 'when' accepts need a device alone and come last",
     )
+    config.addinivalue_line(
+        "markers",
+        "proves_at_most(level, why): --require asks no more of the cases of this test, such as 'nothing' if no kernel "
+        "is run; without_device=True if a device proves more",
+    )
     config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):
         _configure_worker(config, config.workerinput)
@@ -151,7 +157,12 @@ def _configure_main(config: pytest.Config) -> None:
     remember(settings.gpus.variable)
     _set(config, {RUN_VARIABLE: str(os.getpid())})
     gpu = None if workers else next(iter(settings.gpus.entries), None)
-    _prepare_process(config, gpu, max(workers, 1), executes=not workers)
+    if settings.require == "device" and not settings.has_gpu:
+        pytest.exit(f"--require device: {lacking(settings.gpus)}", returncode=INFRASTRUCTURE)
+    try:
+        _prepare_process(config, gpu, max(workers, 1), executes=not workers)
+    except options.BrokenEnvironment as error:
+        pytest.exit(str(error), returncode=INFRASTRUCTURE)
     if suites:
         load_packages()
         settings = options.with_packages(config)
@@ -224,6 +235,9 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     gpu, folder = from_main["conformance_gpu"], Path(from_main["conformance_folder"])
     try:
         _prepare_process(config, gpu, from_main["conformance_workers"], executes=True)
+    except options.BrokenEnvironment as error:
+        breakage_file(folder, from_main["workerid"]).write_text(str(error), encoding="utf-8")
+        raise pytest.UsageError(str(error)) from None
     except pytest.UsageError as error:
         refusal_file(folder, from_main["workerid"]).write_text(str(error), encoding="utf-8")
         raise
@@ -293,6 +307,7 @@ def _load_judging(config: pytest.Config) -> None:
             f"the conformance suites need torch and triton: {error}; install your vendor's build, or "
             "triton-conformance[stack]"
         ) from None
+    options.check_gpus(options.settings(config))
     options.take_calibration(config)
     made = parametrisation.Parametrisation()
     config.pluginmanager.register(made, "conformance-parametrisation")

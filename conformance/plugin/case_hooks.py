@@ -172,7 +172,11 @@ class ItemRecording:
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_setup(self) -> Generator[None, Any, None]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, None]:
+        recorder = item.stash.get(RECORDER, None)
+        if recorder is not None:
+            for mark in item.iter_markers("proves_at_most"):
+                recorder.proves_at_most(*mark.args, **mark.kwargs)
         with self._no_exit():
             yield
 

@@ -24,7 +24,7 @@ from conformance.gate.user_files.case_list import CaseListError, read_case_list
 from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures, with_kernels
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging.settings import Settings
-from conformance.machine.gpus import Gpus, find_gpus
+from conformance.machine.gpus import Gpus, find_gpus, unusable
 from conformance.machine.versions import unloadable
 from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
@@ -96,6 +96,36 @@ def check_stack() -> None:
             f"the conformance suites need torch and triton: {broken}; install your vendor's build, or "
             "triton-conformance[stack]"
         )
+
+
+class BrokenEnvironment(Exception):
+    """The machine, and not the command line, is why the run cannot begin."""
+
+
+def check_gpus(chosen: Settings) -> None:
+    """Raises :class:`BrokenEnvironment` if torch cannot use the GPUs of this run, or if what ``--require`` needs is not
+    here. Imports torch and triton, so the environment must have been prepared."""
+    if chosen.has_gpu:
+        import torch
+
+        from conformance import targets
+
+        if targets.devices():
+            return
+        if not chosen.gpus.listed:
+            raise pytest.UsageError(
+                f"--gpus {len(chosen.gpus.entries)}: torch sees no GPU here; leave it out, or check the driver"
+            )
+        cuda, hip = torch.version.cuda, torch.version.hip
+        built_for = f"CUDA {cuda}" if cuda else f"ROCm {hip}" if hip else ""
+        raise BrokenEnvironment(unusable(chosen.gpus, torch.__version__, built_for))
+    if chosen.require == "interpreted":
+        from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+
+        try:
+            InterpreterExecutor()
+        except InterpreterUnsupported as error:
+            raise BrokenEnvironment(f"--require interpreted: {error.reason.detail}") from None
 
 
 def check_names(config: pytest.Config, chosen: Settings, suites: Sequence[Path]) -> None:
@@ -250,7 +280,25 @@ def _settings(config: pytest.Config) -> Settings:
         repeats=repeats or 1,
         calibration=_calibration(config),
         ttgir=option.conformance_ttgir or "auto",
+        require=_require(config, compile_only),
     )
+
+
+def _require(config: pytest.Config, compile_only: bool) -> str | None:
+    """The level of ``--require``. Raises pytest.UsageError for an option that rules it out."""
+    option = config.option
+    level: str | None = option.conformance_require
+    without_gpu = option.conformance_no_gpu or option.conformance_gpus == 0
+    against = ""
+    if level is not None and compile_only:
+        against = "--compile-only, which runs nothing"
+    elif level == "device" and without_gpu:
+        against = "--no-gpu" if option.conformance_no_gpu else "--gpus 0"
+    elif level == "executed" and without_gpu and option.conformance_ttgir == "never":
+        against = "--ttgir never without a GPU"
+    if against:
+        raise pytest.UsageError(f"--require {level} contradicts {against}: give one of them")
+    return level
 
 
 def _calibration(config: pytest.Config) -> Path | None:

@@ -101,6 +101,11 @@ def refusal_file(folder: Path, worker: str) -> Path:
     return folder / f"refusal-{worker}.txt"
 
 
+def breakage_file(folder: Path, worker: str) -> Path:
+    """Where a worker says what of its machine or environment is broken, so that it cannot run any case."""
+    return folder / f"broken-{worker}.txt"
+
+
 def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
     """The last record that the dead ``worker`` foresaw, if it is of this ``case``."""
     last = _last_foreseen(folder, worker)

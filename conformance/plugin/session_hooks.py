@@ -39,11 +39,21 @@ from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.guarded_output import GuardedOutput
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
-from conformance.plugin.record_files import RecordFile, foreseen, merge, refusal_file, stacks_file, written
+from conformance.plugin.record_files import (
+    RecordFile,
+    breakage_file,
+    foreseen,
+    merge,
+    refusal_file,
+    stacks_file,
+    written,
+)
+from conformance.plugin.required_proof import RequiredProof
 from conformance.plugin.run_faults import RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.plugin.worker_watch import WorkerWatch
+from conformance.proof_level import ProofCount
 from conformance.records import (
     RUN_FILE,
     CaseRecord,
@@ -103,6 +113,8 @@ class SessionRun:
         self.folder = folder
         self._output = output or GuardedOutput()
         self._faults = RunFaults()
+        self._required = RequiredProof(settings.require)
+        self._proof = ProofCount()
         self._compile_stage = compile_stage
         self._outside = outside
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
@@ -306,6 +318,11 @@ class SessionRun:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)  # before xdist prints the worker's traceback
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        breakage = breakage_file(self.folder, node.gateway.id)
+        if breakage.exists():
+            text = breakage.read_text(encoding="utf-8")
+            self._faults.add(FaultKind.DEVICE, text)
+            pytest.exit(text)
         refusal = refusal_file(self.folder, node.gateway.id)
         if refusal.exists():
             raise pytest.UsageError(refusal.read_text(encoding="utf-8"))
@@ -431,6 +448,8 @@ class SessionRun:
         """Merges the records, compares them with what was selected and writes the summary."""
         self._tally = Tally()
         self._faults.forget_cases()
+        self._required.forget_cases()
+        self._proof = ProofCount()
         last: CaseRecord | None = None
         stage = self._compile_stage
         missed = stage.end() if stage is not None else []
@@ -439,6 +458,8 @@ class SessionRun:
             nonlocal last
             self._tally.add(record)
             self._faults.add_case(record)
+            self._required.add(record)
+            self._proof.add(record)
             if stage is not None:
                 stage.take(record)
             if self._outside is not None:
@@ -460,6 +481,8 @@ class SessionRun:
         ):
             for text in texts:
                 self._faults.add(kind, text)
+        if self._required.sentence:
+            self._faults.add(FaultKind.LESS_PROVEN, self._required.sentence)
         if self._output.error is not None and not isinstance(self._output.error, BrokenPipeError):
             self._faults.add(FaultKind.OUTPUT, f"the terminal's output takes no more: {self._output.error}")
         facts = {
@@ -540,7 +563,12 @@ class SessionRun:
     def _ending_facts(self) -> dict[str, Any]:
         """What ``run.json`` says of the end of the run."""
         status = self._faults.exit_status(self._pytests, self._interrupted)
-        return {"faults": self._faults.faults, "exit_status": status}
+        return {
+            "faults": self._faults.faults,
+            "exit_status": status,
+            "proof": self._proof.by_name(),
+            "required": self._settings.require,
+        }
 
     def _verdict_lines(self, width: int) -> list[str]:
         return verdict_lines(self._summary(), self.folder, self.folder / SUMMARY_FILE, self._lost, width)

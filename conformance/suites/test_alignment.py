@@ -64,6 +64,7 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
         sound = kernel.draft(misaligned(kernel, dtype, config, None), config, target, variant)
         if already := kernel.refusal(sound):  # it has nothing to refuse of a variant that it does not take at all
             recorder.not_applicable(already)
+    recorder.proves_at_most("nothing", "a refusal is judged, and no kernel is run")
     broken = broken_by_descriptors(problem, tma_store=True)
     recorder.verdict("refused", reason is not None, accepted(kernel, broken[0]) if reason is None else str(reason))
     if reason is not None and ours:  # one from elsewhere may need more than alignment, and say so in its own words
@@ -92,6 +93,7 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
     configs=1,
     any_epilogue=True,
 )
+@pytest.mark.proves_at_most("nothing", "refusals are judged, and no kernel is run")
 def test_each_residue_of_an_alignment(recorder, kernel, target, dtype, config, fault, descriptors):
     """A kernel takes what lies on 16 bytes and refuses each other residue, by rules that are not its own."""
     variant = Variant(descriptors=descriptors, tma_store=True)

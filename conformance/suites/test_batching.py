@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.kernels.kernel import Variant
 from conformance.problems import Bias, Layout
@@ -79,6 +81,7 @@ def test_described_batches(conform, kernel, target, dtype, config, strides, desc
 
 
 @scenario(where(family="loads", operation=BATCHED), one=["A", "B"], configs=1)
+@pytest.mark.proves_at_most("nothing", "a host's refusal is judged, and no kernel is run")
 def test_the_host_describes_no_stride_of_zero(recorder, kernel, target, dtype, config, one):
     """A tensor map has no stride of 0: one matrix for all is refused, and not read as if it were many."""
     fields = {f"layout_{one.lower()}": Layout("row" if one == "A" else "col", batch="zero")}
@@ -140,5 +143,6 @@ def test_more_than_a_grid_axis(conform, harness, recorder, kernel, target, dtype
     fits = all(extent <= 65_535 for extent in plan.grid[1:])
     enough = math.prod(plan.grid) >= batch
     recorder.verdict("grid", fits and enough, f"{plan.grid} for {batch} matrices of one tile")
+    recorder.proves_at_most("nothing", "interpreting the grid would take an hour", without_device=True)
     if harness.settings.has_gpu:
         conform(kernel, problem, config=config, target=target, fills=("transparent",))

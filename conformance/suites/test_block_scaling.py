@@ -64,6 +64,7 @@ SCALED += [(f"{kernel.name}-", [kernel]) for kernel in _scaled(catalogue.outside
         for scaling in ("tensor", "row", *BLOCK_SCALINGS)
     ],
 )
+@pytest.mark.proves_at_most("nothing", "refusals are judged, and no kernel is run")
 def test_each_kernel_takes_its_own_scales(recorder, harness, kernels, scaling):
     """Scales per tensor and row belong to other kernels than scales per block, and each says so."""
     problem = scaled_mm(256, 256, 256, scaling=scaling)

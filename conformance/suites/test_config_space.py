@@ -160,6 +160,7 @@ def test_each_kernel_has_a_target(harness, recorder, kernel):
 
 
 @pytest.mark.parametrize("family", sorted({kernel.family for kernel in catalogue.own_kernels().values()}))
+@pytest.mark.proves_at_most("nothing", "refusals are judged, and no kernel is run")
 def test_refusals_of_examples(harness, recorder, family):
     """What a kernel refuses of its own examples is what the rules allow: it would have no case."""
     offered = {name: each for name, each in catalogue.own_kernels().items() if each.offered and each.family == family}

@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 
+import pytest
+
 from conformance.cases.each_kernel import each_kernel, first_plan
 from conformance.cases.own_code import has_own_code
 from conformance.cases.scenarios import CROSSED, every_kernel, ragged, scenario, where
@@ -124,6 +126,7 @@ def _moved(base, fields, more=0):
     any_epilogue=True,
     taking_turns=True,
 )
+@pytest.mark.proves_at_most("nothing", "compilations are counted, and no kernel is run")
 def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype, config, move):
     """A size of 1, other sizes, a misaligned pointer, a 64-bit stride: whatever the class, one compilation serves the
     shapes that differ in nothing else. Nothing is launched: operands with such strides would span the whole memory."""
@@ -138,6 +141,7 @@ def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype
 
 
 @scenario(where(descriptors=False, any_order=True), dtypes=("bf16",), configs=1, taking_turns=True)
+@pytest.mark.proves_at_most("nothing", "compilations are counted, and no kernel is run")
 def test_predicted_specialisations(harness, recorder, kernel, target, dtype, config):
     """Each class of each size, of a pointer's alignment and of a stride's width: as many compilations as predicted. The
     quick tier takes one class of each kind: how Triton specialises is no matter of one kernel."""
@@ -221,6 +225,7 @@ def test_tile_edges(conform, harness, kernel, target, dtype, config, edge):
 
 
 @each_kernel(where(operation="mm", descriptors=False), name=["M", "N", "K"])
+@pytest.mark.proves_at_most("nothing", "specialisations are predicted, and no kernel is run")
 def test_sizes_as_constants_are_specialised(harness, recorder, kernel, name):
     """The static half differs for every size, the dynamic half does not: the two cannot be mistaken for one another."""
     recorder.set(kernel=kernel)

@@ -79,6 +79,7 @@ def _counted(harness, recorder, program, constant_key=False):
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", list(REPEATED))
+@pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_repeated_lowering_is_found(harness, recorder, name):
     """A repeated lowering takes every template from the cache. Unlike PyTorch's test, this one needs no device for
     static or dynamic pairs, and counts the templates that are really offered."""
@@ -88,12 +89,14 @@ def test_repeated_lowering_is_found(harness, recorder, name):
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", list(DIFFERENT))
+@pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_different_lowering_is_not_found(harness, recorder, name):
     """Another size, symbol, expression or stride is another template. PyTorch's tests have no pair that differs in
     static sizes or in strides."""
     record(recorder, checks.check_different(_counted(harness, recorder, DIFFERENT[name])))
 
 
+@pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_wrong_key_is_detected(harness, recorder):
     """The cache's own test, which is on in every compilation, notices a key that confuses different products. PyTorch's
     test plants a fault in what is kept; here the key itself is wrong, and a right key raises no error."""
@@ -105,6 +108,7 @@ def test_wrong_key_is_detected(harness, recorder):
 # --- generated templates: the key -------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_key_of_generated_template(recorder):
     """Any two different templates have different keys. Unlike PyTorch's test, which counts the arguments and compares
     one key's text, each argument is varied."""
@@ -113,6 +117,7 @@ def test_key_of_generated_template(recorder):
     record(recorder, checks.check_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load))
 
 
+@pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_options_in_generated_templates(recorder):
     """A template whose text differs because an option does has another key: it is not taken from the cache when the
     same product is compiled again with the other value."""
@@ -125,6 +130,7 @@ def test_options_in_generated_templates(recorder):
 # --- times of choices -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_times_are_kept(recorder):
     """A choice is timed once, and no other choice takes its time. PyTorch's test looks at what is compiled ahead, and
     never calls what it compiled."""
@@ -164,6 +170,7 @@ def _chain(a, b, c):
 # --- configs of generated kernels, kept far away ----------------------------------------------------------------------
 
 
+@pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_remote_configs(recorder):
     """Four runs of one kernel and one under another tag, of the cache alone. PyTorch tests it on a device only."""
     record(recorder, checks.check_remote_configs())

@@ -125,6 +125,7 @@ def test_no_valid_choices(inductor, target, to_aten):
 
 
 @generated(operation=["mm", "mm_plus_mm"], empty=["M", "N"], to_aten=[False, True])
+@pytest.mark.proves_at_most("nothing", "what Inductor offers is judged, and no kernel is run")
 def test_zero_size_has_no_template(inductor, target, operation, empty, to_aten):
     """Templates alone have no choice for a product without rows or columns: the same."""
     m, n, k = emptied(empty)
@@ -151,6 +152,7 @@ def test_conv_backend(inductor, target):
 
 
 @generated(deferred=[False, True])
+@pytest.mark.proves_at_most("nothing", "what Inductor offers is judged, and no kernel is run")
 def test_inf_timing(inductor, target, deferred):
     """No choice is left if none could be timed, whether they are timed when a product is lowered or, ``deferred``,
     when it is scheduled. Unlike in PyTorch's test, the same program with times is compiled too."""
@@ -213,6 +215,7 @@ PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
 
 @pytest.mark.slow(25)
 @generated(size=[3, 512])
+@pytest.mark.proves_at_most("nothing", "what Inductor offers is judged, and no kernel is run")
 def test_prune_choices(inductor, target, size):
     """Configs that need too much shared memory are not offered: what is offered can be compiled and launched, the
     largest first. PyTorch's test has the small product alone, of which every config fits."""
@@ -351,6 +354,7 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
 
 
 @generated(splits=[0, 5, 20], threshold=[8, 16])
+@pytest.mark.proves_at_most("nothing", "what Inductor offers is judged, and no kernel is run")
 def test_decompose_k_envvars(inductor, target, splits, threshold):
     """The limits on the number of splits and on K / M and K / N hold. They are options here: torch reads the
     environment on import."""

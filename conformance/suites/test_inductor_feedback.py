@@ -18,11 +18,13 @@ from conformance.judging.case_steps import need_device, record
 # --- feedback savers --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves_at_most("nothing", "what Inductor reports is judged, and no kernel is run")
 def test_savers_are_registered_and_cleared(recorder):
     """One saver, two savers, none. Unlike PyTorch's tests, those that were registered before are there afterwards."""
     record(recorder, checks.check_registration())
 
 
+@pytest.mark.proves_at_most("nothing", "what Inductor reports is judged, and no kernel is run")
 def test_savers_are_told(recorder):
     """Every saver is told every time, once. PyTorch's test asks for a call with some time in it."""
     record(recorder, checks.check_savers())
@@ -55,6 +57,7 @@ def test_savers_of_a_compilation(harness, recorder):
 @pytest.mark.parametrize(
     "judge", [checks.check_order, checks.check_clearing, checks.check_filters], ids=["order", "clearing", "filters"]
 )
+@pytest.mark.proves_at_most("nothing", "what Inductor reports is judged, and no kernel is run")
 def test_preprocessing(recorder, judge):
     """Functions that see the choices before they are timed. Unlike PyTorch's tests, it is judged which choice is taken
     and that none that was dropped is timed."""
@@ -69,6 +72,7 @@ def test_preprocessing(recorder, judge):
     [checks.check_threads, checks.check_failure, checks.check_timeout, checks.check_no_exceptions, checks.check_cached],
     ids=["threads", "failure", "timeout", "no-exceptions", "cached"],
 )
+@pytest.mark.proves_at_most("nothing", "what Inductor reports is judged, and no kernel is run")
 def test_precompilation(recorder, judge):
     """Choices are compiled ahead in threads. Unlike PyTorch's tests, all threads are at work at once, and what fails or
     is late is judged by what becomes of its choice. Torch itself compiles nothing ahead on Python 3.11.0 to 3.11.8;

@@ -79,6 +79,7 @@ def test_mm_plus_mm(inductor, target, space):
 
 
 @generated()
+@pytest.mark.proves_at_most("nothing", "what Inductor offers is judged, and no kernel is run")
 def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
     """With a K that may change only ATen's two products are offered, and no choice where these are not allowed.
     PyTorch's test checks that nothing is raised."""

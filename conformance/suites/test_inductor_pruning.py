@@ -77,6 +77,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", list(RULES))
+@pytest.mark.proves_at_most("nothing", "rules of Inductor's are judged, and no kernel is run")
 def test_prescreening(recorder, rule):
     """Kernels of CUTLASS are timed with one swizzle first, and the best with all. The kernels are stand-ins that are
     timed at what they are told. PyTorch's tests have CUTLASS and see the number of choices."""
@@ -122,6 +123,7 @@ def test_fusion_by_registers(inductor, target, kernel, most):
     inductor.record(checks.check_fusion(compiled.generated, fused=fused, asked=most))
 
 
+@pytest.mark.proves_at_most("nothing", "rules of Inductor's are judged, and no kernel is run")
 def test_rules_of_fusion(recorder):
     """How spills, registers and times decide, at the borders of each rule."""
     if not hasattr(importlib.import_module("torch._inductor.scheduler"), "_fuse_epilogue"):

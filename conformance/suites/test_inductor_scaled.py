@@ -9,6 +9,7 @@ for the same device, and what must not be offered is checked, too.
 import functools
 import zlib
 
+import pytest
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
@@ -218,6 +219,7 @@ def test_block_scales_by_blackwell(inductor, target, scaling):
 
 
 @generated(scaling=beyond_quick(*BLOCK_SCALINGS))
+@pytest.mark.proves_at_most("nothing", "a refusal is judged, and no kernel is run")
 def test_block_scales_have_no_pointers(inductor, target, scaling):
     """The template by pointers has no main loop with scales, so it is not offered."""
     problem = scaled_mm(192, 272, 384, "e4m3", scaling=scaling)
@@ -282,6 +284,7 @@ def test_unequal_scales(inductor, target, ranks):
     if tried.failure is None:
         exact(inductor, target, "pointers", scales)
         return
+    inductor.recorder.proves_at_most("nothing", "an error of Inductor's is judged, and no kernel is run")
     message = "Expect scale_a and scale_b to be either both scalars" if 0 not in ranks else ""
     inductor.record(checks.check_refused(tried, types="AssertionError", message=message))
 
@@ -415,6 +418,7 @@ MISTAKES = {
 
 
 @generated(mistake=Thin(list(MISTAKES)))
+@pytest.mark.proves_at_most("nothing", "errors of Inductor's are judged, and no kernel is run")
 def test_wrong_operands(inductor, target, mistake):
     """Operands and scales that torch does not take are an error in its own words, while it compiles. Without the
     mistake the same product compiles."""

@@ -44,6 +44,7 @@ def pool():
     [checks.raises_here, checks.times_out, checks.crashes, checks.is_killed],
     ids=lambda check: check.__name__,
 )
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_process(recorder, process, check):
     """A job that raises, hangs or ends its process, and a kill. Unlike PyTorch's tests, the child is at work before
     the limit counts, its end is confirmed by the system, and it is known which child answers afterwards."""
@@ -51,6 +52,7 @@ def test_process(recorder, process, check):
 
 
 @pytest.mark.slow(16)
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_visible_devices(recorder, process):
     """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
     something else, and a child without a device inherits it."""
@@ -60,17 +62,20 @@ def test_visible_devices(recorder, process):
     record(recorder, checks.sees_only(tuning_processes.make_process, 3, "5"))
 
 
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_crash(recorder, pool):
     """A job that ends its process is timed as infinite; the jobs before and after it get their values."""
     record(recorder, checks.loses_only_that_job(pool, Job(exit_code=checks.EXIT_CODE)))
 
 
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_timeout(recorder, pool):
     """A job that exceeds the limit is timed as infinite soon after it; the jobs before and after get their values."""
     job = Job(seconds=checks.ENDLESS_SECONDS)
     record(recorder, checks.loses_only_that_job(pool, job, limit=checks.LIMIT_SECONDS))
 
 
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_limit_is_a_setting(recorder, pool):
     """The limit is the one that is set where the compilation runs. PyTorch's test sets it and would pass under any."""
     limit = tuning_processes.limit_in_threads(pool, checks.LIMIT_SECONDS)
@@ -85,17 +90,20 @@ def test_pool_limit_is_a_setting(recorder, pool):
     recorder.verdict("limit", True, f"{limit:g} s")
 
 
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_exception(recorder, pool):
     """A job that raises is timed as infinite; the jobs before and after get their values. PyTorch has no such test."""
     record(recorder, checks.loses_only_that_job(pool, Job(error="the fault of job 3")))
 
 
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_spreads_over_devices(recorder, pool):
     """Each child serves one device. Unlike PyTorch's test this needs no device: the environment is what is shared
     out, and it is known which child answered."""
     record(recorder, checks.spreads(pool, [0, 1]))
 
 
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_device_lists(recorder):
     """Which devices a pool serves, by its setting and by the environment. PyTorch has no test of this."""
     from torch._inductor.autotune_process import TuningProcessPool
@@ -123,12 +131,14 @@ def test_pool_of_visible_devices(harness, recorder):
 
 
 @pytest.mark.slow(12)
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""
     record(recorder, checks.check_spawned_choice(child_process.spawned))
 
 
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_failing_choice_in_spawned_process(recorder):
     """A choice that raises ends its process with an error and sends nothing."""
     record(recorder, checks.check_spawned_failure(child_process.spawned))
@@ -194,6 +204,7 @@ PIPELINED = {
 
 
 @pytest.mark.parametrize("rule", list(PIPELINED))
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pipelined_selection(recorder, rule):
     """What is timed in another process while Inductor goes on: when, how often, and what wins. The process and the
     choices are stand-ins. PyTorch's tests only see that a product is right."""

@@ -48,6 +48,7 @@ def devices(harness):
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("group", list(GROUPS))
+@pytest.mark.proves_at_most("nothing", "torch's config tables are judged, and no kernel is run")
 def test_tables(recorder, devices, group):
     """Every table is read. Rows that are not those of July 2025 are told and no fault."""
     names, seeds = GROUPS[group]

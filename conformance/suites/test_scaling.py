@@ -1,5 +1,6 @@
 """Scales of scaled mm, alpha and beta of addmm: exact where they must be; a zero alpha or beta ignores its operand."""
 
+import pytest
 import torch
 
 from conformance.cases.scenarios import ragged, scenario, where
@@ -72,6 +73,7 @@ WRONG_SCALES = {
 
 
 @scenario(where(operation="scaled_mm", block_scaled=False), wrong=list(WRONG_SCALES), configs=1, dtypes=("e4m3",))
+@pytest.mark.proves_at_most("nothing", "refusals are judged, and no kernel is run")
 def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong):
     """Shape, length, stride and dtype of the scales are checked: a [1, 1] scale is not read as M of them."""
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True))
@@ -91,6 +93,7 @@ def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong
 
 
 @scenario(where(operation="scaled_mm", block_scaled=False), shape=[(), (1,), (1, 1)], configs=1, dtypes=("e4m3",))
+@pytest.mark.proves_at_most("nothing", "how scales are read is judged, and no kernel is run")
 def test_single_scale_of_any_rank(recorder, kernel, target, dtype, config, shape):
     """One scale per tensor may have no dimension, or several of size 1, whatever their strides are: the launch is that
     of the usual one."""

@@ -69,6 +69,7 @@ def _fail_inside(recorder):
 
 
 @pytest.mark.parametrize("outer", [None, 5])
+@pytest.mark.proves_at_most("nothing", "a setting is judged, and no kernel is run")
 def test_carveout_is_restored_after_a_failure(recorder, outer):
     """The global setting is restored, also after an error inside."""
     with carveout.reserved(outer):

@@ -62,6 +62,7 @@ def test_shares_of_nothing(conform, kernel, target, dtype, config, empty):
 
 
 @pytest.mark.parametrize("sizes", [(32, 32, 32768), (64, 128, 200_000), (64, 64, 177_147)], ids=str)
+@pytest.mark.proves_at_most("nothing", "which splits are offered is judged, and no kernel is run")
 def test_offered_splits(recorder, sizes):
     """Divisors of K that leave at least 128 k per part, powers of two first."""
     m, n, k = sizes

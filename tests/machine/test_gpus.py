@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from conformance.machine import gpus
-from conformance.machine.gpus import GpuLeases, Gpus, find_gpus, worker_count, worker_environment
+from conformance.machine.gpus import (
+    GpuLeases,
+    Gpus,
+    find_gpus,
+    lacking,
+    unusable,
+    worker_count,
+    worker_environment,
+)
 
 
 @pytest.fixture
@@ -68,7 +76,7 @@ def test_amd_gpus_have_their_own_variable(monkeypatch):
     monkeypatch.setattr(gpus, "_nvidia_gpus", Gpus)
     monkeypatch.setattr(gpus, "_amd_gpu_count", lambda: 2)
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
-    assert find_gpus() == Gpus("HIP_VISIBLE_DEVICES", ("0", "1"))
+    assert find_gpus() == Gpus("HIP_VISIBLE_DEVICES", ("0", "1"), listed=2)
 
 
 def test_more_gpus_than_the_list_shows(four_gpus, monkeypatch):
@@ -107,3 +115,51 @@ def test_worker_environment(four_gpus, monkeypatch):
         monkeypatch.setenv(name, "5")
     assert worker_environment(four, None, False, 4) == {}
     assert worker_environment(Gpus(), None, True, 16) == {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@pytest.fixture
+def no_tools(monkeypatch, tmp_path):
+    """A machine whose drivers list their GPUs below ``tmp_path``, without nvidia-smi."""
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(gpus, "ROOT", tmp_path)
+    gpus._nvidia_gpus.cache_clear()
+    yield tmp_path
+    gpus._nvidia_gpus.cache_clear()
+
+
+def test_drivers_are_asked_without_tools(no_tools):
+    assert find_gpus() == Gpus()
+    assert lacking(find_gpus()).startswith("no GPU was found: ")
+    for number in range(2):
+        (no_tools / f"proc/driver/nvidia/gpus/0000:0{number}:00.0").mkdir(parents=True)
+    gpus._nvidia_gpus.cache_clear()
+    assert (find_gpus().entries, find_gpus().listed) == (("0", "1"), 2)
+
+
+def test_amd_gpus_are_told_from_cpus(no_tools):
+    for number, simds in enumerate((0, 304)):
+        node = no_tools / f"sys/class/kfd/kfd/topology/nodes/{number}"
+        node.mkdir(parents=True)
+        (node / "properties").write_text(f"cpu_cores_count 0\nsimd_count {simds}\n")
+    found = find_gpus()
+    assert (found.variable, found.entries, found.listed) == ("HIP_VISIBLE_DEVICES", ("0",), 1)
+
+
+def test_gpus_that_are_hidden_are_no_lack(four_gpus, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert lacking(find_gpus()) == (
+        "the driver lists 4 GPUs, and CUDA_VISIBLE_DEVICES='' hides them: unset it, or name the GPUs to use"
+    )
+
+
+def test_gpus_that_torch_cannot_use_are_one_sentence_with_both_facts():
+    listed = Gpus(entries=("0", "1"), names=("H200", "H200"), driver="535.1", listed=2)
+    text = unusable(listed, "2.13.0+cpu", "")
+    assert "the driver lists 2 NVIDIA GPUs (H200, driver 535.1), and torch 2.13.0+cpu is built without CUDA" in text
+    assert "install a torch for CUDA, or give --no-gpu" in text
+    assert "is built for CUDA 13.0" in unusable(listed, "2.13.0", "CUDA 13.0")
+    assert "install a driver that knows CUDA 13.0" in unusable(listed, "2.13.0", "CUDA 13.0")
+    amd = Gpus("HIP_VISIBLE_DEVICES", ("0",), listed=1)
+    assert "1 AMD GPU, and torch 2.13.0 is built for CUDA 13.0 and can use none" in unusable(amd, "2.13.0", "CUDA 13.0")
