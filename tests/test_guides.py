@@ -276,7 +276,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance precompile --target sm_90 --out kernels": Instead(
             "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
         ),
-        "pytest -n auto --pyargs conformance.suites --require device --compiled=kernels": Read(Why.LONG),
+        f"{ON_A_GPU} --require device --compiled=kernels": Read(Why.LONG),
         "conformance run -n auto --tier full --require device --run-dir reports/release": Read(Why.LONG),
         "conformance mustpass check reports/release --mustpass lists": Read(Why.LONG),
         "conformance bundle reports/release --key private.pem --mustpass lists --output release.zip": Read(Why.LONG),

@@ -496,7 +496,7 @@ class SessionRun:
         if self._uncollectable:
             self._write_selected()
         shared = (shared_collection.NODE_IDS_FILE, shared_collection.LOCK_FILE)
-        for pattern in ("inflight-*.jsonl", "process-*.txt", *shared, "stacks-*.txt"):
+        for pattern in ("inflight-*.jsonl", "process-*.txt", "broken-*.txt", *shared, "stacks-*.txt"):
             for leftover in self.folder.glob(pattern):
                 if not pattern.startswith("stacks") or leftover.stat().st_size == 0:
                     leftover.unlink()

@@ -24,7 +24,7 @@ from conformance.commands.shared.issue_files import write_issues
 from conformance.commands.shared.run_comparison import compared
 from conformance.gate.changes.thresholds import Tables
 from conformance.gate.findings import Comparison
-from conformance.gate.run_options import TIERS
+from conformance.gate.run_options import REQUIRE, TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.environments import Environment, build, default_cache, resolve_all
@@ -78,6 +78,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compile-only", action="store_true", help="compile and check the code, run nothing")
     parser.add_argument("--no-gpu", action="store_true", help="interpreter and cross-compilation only")
+    parser.add_argument(
+        "--require",
+        choices=REQUIRE,
+        help="no answer if a case that can be proven so is proven by less with one of the stacks",
+    )
     policy_options.add_threshold_option(parser)
     policy_options.add_options(parser)
     parser.add_argument(
@@ -140,6 +145,10 @@ def run_stacks(
     _check_names(arguments, stacks)
     if arguments.repeats > 1 and arguments.compile_only:
         raise CommandError(f"--repeats {arguments.repeats} contradicts --compile-only, which runs nothing")
+    if arguments.require and arguments.compile_only:
+        raise CommandError(f"--require {arguments.require} contradicts --compile-only, which runs nothing")
+    if arguments.require == "device" and arguments.no_gpu:
+        raise CommandError("--require device contradicts --no-gpu: give one of them")
     if arguments.no_age and arguments.older:
         raise CommandError(f"--older {arguments.older[0]} contradicts --no-age, which asks no older release")
     _older_sources(arguments)
@@ -152,6 +161,7 @@ def run_stacks(
     for name in _PASSED_ON:
         options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
     options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
+    options += ["--require", arguments.require] if arguments.require else []
     options += ["-k", arguments.k] if arguments.k is not None else []
     options += ["--repeats", str(arguments.repeats)] if arguments.repeats > 1 else []
     options += ["--cases", str(kept_case_list(cases, cache))] if cases else []
