@@ -25,7 +25,7 @@ def test_a_record_is_what_its_line_says():
     for line in LINES:
         data = json.loads(line)
         assert data["schema"] == 2
-        assert {**jsonable(from_line(line)), "schema": 2} == data
+        assert {**jsonable(from_line(line)), "schema": 2} == {**data, "fault": None}  # a later field
 
 
 def test_a_record_comes_back_from_a_short_line():
