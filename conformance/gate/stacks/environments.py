@@ -81,14 +81,9 @@ def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack
     steps = _steps(stack)
     if not steps:
         return ResolvedStack(stack, folder)
-    here = installed()
-    names = [
-        *(Requirement(text).name for text in stack.packages),
-        *(wheel.name.split("-")[0] for wheel in stack.wheels),
-    ]
-    written: set[str] = set(map(canonicalize_name, names))
     if (folder / "stack.json").exists():
-        return ResolvedStack(replace(stack, brings=brought(installed(folder / "site"), here, written)), folder)
+        return ResolvedStack(_with_what_it_brings(stack, folder), folder)
+    here, written = installed(), _written(stack)
     try:
         packages = _packages(steps, cache, say)
         if packages and not has_gpu:
@@ -102,6 +97,20 @@ def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack
         say(line)
     by_name = {package.name: package for package in packages}
     return ResolvedStack(replace(stack, brings=brought(by_name, here, written)), folder, steps, tuple(packages))
+
+
+def _written(stack: Stack) -> set[str]:
+    """The packages that the user of ``stack`` named."""
+    names = [
+        *(Requirement(text).name for text in stack.packages),
+        *(wheel.name.split("-")[0] for wheel in stack.wheels),
+    ]
+    return set(map(canonicalize_name, names))
+
+
+def _with_what_it_brings(stack: Stack, folder: Path) -> Stack:
+    """``stack``, whose environment lies in ``folder``, with its title."""
+    return replace(stack, brings=brought(installed(folder / "site"), installed(), _written(stack)))
 
 
 def resolve_all(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -> list[ResolvedStack]:
@@ -181,6 +190,8 @@ def build(resolved: ResolvedStack, say: Say) -> Environment:
             except OSError:
                 if not (folder / "stack.json").exists():  # else another process was faster
                     raise
+        if not resolved.packages and resolved.steps:  # no pip said before what it brings
+            stack = _with_what_it_brings(stack, folder)
     return Environment(stack, folder, _variables(stack, folder))
 
 
