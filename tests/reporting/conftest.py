@@ -13,8 +13,10 @@ from report_pages import HOSTILE, Reader, made, many_records, small_records, swe
 
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
-from conformance.records import Status
+from conformance.records import Status, Verdict
 from conformance.reporting.html import render
+
+PASSED = (Verdict("numerics/randn", True),)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def compared(tmp_path_factory) -> str:
     after = [r for r in before if "gfx942" not in r.case]
     after = [sweep("64x64", 3.0) if r.case == "sweep[64x64]" else r for r in after]
     before = [
-        replace(r, status=Status.PASS, verdicts=(), diagnosis="") if r.status is Status.FAIL else r for r in before
+        replace(r, status=Status.PASS, verdicts=PASSED, diagnosis="") if r.status is Status.FAIL else r for r in before
     ]
     runs = [made(folder / name, side, name) for name, side in (("before", before), ("after", after))]
     (folder / "before" / "a.ptx").write_text("\n".join(text))

@@ -105,7 +105,7 @@ def made(folder: Path, records: list[CaseRecord], name: str = "run-1", **changes
     info = RunInfo(
         name, "2026-01-02T03:04:05+00:00", "quick", 0, stack=STACK, selected=len(records), wall_s=9.0, **changes
     )
-    write_run(folder, records)
+    write_run(folder, records, info)
     return ReportedRun(folder, Reading(tuple(records)), info)
 
 

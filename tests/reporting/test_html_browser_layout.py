@@ -10,7 +10,7 @@ from report_pages import Reader, failing, made, small_records, sweep, written
 
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
-from conformance.records import CaseRecord, Verdict
+from conformance.records import CaseRecord, Status, Verdict
 from conformance.reporting.html import render
 from conformance.reporting.html_data import stacks_title
 
@@ -47,7 +47,8 @@ def upgrade(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("upgrade")
     runs = []
     for name, triton in (("before", "3.8.0"), ("after", "3.9.0")):
-        case = bad_kernel() if name == "after" else replace(bad_kernel(), verdicts=(Verdict("memory", True),))
+        right = {"status": Status.PASS, "verdicts": (Verdict("memory", True),), "diagnosis": ""}
+        case = bad_kernel() if name == "after" else replace(bad_kernel(), **right)
         records = [replace(case, stack={"triton": triton, "torch": "2.14"}), *small_records()]
         runs.append(made(folder / name, records, name))
         info = replace(runs[-1].info, stack={"triton": triton, "torch": "2.14"})
