@@ -40,7 +40,9 @@ def test_bad(recorder):
     assert (record.kernel, record.executor, record.outcome) == ("mm", "interpreter", "process-died")
     assert record.diagnosis == "the process died while it ran this case in stage run"
     assert record.worker.startswith("gw")
-    result.stdout.fnmatch_lines(["CRASH test_bad.py::test_bad"])
+    result.stdout.fnmatch_lines(
+        ["1. crash in 1 case (mm): *", "     test_bad.py::test_bad", "FAILED: 1 of 7 judged cases failed*"]
+    )
 
 
 HANGS = {
