@@ -63,7 +63,7 @@ def group(kind: Kind, cause: str, *cases: str, kernel: str = "mm") -> Group:
 
 def test_each_cause_has_a_case_before_any_has_two():
     groups = [group(Kind.NEW_FAIL, f"cause {n}", f"mm-{n}", f"mm-{n}b", f"bmm-{n}") for n in range(15)]
-    old = group(Kind.STILL_FAIL, "old", "mm-old", "bmm-old")
+    old = group(Kind.STILL_FAIL, "codegen/order/fence: none", "mm-old", "bmm-old")
     chosen = [one.case for _, one in chosen_cases([*groups, old])]
     assert chosen[:16] == [*(f"mm-{n}" for n in range(15)), "mm-old"]
     assert chosen[16:] == [f"bmm-{n}" for n in range(4)]  # of another kernel than the first
@@ -76,7 +76,7 @@ def test_a_case_of_two_causes_is_run_once_and_counts_for_both():
 
 
 def test_no_age_is_asked_for_other_warnings():
-    assert chosen_cases([group(Kind.SYNC_CHANGED, "fewer", "mm-a")]) == []
+    assert chosen_cases([group(Kind.SYNC_CHANGED, "fewer", "mm-a"), group(Kind.STILL_FAIL, "timeout", "mm-a")]) == []
 
 
 SIDE = Side("a", {}, "quick", 0, 1, {})

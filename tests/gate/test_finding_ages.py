@@ -20,6 +20,7 @@ from conformance.gate.stacks.stack_runs import Abilities, RunError, StackRun
 
 GOOD = [record(), record("addmm")]
 WRONG = changed(GOOD, failing("numerics/transparent", "all are wrong"), kernel="mm")
+UNFENCED = changed(GOOD, failing("codegen/order/fence", "a product reads a tile without a fence"), kernel="mm")
 INDEX = [Version(text) for text in ("3.5.0", "3.6.0", "3.7.0", "3.7.1", "3.8.0", "3.9.0")]
 CASE = GOOD[0]["case"]
 
@@ -77,13 +78,37 @@ def test_the_baseline_answers_for_its_release_and_two_are_run(asked, pair):
     assert asked.ran == [("triton==3.7.0", (CASE,)), ("triton==3.6.0", (CASE,))]
 
 
-def test_a_release_that_cannot_be_had_is_not_asked(asked, pair, tmp_path):
-    both_wrong = stack_run(tmp_path / "c", "current", "3.7.1", WRONG), pair[1]
+def test_missing_fences_that_both_releases_have_are_as_old_as_the_baseline(asked, tmp_path):
+    """One entry expects them in both, so nothing newly fails; the upgrade is still told what it has."""
+
+    def unfenced(one):
+        failing("codegen/order/fence", "wgmma at line 712 reads a tile without a fence")(one)
+        reason = {"code": "known-defect", "subject": "triton-products-without-proxy-fence", "detail": ""}
+        one.update(status="expected-fail", reason=reason)
+
+    both = changed(GOOD, unfenced, kernel="mm")
+    baseline = stack_run(tmp_path / "a", "triton==3.6.0", "3.6.0", both)
+    candidate = stack_run(tmp_path / "b", "triton==3.7.0", "3.7.0", both)
+    asked.has = {"triton==3.5.0": StackError("no network")}
+    assert asked.ages(baseline, candidate) == ["as old as 3.6.0, not asked: 3.5.0 (no network)"]
+    asked.has = {"triton==3.5.0": both}
+    assert asked.ages(baseline, candidate) == ["as old as 3.5.0"]
+
+
+@pytest.fixture
+def both(tmp_path):
+    """3.7.1 and 3.8.0, whose code has the same fault of order."""
+    return tuple(
+        stack_run(tmp_path / version, f"triton=={version}", version, UNFENCED) for version in ("3.7.1", "3.8.0")
+    )
+
+
+def test_a_release_that_cannot_be_had_is_not_asked(asked, both):
     asked.has = {
         "triton==3.7.0": StackError("stack 'triton==3.7.0' could not be installed: no network\nthe command was: pip"),
         "triton==3.6.0": RunError("it has none of the cases"),
     }
-    (text,) = asked.ages(*both_wrong)
+    (text,) = asked.ages(*both)
     assert text == (
         "as old as 3.7.1, not asked: 3.7.0 (stack 'triton==3.7.0' could not be installed: no network), "
         "not asked: 3.6.0 (it has none of the cases)"
@@ -118,12 +143,11 @@ def test_a_run_that_other_rules_judged_is_not_used(asked, pair, tmp_path):
     )
 
 
-def test_a_run_of_another_release_than_was_asked_for_does_not_count(asked, pair, monkeypatch):
+def test_a_run_of_another_release_than_was_asked_for_does_not_count(asked, both, monkeypatch):
     """A package before the stack's own on the path would be judged in its place."""
     other = stack_run(asked.folder / "other", "current", "3.9.0").folder
     monkeypatch.setattr(OlderRuns, "run", lambda older, stack, cases: other)
-    both_wrong = stack_run(asked.folder / "c", "current", "3.7.1", WRONG), pair[1]
-    (text,) = asked.ages(*both_wrong)
+    (text,) = asked.ages(*both)
     assert text == "as old as 3.7.1, not asked: 3.7.0, 3.6.0 (its environment has triton 3.9.0)"
 
 

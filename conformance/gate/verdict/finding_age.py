@@ -15,8 +15,9 @@ from conformance.gate.verdict.shown_again import Shows, Sight
 
 #: How many cases of all causes are run with older releases.
 MOST_CASES = 20
-#: Kinds that are no regressions, and whose age is asked for: the baseline has the fault, too.
-_OLDER_THAN_THE_BASELINE = (Kind.STILL_FAIL,)
+#: How the causes begin of faults that both sides have, and that a check names by itself: of the order of the code, and
+#: known defects.
+_NAMED_BY_ITSELF = ("codegen/order/", "expected: ")
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class Releases:
 
 def chosen_cases(groups: Iterable[Group], most: int = MOST_CASES) -> list[tuple[Group, Finding]]:
     """The findings by whose cases the ages are asked for, ``most`` at most: the first of each regression, then of each
-    fault that the baseline has, too, then a second of each regression, of another kernel or target if there is one."""
+    fault that the baseline has, too, if a check names it by itself, then a second of each regression, of another kernel
+    or target if there is one."""
     groups = list(groups)
     regressions = [group for group in groups if group.severity is Severity.REGRESSION]
-    older = [group for group in groups if group.kind in _OLDER_THAN_THE_BASELINE]
+    older = [group for group in groups if group.kind is Kind.STILL_FAIL and group.cause.startswith(_NAMED_BY_ITSELF)]
     firsts = [(group, group.findings[0]) for group in (*regressions, *older)]
     seconds = [(group, second) for group in regressions if (second := _unlike(group.findings)) is not None]
     chosen: list[tuple[Group, Finding]] = []
