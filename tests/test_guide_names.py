@@ -21,7 +21,7 @@ from tests.test_map import quoted, section
 #: Headings below which the tables stand.
 OPTIONS_OF_A_RUN, FILLS, STATUSES = "Options", "The fills", "Statuses"
 #: Options of pytest, of make and of other programs that a guide explains in a sentence.
-OTHERS = {"--pdb"}
+OTHERS = {"--pdb", "--tb"}
 
 
 def help_of(*words: str) -> str:

@@ -294,7 +294,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance list --tier quick --suite transposition --kernel mm --left-out": Run(says="tier (quick)"),
     },
     "inductor.md": {
-        "pytest -n auto --suite inductor_gemm --suite inductor_operations": Read(Why.LONG),
+        "pytest -n auto --suite inductor_gemm --suite inductor_operations --require device": Read(Why.LONG),
         "pytest -n auto --suite inductor_gemm --no-gpu --target sm_100": Read(Why.LONG),
         "pytest -n auto --suite inductor_gemm --no-gpu --target gfx942": Read(Why.LONG),
     },
