@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 
 _LABEL = re.compile(r"([$\w.]+):(?!:)")
@@ -52,7 +51,6 @@ class Code:
         return tuple(range(first, end) for first, end in pairwise(bounds))
 
 
-@lru_cache(maxsize=4)  # those who count and those who judge ask for the same text one after the other
 def parsed(stage: str, text: str) -> Code:
     """The instructions of ``text``, which is PTX or AMD's assembly, with their successors."""
     comment, code = ("//" if stage == "ptx" else ";"), Code()
