@@ -85,10 +85,10 @@ def count_lines(summary: Summary) -> list[str]:
     return lines
 
 
-def fault_lines(run: RunInfo) -> list[str]:
-    """A line for each thing that went wrong in the run and is no failed case."""
-    faults = run.faults or ()
-    return [str(fault) for fault in faults if fault.kind != FaultKind.FAILED and fault.text not in run.problems]
+def fault_lines(run: RunInfo, lost: str = "") -> list[str]:
+    """A line for each thing that went wrong in the run and is no failed case, nor said by its problems or ``lost``."""
+    known = (*run.problems, lost)
+    return [str(fault) for fault in run.faults or () if fault.kind != FaultKind.FAILED and fault.text not in known]
 
 
 def exit_line(run: RunInfo) -> str:

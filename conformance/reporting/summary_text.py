@@ -87,7 +87,7 @@ def _shortened(text: str) -> str:
 
 def problem_lines(summary: Summary, lost: str = "", width: int = WIDEST) -> list[str]:
     """The problems and faults of the run in full, if :func:`verdict_lines` has to cut or leave out one of them."""
-    texts = [*([lost] if lost else []), *summary.run.problems, *run_verdict.fault_lines(summary.run)]
+    texts = [*([lost] if lost else []), *summary.run.problems, *run_verdict.fault_lines(summary.run, lost)]
     fit = len(texts) <= PROBLEMS_NAMED and all(len(text) <= width for text in texts)
     return [] if fit else [f"  {one_line(text)}" for text in texts]
 
@@ -113,7 +113,7 @@ def _details(summary: Summary, lost: str, width: int) -> list[str]:
     """A line for each of the gravest causes, problems and faults of the run."""
     causes = [f"  {number}. {one_line(group_line(group))}" for number, group in enumerate(summary.failures, 1)]
     problems = [f"PROBLEM {one_line(problem)}" for problem in (*([lost] if lost else []), *summary.run.problems)]
-    faults = [one_line(line) for line in run_verdict.fault_lines(summary.run)]
+    faults = [one_line(line) for line in run_verdict.fault_lines(summary.run, lost)]
     lines: list[str] = []
     for texts, most, cut, noun in (
         (causes, CAUSES_NAMED, width, "cause"),
