@@ -340,7 +340,7 @@ SAMPLES = {
     "blame.md": Sample(
         "conformance blame CASE --good current --bad 'triton==3.9.0'",
         "feature SCALED_MMA",
-        "\n",
+        "not swapped",
         "feature|  both",
     ),
 }
@@ -469,7 +469,7 @@ class Follower:
     def shell(self, script: str) -> subprocess.CompletedProcess[str]:
         command = ["bash", "-c", script]
         return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=900
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=1800
         )
 
     def follow(self, text: str, ways: dict[str, Way]) -> list[str]:
