@@ -339,7 +339,7 @@ SAMPLES = {
     "failure.md": Sample("conformance show 'row.row-static=False' --run reports/bad", "FAIL exact/transparent", end=""),
     "blame.md": Sample(
         "conformance blame CASE --good current --bad 'triton==3.9.0'",
-        "feature SCALED_MMA",
+        "feature SCALED_MMA yes",
         "not swapped",
         "feature|  both",
     ),
