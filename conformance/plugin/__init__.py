@@ -55,8 +55,7 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, Any, Any]:
     _begin_anew(early_config)
-    output = early_config.stash[_OUTPUT] = GuardedOutput()
-    early_config.add_cleanup(output.settle)  # before capturing begins, so that it comes after its end
+    _guarded_output(early_config)  # before capturing begins, so that its cleanup comes after the end of that
     suites = case_ids.early_selects_suites(early_config)
     if suites:
         options.add_short_names(parser)
@@ -64,6 +63,14 @@ def pytest_load_initial_conftests(
     if suites:
         options.refuse_unusable(parser, args)
     return result
+
+
+def _guarded_output(config: pytest.Config) -> GuardedOutput:
+    """The guard of this run's streams; a new one where the plugin was loaded by a checkout that is not installed."""
+    if _OUTPUT not in config.stash:
+        config.stash[_OUTPUT] = GuardedOutput()
+        config.add_cleanup(config.stash[_OUTPUT].settle)
+    return config.stash[_OUTPUT]
 
 
 def _begin_anew(config: pytest.Config) -> None:
@@ -169,7 +176,7 @@ def _configure_main(config: pytest.Config) -> None:
     options.check_names_with_stack(settings, ids.suites)
     if _only_looks(config):
         return
-    output = config.stash[_OUTPUT]
+    output = _guarded_output(config)
     stderr = output.guard(own_stderr())
     config.add_cleanup(stderr.close)
     folder = new_folder(settings, config.invocation_params.dir)

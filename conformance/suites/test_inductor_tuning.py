@@ -175,6 +175,7 @@ def shared_pool():
         yield
 
 
+@pytest.mark.proves_at_most("nothing", "torch runs the kernels itself, and the record names no executor")
 @pytest.mark.slow(10)
 @pytest.mark.parametrize(("function", "dynamic"), list(TIMED.values()), ids=list(TIMED))
 def test_kernels_timed_in_processes(harness, recorder, shared_pool, function, dynamic):

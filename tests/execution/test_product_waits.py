@@ -34,6 +34,10 @@ def test_its_sums_may_be_used_only_then():
     assert fault(WGMMA, COMMIT, "mov.b32 %r7, %r1;", "st.global.b32 [%rd3], %r7;", WAIT)
     assert fault(WGMMA, WAIT, USE, COMMIT, WAIT)
     assert not fault(WGMMA, COMMIT, "mov.b32 %r7, %r1;", WAIT, "st.global.b32 [%rd3], %r7;")
+    halves = "mov.b32 {%rs1, %rs2}, %r1;"
+    assert not fault(WGMMA, COMMIT, halves, "mov.b32 %r7, {%rs1, %rs2};", WAIT, "st.global.b32 [%rd3], %r7;")
+    assert fault(WGMMA, COMMIT, halves, "mov.b32 %r7, {%rs2, %rs3};", "st.global.b32 [%rd3], %r7;", WAIT)
+    assert fault(WGMMA, COMMIT, halves, "st.global.b16 [%rd3], %rs2;", WAIT)
     assert not fault(WGMMA, COMMIT, "mov.b32 %r1, 0;", USE, WAIT)
     assert not fault(WGMMA, COMMIT, "add.f32 %r5, %r5, %r6;", WAIT)
     assert not fault(WGMMA, USE, COMMIT, WAIT)  # as promoted sums do

@@ -192,6 +192,17 @@ def test_a_checkout_that_is_not_installed_takes_a_folder_elsewhere(bare, monkeyp
         result.stderr.fnmatch_lines(["*unrecognized arguments: --run-dir*"])
 
 
+def test_a_checkout_that_is_not_installed_runs_cases(project, monkeypatch):
+    """There a conftest loads the plugin, which is later than an entry point does."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    project.suite("good", GOOD)
+    source = "def pytest_addoption(pluginmanager):\n    pluginmanager.import_plugin('conformance.plugin')\n"
+    (project.path / "conftest.py").write_text(source)
+    result = project.pytester.runpytest_subprocess("-p", "xdist", "--conformance-gpus", "0", timeout=60)
+    assert result.ret == 0
+    assert set(project.statuses.values()) == {"pass"}
+
+
 def test_files_outside_the_root_directory(project):
     """pytest's own node ids have no file then."""
     project.suite("one", KERNELS)

@@ -2,8 +2,8 @@
 
 wgmma.mma_async returns at once. wgmma.commit_group closes a group of them, and wgmma.wait_group N waits for all groups
 but the N youngest; until then nobody may use the registers of the sums (PTX ISA, "Asynchronous wgmma"). All paths are
-followed. A move only renames a register, as the compiler does between a product and its wait. A loop that brings tiles
-and waits for none of its products copies over what some of them still read.
+followed. A move only renames a register or the halves of one, as the compiler does between a product and its wait. A
+loop that brings tiles and waits for none of its products copies over what some of them still read.
 
 Sums that are used right after the product, before a commit and a wait, are no fault: Triton promotes fp8 sums so, and
 ptxas waits by itself there (WARPGROUP.DEPBAR.LE gsb0, 0x0 in the machine code of 3.7.1).
@@ -108,10 +108,13 @@ def _used(
 ) -> _Open:
     """What is open after an instruction that has registers of open products among its ``registers``."""
     operation, operands = code.operations[at], code.operands[at]
+    if _MOVE.match(operation):
+        target, _, source = operands.partition("}" if operands.startswith("{") else ",")
+        names, sources = _REGISTER.findall(target), _REGISTER.findall(source)
+        moved = {(name, product) for name in names for register in sources for product in of.get(register, ())}
+        return replace(state, of=frozenset(one for one in state.of if one[0] not in names) | moved)
     writes = not operands.startswith("[")
     kept = frozenset(one for one in state.of if not (writes and one[0] == registers[0]))
-    if _MOVE.match(operation) and len(registers) == 2:
-        return replace(state, of=kept | {(registers[0], product) for product in of.get(registers[1], ())})
     read = registers[1:] if writes and not operands.startswith("{") else registers
     for register in read:
         for product in (one for one in of.get(register, ()) if (state.missed | ~state.by_age[0]) >> one & 1):
