@@ -89,6 +89,16 @@ def test_a_summary_counts_what_was_run_of_compiled_kernels():
     assert "proven by" not in wrong
 
 
+def test_a_summary_counts_the_code_whose_order_is_not_known():
+    observed = {"order": {"unknown": {"fence": "the size of a box"}}}
+    cases = [
+        CaseRecord(f"test_a.py::test_x[{n}]", "a", Status.PASS, observed=observed, verdicts=(Verdict("memory", True),))
+        for n in range(2)
+    ]
+    assert "| order not known | fence of 2 cases |" in render_markdown(summarise(cases, RUN))
+    assert "order not known" not in render_markdown(summarise([], RUN))
+
+
 class TestSummary(expecttest.TestCase):
     maxDiff = None
 

@@ -41,7 +41,8 @@ class Summary:
     reasons of cases that were refused or not run, by their status. ``failures`` are the groups of failing cases, the
     gravest first, ``expected`` the entries that cases failed by. Cases are in the order of their ids. ``executed``
     cases had the TTGIR of their compiled kernels run, and ``wrong`` of them were wrong; ``unknown`` counts the others
-    by what is not known; the layouts of ``layouts`` cases were checked. ``proven`` counts the cases that passed by what
+    by what is not known; the layouts of ``layouts`` cases were checked. ``unknown_order`` counts the cases of whose code
+    a kind of order is not known, by the kind. ``proven`` counts the cases that passed by what
     proves them. ``notes`` are lines about how the run went."""
 
     run: RunInfo
@@ -59,6 +60,7 @@ class Summary:
     wrong: int = 0
     layouts: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    unknown_order: Mapping[str, int] = field(default_factory=dict)
     proven: ProofCount = field(default_factory=ProofCount)
     notes: Sequence[str] = ()
 
@@ -94,6 +96,7 @@ class Tally:
         self._expected: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self._executed = self._wrong = 0
         self._unknown: Counter[str] = Counter()
+        self._unknown_order: Counter[str] = Counter()
         self._layouts = 0
         self._proven = ProofCount()
 
@@ -112,6 +115,9 @@ class Tally:
             unknown = str(ttgir.get("unknown") or "")
             self._unknown.update([unknown] if unknown else [])
             self._layouts += ttgir.get("layouts") == "checked"
+        order = record.observed.get("order")
+        if isinstance(order, Mapping) and isinstance(kinds := order.get("unknown"), Mapping):
+            self._unknown_order.update(map(str, kinds))
         self._proven.add(record)
         failing = {verdict.check for verdict in record.verdicts if not verdict.passed}
         right = ttgir_verdict([verdict.check for verdict in record.verdicts], failing)
@@ -147,6 +153,7 @@ class Tally:
             executed=self._executed,
             wrong=self._wrong,
             unknown=self._unknown,
+            unknown_order=self._unknown_order,
             layouts=self._layouts,
             proven=self._proven,
             notes=notes,

@@ -90,6 +90,9 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         wrong = f", wrong in {summary.wrong}" if summary.wrong else ""
         executed = f"of {summary.executed} cases{wrong}, with layouts checked of {summary.layouts}"
         facts.append(("TTGIR run", "; ".join([executed, *unknown])))
+    if summary.unknown_order:
+        counts = [f"{kind} of {count} cases" for kind, count in sorted(summary.unknown_order.items())]
+        facts.append(("order not known", one_line(", ".join(counts))))
     if summary.rate is not None:
         text = f"{summary.rate:.2f} verified cases per second: {summary.verified} in {run.wall_s:.1f} s"
         facts.append(("rate", f"{text} (passed, every fill, at least 2 x 2 tiles)"))
