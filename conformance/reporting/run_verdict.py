@@ -17,7 +17,7 @@ from conformance.reporting.summary import FAILURES, Summary
 
 #: What each class of faults asks for.
 _MEANINGS = {
-    FaultClass.REGRESSION: "what is tested failed",
+    FaultClass.REGRESSION: "what is tested failed: find out why before you run it again",
     FaultClass.INFRASTRUCTURE: "the machine or its environment failed: mend it and run again",
     FaultClass.UNFINISHED: "the run ended before its last case: run it again",
 }

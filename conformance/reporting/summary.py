@@ -41,9 +41,9 @@ class Summary:
     reasons of cases that were refused or not run, by their status. ``failures`` are the groups of failing cases, the
     gravest first, ``expected`` the entries that cases failed by. Cases are in the order of their ids. ``executed``
     cases had the TTGIR of their compiled kernels run, and ``wrong`` of them were wrong; ``unknown`` counts the others
-    by what is not known; the layouts of ``layouts`` cases were checked. ``unknown_order`` counts the cases of whose code
-    a kind of order is not known, by the kind. ``proven`` counts the cases that passed by what
-    proves them. ``notes`` are lines about how the run went."""
+    by what is not known; the layouts of ``layouts`` cases were checked. ``unknown_order`` counts by kind the cases of
+    which that order of the code is not known. ``proven`` counts the cases that passed by what proves them. ``notes``
+    are lines about how the run went."""
 
     run: RunInfo
     statuses: Mapping[Status, int]

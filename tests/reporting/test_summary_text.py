@@ -242,7 +242,9 @@ def test_what_the_machine_broke_is_no_failure_of_the_kernels():
 
 def test_the_last_line_says_what_the_exit_status_means():
     failed = summarise(failing(1, "x"), faults=(Fault.of(FaultKind.FAILED, "1 case"),), exit_status=1)
-    assert ending(failed)[-1] == "exit status 1: regression (what is tested failed)"
+    assert (
+        ending(failed)[-1] == "exit status 1: regression (what is tested failed: find out why before you run it again)"
+    )
     assert ending(summarise(NOT_JUDGED, exit_status=5))[-1] == "exit status 5: no case was judged"
     assert "exit status" not in " ".join(ending(summarise(case(1), faults=(), exit_status=0)))
     faults = tuple(Fault.of(FaultKind.RECORDS, f"record {n} is damaged") for n in range(40))
