@@ -106,3 +106,23 @@ def test_an_address_that_cannot_be_followed_is_not_known():
     copied = lds(LOAD, BARRIER, WAIT, "buffer_load_dwordx4 v6, s[8:11], 0 offen lds")
     assert copied.unknown
     assert lds(LOAD.replace("v1", "v3"), WAIT, BARRIER, STORE).right
+
+
+@pytest.mark.parametrize(
+    ("load", "store", "far", "bytes_of_far"),
+    [
+        ("ds_read2_b32", "ds_write2_b32", 255, 1020),
+        ("ds_load_2addr_b32", "ds_store_2addr_b32", 255, 1020),
+        ("ds_read2st64_b32", "ds_write2st64_b32", 20, 5120),
+        ("ds_load_2addr_stride64_b32", "ds_store_2addr_stride64_b32", 20, 5120),
+        ("ds_load_2addr_b64", "ds_store_2addr_b64", 255, 2040),
+    ],
+)
+def test_both_spellings_of_two_addresses(load, store, far, bytes_of_far):
+    """Every access of one address begins at a multiple of 16 bytes below 4 KiB, and so does the first of two."""
+    reads = f"{load} v[10:13], v1 offset1:{far}"
+    assert lds(reads, BARRIER, WAIT, f"ds_write_b32 v5, v20 offset:{bytes_of_far}").fault
+    assert lds(reads, BARRIER, WAIT, f"ds_write_b32 v5, v20 offset:{bytes_of_far + 8192}").right
+    writes = f"{store} v5, v20, v21 offset0:{far} offset1:{far}"
+    assert lds("ds_read_b32 v10, v1", BARRIER, WAIT, writes).right
+    assert lds(f"ds_read_b32 v10, v1 offset:{bytes_of_far}", BARRIER, WAIT, writes).fault

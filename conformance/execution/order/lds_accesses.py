@@ -38,6 +38,8 @@ _SKIPPED = re.compile(r"s_cbranch_(exec|vcc)\w+")
 _THREADS = re.compile(r"\.max_flat_workgroup_size:\s*(\d+)")
 _WAVE_32 = re.compile(r"\.wavefront_size:\s*32\b")
 _OFFSET = re.compile(r"\boffset([01]?):(\d+)")
+#: Of gfx11 on they are called ds_load_2addr_stride64_b32, before ds_read2st64_b32.
+_TWO = re.compile(r"ds_(?:read|write|load|store)(?:2|_2addr)(st64|_stride64)?_")
 _BITS = re.compile(r"_[bfui](8|16|32|64|96|128)(?:_|$)")
 _REGISTER = re.compile(r"([vs])(?:\[(\d+):\d+\]|(\d+))$|(vcc|exec|m0)$")
 _Words = Sequence[NDArray[np.int64]]
@@ -255,8 +257,8 @@ class _Addresses:
         size = int(bits[1]) // 8
         offsets = {index: int(number) for index, number in _OFFSET.findall(" ".join(parts))}
         starts = [offsets.get("", 0)]
-        if "2" in operation.split("_")[1]:  # two places, whose offsets count elements, or 64 of them
-            unit = size * (64 if "st64" in operation else 1)
+        if two := _TWO.match(operation):  # two places, whose offsets count elements, or 64 of them
+            unit = size * (64 if two[1] else 1)
             starts = [offsets.get("0", 0) * unit, offsets.get("1", 0) * unit]
         wave = np.arange(self._threads)[:, None] // self._lanes
         touched = np.unique([_spread(base + start, size) * _WAVES + wave for start in starts])

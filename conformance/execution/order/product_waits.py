@@ -12,7 +12,8 @@ ptxas waits by itself there (WARPGROUP.DEPBAR.LE gsb0, 0x0 in the machine code o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from conformance.execution.assembly import Code
 from conformance.execution.order.answer import Answer
@@ -32,16 +33,19 @@ _AGES = 10
 @dataclass(frozen=True)
 class _Open:
     """Products that nothing has waited for, as bits of instruction numbers ``by_age`` of their group, those of no group
-    yet first; those that were of no group yet at a wait, ``missed``; and by register the products that write it or what
-    was moved to it."""
+    yet first; those that were of no group yet at a wait, ``missed``; and by register the bits of the products that
+    write it or what was moved to it."""
 
     by_age: tuple[int, ...] = (0,) * _AGES
     missed: int = 0
-    of: frozenset[tuple[str, int]] = frozenset()
+    of: Mapping[str, int] = field(default_factory=dict)
 
     def __or__(self, other: _Open) -> _Open:
         ages = tuple(one | two for one, two in zip(self.by_age, other.by_age, strict=True))
-        return _Open(ages, self.missed | other.missed, self.of | other.of)
+        of = dict(self.of)
+        for name, products in other.of.items():
+            of[name] = of.get(name, 0) | products
+        return _Open(ages, self.missed | other.missed, of)
 
     @property
     def products(self) -> int:
@@ -56,33 +60,51 @@ def wait_answer(code: Code) -> Answer:
     if not code.numbers(_PRODUCT):
         return Answer("wait")
     graph = BlockGraph(code)
+    loops = [loop for loop in _loops(graph) if not any(_WAIT.match(code.operations[at]) for at in loop)]
     faults: dict[int, str] = {}
 
     def through(number: int, state: _Open) -> _Open:
         for at in graph.blocks[number]:
-            state = _after(code, at, state, faults)
+            state = _after(code, at, state, loops, faults)
         return state
 
     graph.states(_Open(), _Open.__or__, through)
     return Answer("wait", fault=faults[min(faults)] if faults else "")
 
 
-def _after(code: Code, at: int, state: _Open, faults: dict[int, str]) -> _Open:
-    """What is open after an instruction. A use of what is open goes into ``faults``."""
+def _loops(graph: BlockGraph) -> Iterator[set[int]]:
+    """The instructions of each loop, wherever they stand in the text."""
+    ends: dict[int, list[int]] = {}
+    for number, following in enumerate(graph.following):
+        for head in following:
+            if head <= number:
+                ends.setdefault(head, []).append(number)
+    for head, numbers in ends.items():
+        others = [end for end in numbers if end != head]
+        within = [
+            number for number in range(len(graph.blocks)) if any(graph.leads(number, end, head) for end in others)
+        ]
+        yield {at for number in (head, *within) for at in graph.blocks[number]}
+
+
+def _after(code: Code, at: int, state: _Open, loops: list[set[int]], faults: dict[int, str]) -> _Open:
+    """What is open after an instruction. A use of what is open goes into ``faults``; ``loops`` are those that wait for
+    no product."""
     operation = code.operations[at]
     if operation.startswith("wgmma"):
         ages = state.by_age
         if _PRODUCT.match(operation):
             sums = _REGISTER.findall(code.operands[at].partition("}")[0])
-            written = {(name, at) for name in sums}
-            return _Open((ages[0] | 1 << at, *ages[1:]), state.missed & ~(1 << at), state.of | written)
+            written = {name: state.of.get(name, 0) | 1 << at for name in sums}
+            return _Open((ages[0] | 1 << at, *ages[1:]), state.missed & ~(1 << at), {**state.of, **written})
         if _COMMIT.match(operation):
             return replace(state, by_age=(0, *ages[:-2], ages[-2] | ages[-1]))
         if _WAIT.match(operation):
             first = min(int(code.operands[at].split()[0], 0) + 1, _AGES - 1)
             left = _Open(ages[:first] + (0,) * (_AGES - first), ages[0])
             open_products = left.products
-            return replace(left, of=frozenset(one for one in state.of if open_products >> one[1] & 1))
+            of = {name: products & open_products for name, products in state.of.items() if products & open_products}
+            return replace(left, of=of)
         return state
     if not state.by_age.count(0) < _AGES:
         return state
@@ -90,37 +112,38 @@ def _after(code: Code, at: int, state: _Open, faults: dict[int, str]) -> _Open:
         faults.setdefault(at, f"nothing waits for {_first(code, state.products)}")
         return state
     if _COPY.match(operation) and state.by_age[-1]:
-        oldest = _first(code, state.by_age[-1])
-        text = f"line {code.lines[at]} copies over what {oldest} still reads: its loop never waits for it"
-        faults.setdefault(at, text)
+        oldest = 0
+        for loop in loops:
+            if at in loop:
+                oldest |= sum(1 << one for one in loop if state.by_age[-1] >> one & 1)
+        if oldest:
+            text = f"copies over what {_first(code, oldest)} still reads: its loop never waits for it"
+            faults.setdefault(at, f"line {code.lines[at]} {text}")
         return state
-    registers = _REGISTER.findall(code.operands[at])
-    if not registers or not state.of:
-        return state
-    of: dict[str, set[int]] = {}
-    for name, product in state.of:
-        of.setdefault(name, set()).add(product)
-    return state if of.keys().isdisjoint(registers) else _used(code, at, state, of, registers, faults)
+    registers = _REGISTER.findall(code.operands[at]) if state.of else []
+    return _used(code, at, state, registers, faults) if any(one in state.of for one in registers) else state
 
 
-def _used(
-    code: Code, at: int, state: _Open, of: dict[str, set[int]], registers: list[str], faults: dict[int, str]
-) -> _Open:
+def _used(code: Code, at: int, state: _Open, registers: list[str], faults: dict[int, str]) -> _Open:
     """What is open after an instruction that has registers of open products among its ``registers``."""
-    operation, operands = code.operations[at], code.operands[at]
+    operation, operands, of = code.operations[at], code.operands[at], dict(state.of)
     if _MOVE.match(operation):
         target, _, source = operands.partition("}" if operands.startswith("{") else ",")
-        names, sources = _REGISTER.findall(target), _REGISTER.findall(source)
-        moved = {(name, product) for name in names for register in sources for product in of.get(register, ())}
-        return replace(state, of=frozenset(one for one in state.of if one[0] not in names) | moved)
+        names, moved = _REGISTER.findall(target), 0
+        for register in _REGISTER.findall(source):
+            moved |= of.get(register, 0)
+        for name in names:
+            of.pop(name, None)
+        return replace(state, of={**of, **dict.fromkeys(names, moved)} if moved else of)
     writes = not operands.startswith("[")
-    kept = frozenset(one for one in state.of if not (writes and one[0] == registers[0]))
     read = registers[1:] if writes and not operands.startswith("{") else registers
     for register in read:
-        for product in (one for one in of.get(register, ()) if (state.missed | ~state.by_age[0]) >> one & 1):
-            text = f"{operation} uses a sum of {_first(code, 1 << product)} before the wait for it"
+        if early := of.get(register, 0) & (state.missed | ~state.by_age[0]):
+            text = f"{operation} uses a sum of {_first(code, early)} before the wait for it"
             faults.setdefault(at, f"line {code.lines[at]}: {text}")
-    return replace(state, of=kept)
+    if writes:
+        of.pop(registers[0], None)
+    return replace(state, of=of)
 
 
 def _first(code: Code, products: int) -> str:
