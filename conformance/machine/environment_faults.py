@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import sqlite3
+import sys
 import tempfile
 from pathlib import Path
 
@@ -61,7 +62,11 @@ _REMEDIES = {
 }
 _ERRNO = re.compile(r"\[Errno (\d+)\][^\n]*?(?:: '([^'\n]*)'|$)", re.MULTILINE)
 #: How Triton and Inductor word that a program which they started was killed, such as ptxas.
-_KILLED_PROGRAM = re.compile(r"(?:failed with error code|returned non-zero exit status|died with) -(\d+)\b")
+#: A function of a driver fails with an error code, too, which is no signal: there a program is named.
+_PROGRAMS = r"(?<![\w-])(?:ptxas[\w.-]*|nvdisasm|cuobjdump|fatbinary|nvlink|(?:ld\.)?lld|clang(?:\+\+)?|gcc|g\+\+)"
+_KILLED_PROGRAM = re.compile(
+    rf"(?:{_PROGRAMS}[`'\"]? failed with error code|returned non-zero exit status|died with) -(\d+)\b"
+)
 _KILLED_BY_NAME = re.compile(r"died with <Signals\.(SIG\w+)")
 #: Signals that a process gets from outside: from a person, the OOM killer, a batch system or a limit of the system.
 #: What a process does to itself, such as SIGSEGV, is a fault of what is tested.
@@ -75,11 +80,24 @@ _FROM_OUTSIDE = tuple(
 )
 
 
+#: Parts of a path inside an installed package, and the packages that are tested.
+_INSTALLED = ("/site-packages/", "/dist-packages/", "/triton/backends/")
+_TESTED = ("triton", "torch")
+
+
 def environment_folders() -> list[str]:
     """Folders in which the environment keeps files: the caches of Triton and Inductor, and that of temporary files."""
+    return [*_caches(), *_temporary()]
+
+
+def _caches() -> list[str]:
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")
-    named = [os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("TMPDIR")]
-    return [folder.rstrip("/") for folder in (*named, str(Path(home) / ".triton"), tempfile.gettempdir()) if folder]
+    named = (os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
+    return [folder.rstrip("/") for folder in (*named, str(Path(home) / ".triton")) if folder]
+
+
+def _temporary() -> list[str]:
+    return [folder.rstrip("/") for folder in (os.environ.get("TMPDIR"), tempfile.gettempdir()) if folder]
 
 
 def fault_of_error(error: BaseException) -> Fault | None:
@@ -140,14 +158,42 @@ def _fault(kind: FaultKind, text: str) -> Fault:
 
 
 def _kind(number: int | None, filename: object) -> FaultKind | None:
-    if number in _KINDS:
-        return _KINDS[number]
     place = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else ""
-    if number in _IN_FOLDERS and any(
-        place == folder or place.startswith(f"{folder}/") for folder in environment_folders()
-    ):
-        return FaultKind.FILES
-    return None
+    kind = _KINDS.get(number) if number is not None else None
+    if kind is None and number in _IN_FOLDERS and _is_of_environment(place, number == errno.ENOENT):
+        kind = FaultKind.FILES
+    return None if kind is FaultKind.FILES and _is_installed(place) else kind
+
+
+def _is_of_environment(place: str, missing: bool) -> bool:
+    """True if ``place`` is in a folder of the environment and that folder is to blame. If ``place`` is ``missing``,
+    its folder is to blame only if it is missing or unusable itself: a file that an existing folder lacks was not
+    written by the compiler."""
+    caches = [folder for folder in _caches() if _is_in(place, folder)]
+    folders = caches or [folder for folder in _temporary() if _is_in(place, folder)]
+    if not folders or not missing:
+        return bool(folders)
+    if place in folders:
+        return not os.path.isdir(place)
+    # a compiler removes its own temporary folders when it has failed, so that their absence shows nothing
+    return not all(map(_is_usable, [os.path.dirname(place)] if caches else folders))
+
+
+def _is_in(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(f"{folder}/")
+
+
+def _is_usable(folder: str) -> bool:
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _is_installed(place: str) -> bool:
+    """True if ``place`` is inside an installed package: its files are part of what is tested."""
+    if any(part in place for part in _INSTALLED):
+        return True
+    modules = [sys.modules.get(name) for name in _TESTED]
+    files = [getattr(module, "__file__", None) for module in modules]
+    return any(_is_in(place, os.path.dirname(file)) for file in files if file)
 
 
 def _causes(error: BaseException) -> list[BaseException]:

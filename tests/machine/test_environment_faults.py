@@ -7,6 +7,9 @@ import os
 import resource
 import signal
 import sqlite3
+import sys
+import tempfile
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,6 +49,15 @@ ERRORS = {
     "database": (sqlite3.OperationalError("unable to open database file"), FaultKind.FILES),
     "driver too old": (RuntimeError("CUDA driver version is insufficient for CUDA runtime version"), FaultKind.DEVICE),
     "assembler killed": (RuntimeError("`ptxas` failed with error code -9"), FaultKind.KILLED),
+    "assembler of a path killed": (
+        RuntimeError("/opt/bin/ptxas-blackwell failed with error code -15"),
+        FaultKind.KILLED,
+    ),
+    "open files, met at a package's file": (
+        of_system(errno.EMFILE, "/v/lib/python3.12/site-packages/triton/x.py"),
+        FaultKind.LIMIT,
+    ),
+    "command killed": (RuntimeError("Command 'x' returned non-zero exit status -9."), FaultKind.KILLED),
     "child killed": (RuntimeError("Command 'x' died with <Signals.SIGKILL: 9>."), FaultKind.KILLED),
 }
 
@@ -68,6 +80,13 @@ OF_THE_KERNEL = {
     "segfault of ptxas": RuntimeError("`ptxas` raised SIGSEGV"),
     "abort of ptxas": RuntimeError("`ptxas` failed with error code -6"),
     "a missing file of the stack": of_system(errno.ENOENT, "/usr/lib/python3/triton/backends/nvidia/bin/ptxas"),
+    "a driver's error code": RuntimeError("cuModuleLoadData failed with error code -1"),
+    "an assembler without its executable bit": of_system(
+        errno.EACCES, "/v/lib/python3.12/site-packages/triton/backends/nvidia/bin/ptxas"
+    ),
+    "an assembler of a checkout": of_system(errno.EACCES, "/src/triton/python/triton/backends/nvidia/bin/ptxas"),
+    "a file of the torch that is tested": of_system(errno.EACCES, "/src/pytorch/torch/lib/libtorch.so"),
+    "an assembler that wrote nothing": of_system(errno.ENOENT, f"{tempfile.gettempdir()}/tmpab12.ptx.o"),
     "a file that was looked for": handled(of_system(errno.ENOENT, "/tmp/cache/x"), ValueError("wrong type")),
     "a refusal while probing": handled(of_system(errno.EACCES, "/tmp/x"), ValueError("wrong type")),
     "memory without a limit": MemoryError(),
@@ -75,7 +94,8 @@ OF_THE_KERNEL = {
 
 
 @pytest.mark.parametrize("name", OF_THE_KERNEL)
-def test_errors_of_what_is_tested(name):
+def test_errors_of_what_is_tested(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/src/pytorch/torch/__init__.py"))
     assert fault_of_error(OF_THE_KERNEL[name]) is None
 
 
@@ -89,6 +109,24 @@ def test_a_missing_folder_of_the_environment(monkeypatch):
         assert fault_of_error(of_system(number, "/gone/cached")) is None
     assert fault_of_text("FileNotFoundError: [Errno 2] No such file or directory: '/gone/cache/ab'\nFile ...")
     assert fault_of_text("FileNotFoundError: [Errno 2] No such file or directory: '/opt/ptxas'") is None
+
+
+def test_a_missing_file_of_a_folder_that_exists_is_of_the_compilers_making(monkeypatch, tmp_path):
+    """A compiler that writes nothing is at fault. A folder of the cache that was removed, or takes no file, is not."""
+    cache = tmp_path / "cache"
+    (cache / "ab").mkdir(parents=True)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
+    missing = of_system(errno.ENOENT, str(cache / "ab" / "x.cubin"))
+    assert fault_of_error(missing) is None
+    assert fault_of_error(of_system(errno.ENOENT, str(cache / "gone" / "x.cubin"))) is not None
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert fault_of_error(missing) is not None
+    monkeypatch.undo()
+    gone = str(tmp_path / "gone" / "removed" / "x.o")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert fault_of_error(of_system(errno.ENOENT, gone)) is None, "compilers remove their own temporary folders"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert fault_of_error(of_system(errno.ENOENT, gone)) is not None
 
 
 def test_memory_that_the_user_has_limited(monkeypatch):
