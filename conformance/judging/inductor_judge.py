@@ -53,6 +53,7 @@ from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.harness import Harness, needed
 from conformance.kernels.kernel import Plan, Variant
 from conformance.machine import device_memory
+from conformance.machine.environment_faults import fault_of_text
 from conformance.problems import Attention, Operand, Problem
 from conformance.records import (
     Check,
@@ -173,7 +174,7 @@ class Inductor:
         self.recorder.set(kernel=f"inductor/{program.graph.rpartition(':')[2]}")
         compiled = self.compile(program, target)
         if compiled.generated.failure is not None:
-            raise CompileFailure(Status.COMPILE_ERROR, str(compiled.generated.failure))
+            raise _not_generated(str(compiled.generated.failure))
         return compiled
 
     def record(self, verdicts: Iterable[Verdict], prefix: str = "") -> None:
@@ -320,7 +321,7 @@ class Inductor:
         there is none."""
         generated = compiled.generated
         if generated.failure is not None:
-            raise CompileFailure(Status.COMPILE_ERROR, f"{template} was not generated: {generated.failure}")
+            raise _not_generated(f"{template} was not generated: {generated.failure}")
         templates = [kernel for kernel in generated.kernels if kernel.kind == "template"]
         if len(templates) != 1 or not generated.left:
             names = ", ".join(kernel.name for kernel in generated.kernels)
@@ -435,7 +436,7 @@ class Inductor:
         except Unsupported as error:
             self.recorder.not_run(error.reason)
         if compiled.generated.failure is not None:
-            raise CompileFailure(Status.COMPILE_ERROR, str(compiled.generated.failure))
+            raise _not_generated(str(compiled.generated.failure))
         self.record(self._exact(compiled, {}))
         return compiled
 
@@ -466,6 +467,11 @@ class Inductor:
                 return exact_verdicts(compiled, executor, seed, values, reference)
         except ReplayUnsupported as error:
             self.recorder.not_run(error.reason)
+
+
+def _not_generated(failure: str) -> CompileFailure:
+    """The exception for a program that Inductor did not compile because of ``failure``."""
+    return CompileFailure(Status.COMPILE_ERROR, failure, fault_of_text(failure))
 
 
 def as_called(compiled: Compiled, number: int) -> Compiled:

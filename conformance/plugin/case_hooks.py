@@ -45,7 +45,7 @@ def status_of(error: BaseException) -> tuple[Status, str, Fault | None]:
     if isinstance(error, ConformanceFailure):
         return Status.FAIL, str(error), None
     if isinstance(error, CompileFailure):
-        return error.status, str(error), error.fault or fault_of_text(str(error))
+        return error.status, str(error), error.fault
     text = with_first_error(error)
     if cause := raised_by_kernel(error):
         return Status.OOM if device_memory.ran_out(error) else Status.FAIL, f"{text}\nCAUSE {cause}", None
@@ -57,6 +57,14 @@ def fault_of_checks(verdicts: Sequence[Verdict]) -> Fault | None:
     None if one of them reports none."""
     faults = [fault_of_text(verdict.text) for verdict in verdicts if not verdict.passed]
     return faults[0] if faults and all(faults) else None
+
+
+def fault_without_wrong_results(fault: Fault | None, verdicts: Sequence[Verdict]) -> Fault | None:
+    """Returns ``fault`` of the machine, or None if one of the case's ``verdicts`` failed for another reason: a wrong
+    result stays one, whatever becomes of the machine afterwards."""
+    if fault is None or all(verdict.passed for verdict in verdicts):
+        return fault
+    return fault if fault_of_checks(verdicts) is not None else None
 
 
 @contextlib.contextmanager
@@ -269,6 +277,7 @@ class ItemRecording:
     ) -> None:
         """Records a failure. If an entry expects it, the phase is reported as failed as expected. No entry expects a
         ``fault`` of the machine."""
+        fault = fault_without_wrong_results(fault, recorder.verdicts)
         if fault is not None:
             text = f"{diagnosis}\n{fault}"
             recorder.conclude(status, text, fault=fault)

@@ -23,9 +23,11 @@ _STATUSES = {
 
 
 class RunFaults:
-    """Collects the faults of a run: those of its cases, counted by kind, and those of the run as a whole."""
+    """Collects the faults of a run: those of its cases, counted by kind, and those of the run as a whole.
+    ``compile_only``: what the run judges is code."""
 
-    def __init__(self) -> None:
+    def __init__(self, compile_only: bool = False) -> None:
+        self._compile_only = compile_only
         self._of_run: list[Fault] = []
         self.forget_cases()
 
@@ -44,7 +46,7 @@ class RunFaults:
 
     def add_case(self, record: CaseRecord) -> None:
         """Counts what went wrong in a case."""
-        self._judged |= bool(record.verdicts) or record.status not in (Status.NOT_APPLICABLE, Status.NOT_RUN)
+        self._judged |= self._is_judged(record)
         if record.status in (Status.NOT_APPLICABLE, Status.NOT_RUN):
             self._skipped[f"{record.status.value} {record.reason.code.value if record.reason else ''}".strip()] += 1
         if record.fault_class is None:
@@ -55,6 +57,13 @@ class RunFaults:
         self._counts[key] += 1
         if key not in self._first or record.case < self._first[key][0]:
             self._first[key] = record.case, text
+
+    def _is_judged(self, record: CaseRecord) -> bool:
+        """True if ``record`` has judged its case. A case that was not run may have verdicts of its code: they are what
+        a run with ``--compile-only`` is for, and not enough for another run."""
+        if record.status is Status.NOT_RUN:
+            return self._compile_only and bool(record.verdicts)
+        return record.status is not Status.NOT_APPLICABLE or bool(record.verdicts)
 
     @property
     def faults(self) -> tuple[Fault, ...]:

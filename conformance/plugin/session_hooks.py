@@ -32,7 +32,13 @@ from conformance.machine.environment_faults import fault_of_error, fault_of_sign
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin import shared_collection
-from conformance.plugin.case_hooks import BACKEND_HASHES, CANNOT_WRITE, cannot_write, mark_xfailed
+from conformance.plugin.case_hooks import (
+    BACKEND_HASHES,
+    CANNOT_WRITE,
+    cannot_write,
+    fault_without_wrong_results,
+    mark_xfailed,
+)
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.case_reports import CaseReports
 from conformance.plugin.compile_stage import RunStage
@@ -112,7 +118,7 @@ class SessionRun:
     ) -> None:
         self.folder = folder
         self._output = output or GuardedOutput()
-        self._faults = RunFaults()
+        self._faults = RunFaults(settings.compile_only)
         self._required = RequiredProof(settings.require)
         self._proof = ProofCount()
         self._compile_stage = compile_stage
@@ -371,10 +377,14 @@ class SessionRun:
         if self._watch.reason(worker):
             text = f"ran past its deadline of {self._settings.case_timeout_s:g} s: {self._watch.reason(worker)}"
             fault = killed(self._watch.reason(worker)) if self._watch.was_stopped(worker) else None
+            fault = fault_without_wrong_results(fault, record.verdicts)
             return replace(record, status=Status.TIMEOUT, diagnosis=text, fault=fault)
         ending = _ending(node)
         fault = fault_of_signal(ending, f"the worker {worker}") if ending else None
-        return replace(record, fault=fault, diagnosis=f"{record.diagnosis}\n{fault}") if fault else record
+        if fault is None:
+            return record
+        text = f"{record.diagnosis}\n{fault}"
+        return replace(record, fault=fault_without_wrong_results(fault, record.verdicts), diagnosis=text)
 
     def _bare(self, case: str, status: Status, outcome: str, diagnosis: str, worker: str = CONTROLLER) -> CaseRecord:
         return CaseRecord(

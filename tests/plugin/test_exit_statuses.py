@@ -18,6 +18,7 @@ from tests.gate.sample_entries import entry
 
 pytest_plugins = ["pytester"]
 
+FAULTS = "from conformance.faults import Fault, FaultKind\n"
 GOOD = """
 @pytest.mark.parametrize("i", range(4))
 def test_good(recorder, i): recorder.verdict("x", True)
@@ -27,7 +28,7 @@ OF_THE_MACHINE = {
     "full disk": ("raise OSError(28, 'No space left on device', '/cache/x')", "disk-full"),
     "a cache that is a file": ("open('/etc/passwd/ab')", "files"),
     "open files": ("raise RuntimeError('x') from OSError(24, 'Too many open files')", "limit"),
-    "a compilation": ("raise CompileFailure(Status.COMPILE_ERROR, '[Errno 20] Not a directory: \\'/c/ab\\'')", "files"),
+    "a compilation": ("raise CompileFailure(Status.COMPILE_ERROR, 'No', Fault.of(FaultKind.FILES, 'No'))", "files"),
     "a check that met a full disk": (
         "recorder.verdict('compile/k', False, 'OSError: [Errno 28] No space')",
         "disk-full",
@@ -38,7 +39,7 @@ OF_THE_MACHINE = {
 @pytest.mark.parametrize("name", OF_THE_MACHINE)
 def test_a_case_that_the_machine_broke(project, name):
     source, kind = OF_THE_MACHINE[name]
-    project.suite("good", GOOD + f"def test_broken(recorder):\n    {source}\n")
+    project.suite("good", FAULTS + GOOD + f"def test_broken(recorder):\n    {source}\n")
     (project.path / "known.toml").write_text(entry(cases='"test_good.py::test_broken"', seen='"No"'))
     result = project.run("--expected-failures=known.toml")
     assert result.ret == INFRASTRUCTURE
@@ -50,6 +51,38 @@ def test_a_case_that_the_machine_broke(project, name):
     result.stdout.fnmatch_lines(
         [f"infrastructure ({kind}): 1 case, first test_good.py::test_broken: *", "exit status 75: infrastructure (*"]
     )
+
+
+OF_WHAT_IS_TESTED = {
+    "a wrong result before a full disk": (
+        "recorder.verdict('numerics/randn', False, '3 of 12 wrong')\n"
+        "    raise OSError(28, 'No space left on device', '/cache/x')",
+        Status.FAIL,
+    ),
+    "a compiler that crashed and wrote of a limit": (
+        "raise CompileFailure(Status.CRASH, 'the compiler died: SIGSEGV\\nResource temporarily unavailable')",
+        Status.CRASH,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_WHAT_IS_TESTED)
+def test_a_case_that_the_machine_does_not_excuse(project, name):
+    source, status = OF_WHAT_IS_TESTED[name]
+    project.suite("good", GOOD + f"def test_broken(recorder):\n    {source}\n")
+    assert project.run().ret == pytest.ExitCode.TESTS_FAILED
+    record = project.records["test_broken"]
+    assert (record.status, record.fault_class, record.fault) == (status, FaultClass.REGRESSION, None)
+
+
+def test_a_wrong_result_stays_one_if_its_worker_is_killed(project):
+    source = "    recorder.verdict('numerics/randn', False)\n    recorder.set(kernel='mm')\n"
+    kill = "    os.kill(os.getpid(), 9)\n    time.sleep(60)\n"
+    project.suite("killed", f"def test_killed(recorder):\n{source}{kill}")
+    assert project.run("-n", "1").ret == pytest.ExitCode.TESTS_FAILED
+    record = project.records["test_killed"]
+    assert (record.status, record.fault_class) == (Status.CRASH, FaultClass.REGRESSION)
+    assert "ended from outside by SIGKILL" in record.diagnosis
 
 
 def test_a_regression_beside_a_broken_machine_stays_one(project):
@@ -180,8 +213,10 @@ def record(case: str, status: Status, **fields: object) -> CaseRecord:
     return CaseRecord(case, "s", status, **{"verdicts": verdicts, **fields})
 
 
-def status_of(*records: CaseRecord, pytests: int = 0, interrupted: bool = False, faults: tuple = ()) -> int:
-    of_run = RunFaults()
+def status_of(
+    *records: CaseRecord, pytests: int = 0, interrupted: bool = False, faults: tuple = (), **of_the_run: bool
+) -> int:
+    of_run = RunFaults(**of_the_run)
     for one in records:
         of_run.add_case(one)
     for kind in faults:
@@ -210,7 +245,9 @@ def test_what_decides():
     assert status_of(refused) == 5
     assert status_of(refused, PASSED) == 0
     compiled = record("e", Status.NOT_RUN, reason=Reason(ReasonCode.NO_DEVICE, "a", "b"))
-    assert status_of(refused, compiled) == 0, "its code was judged"
+    assert status_of(refused, compiled, compile_only=True) == 0, "its code was judged"
+    assert status_of(refused, compiled) == 5, "code is not all that the run was to judge"
+    assert status_of(refused, compiled, PASSED) == 0
     assert status_of(refused, FAILED) == 1
 
 
