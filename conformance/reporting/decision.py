@@ -73,11 +73,14 @@ def meaning(comparison: Comparison, group: Group) -> str:
 
 
 def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
-    """What the reader can do now, one sentence each, the first thing first."""
+    """What the reader can do now, one sentence each, the first thing first. If a side has to run again, nothing else is
+    advised: what was compared is no answer."""
     kinds = {group.kind for group in comparison.regressions}
     steps = [
         f"Run the {broken.side} again: it is no answer ({broken.fault_class.value})." for broken in comparison.broken
     ]
+    if steps:
+        return steps
     judged = kinds - {Kind.LOST_COVERAGE}
     if judged and judged <= COST_TIME and not comparison.newly_failing:
         steps.append(f"{_no_failure(comparison)}Keep the baseline where that matters.")

@@ -105,6 +105,44 @@ def test_a_failed_case_breaks_no_run(tmp_path):
     assert complete(folders[0])
 
 
+@pytest.mark.parametrize("kind", ["unjudged-kernel", "other-test", "of-a-later-version"])
+def test_a_regression_that_is_no_case_speaks_against_the_candidate_alone(tmp_path, capsys, kind):
+    text = "kernel q of package v has no case"
+    good = write_run(tmp_path / "good", cases())
+    fault = {"fault_class": "regression", "kind": kind, "text": text}
+    worse = write_run(tmp_path / "worse", cases(), faults=[FAILED, fault], problems=[text], exit_status=1)
+    comparison = compare(read_compared_run(good), read_compared_run(worse))
+    assert comparison.objections == (f"in the candidate's run: {text}",)
+    assert comparison.broken == ()
+    assert not comparison.safe
+    assert call(compare_command, good, worse) == 1
+    assert text in capsys.readouterr().out
+    comparison = compare(read_compared_run(worse), read_compared_run(good))
+    assert comparison.safe
+    assert comparison.warnings == (f"in the baseline's run: {text}",)
+
+
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_a_problem_that_no_fault_names_speaks_against_either_side(tmp_path, side):
+    text = "2 selected but not recorded: a, b"
+    facts = {"problems": [text], "faults": [FAILED]}
+    folders = [
+        write_run(tmp_path / name, cases(), **(facts if name == side else {})) for name in ("baseline", "candidate")
+    ]
+    comparison = compare(*map(read_compared_run, folders))
+    assert comparison.objections == (f"in the {side}'s run: {text}",)
+    assert comparison.broken == ()
+    assert call(compare_command, *folders) == 1
+
+
+def test_what_an_unfinished_run_lacks_is_no_objection_of_its_own(tmp_path):
+    good = write_run(tmp_path / "a", cases())
+    facts = {"problems": ["2 selected but not recorded: a, b"], "faults": [STOPPED]}
+    comparison = compare(read_compared_run(good), read_compared_run(write_run(tmp_path / "b", cases(), **facts)))
+    assert [one.side for one in comparison.broken] == ["candidate"]
+    assert comparison.objections == ()
+
+
 @pytest.mark.parametrize("fault", [STOPPED, FULL])
 def test_a_run_that_broke_is_not_kept(tmp_path, fault):
     assert not complete(write_run(tmp_path / "a", cases(), faults=[fault], exit_status=2))

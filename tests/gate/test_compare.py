@@ -51,7 +51,7 @@ OUTCOMES = {
         "fail>compile-error crash>fail oom>fail flaky>fail expected-fail>fail unexpected-pass>fail "
         "not-applicable>fail none>fail"
     ),
-    "NONDETERMINISTIC": "pass>flaky",
+    "NONDETERMINISTIC": "pass>flaky fail>flaky compile-error>flaky expected-fail>flaky",
     "LOST_COVERAGE": (
         "pass>not-applicable pass>not-run pass>none not-run>not-applicable fail>not-run fail>not-applicable "
         "fail>none expected-fail>none"
@@ -62,7 +62,8 @@ OUTCOMES = {
         "compile-error>expected-fail flaky>expected-fail"
     ),
     "STILL_FAIL": (
-        "fail>fail compile-error>compile-error crash>compile-error crash>timeout fail>expected-fail fail>flaky"
+        "fail>fail compile-error>compile-error crash>compile-error crash>timeout fail>expected-fail "
+        "flaky>flaky crash>flaky"
     ),
     "FIXED": "compile-error>not-run fail>pass flaky>pass expected-fail>pass expected-fail>unexpected-pass",
     "NEW_COVERAGE": "not-run>pass not-applicable>pass not-applicable>not-run none>pass",
@@ -162,6 +163,42 @@ def test_what_failed_in_the_baseline_is_named(tmp_path, check, kind, detail):
     (group,) = compared(tmp_path, [before], [after]).groups
     assert group.kind is kind
     assert detail in group.findings[0].detail
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [("spills", "NONDETERMINISTIC"), ("repeat/randn", "STILL_FAIL"), ("memory", "NONDETERMINISTIC")],
+)
+def test_a_failed_case_that_is_flaky_now_is_new_unless_its_runs_differed(tmp_path, check, expected):
+    before = record()
+    fail(before, check, "so it is")
+    comparison = compared(tmp_path, [before], of_status("flaky"))
+    assert [group.kind.value for group in comparison.groups] == [expected]
+    assert comparison.safe == (expected == "STILL_FAIL")
+
+
+FENCE = "codegen/order/fence"
+
+
+@pytest.mark.parametrize(
+    ("passes", "expected"),
+    [(True, {"FIXED": FENCE + ": no fence"}), (False, {"LOST_COVERAGE": f"no longer checked: {FENCE}"})],
+)
+def test_an_order_is_mended_only_where_it_is_still_judged(tmp_path, passes, expected):
+    before, after = record(), record()
+    fail(before, FENCE, "no fence")
+    if passes:
+        after["verdicts"].append({"check": FENCE, "passed": True, "text": "", "details": {}})
+    comparison = compared(tmp_path, [before], [after])
+    assert {group.kind.value: group.cause for group in comparison.groups} == expected
+    assert comparison.safe == passes
+
+
+def test_another_fault_of_the_code_is_mended_where_its_check_is_gone(tmp_path):
+    before = record()
+    fail(before, "codegen/repeated-k", "some k twice")
+    (group,) = compared(tmp_path, [before], [record()]).groups
+    assert group.kind is Kind.FIXED
 
 
 def torn(folder: Path) -> Path:

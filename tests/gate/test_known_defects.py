@@ -193,6 +193,42 @@ CHANGES = {
         "STILL_FAIL",
     ),
     "crashed, now wrong": (failed(status="crash", diagnosis="SIGSEGV"), expected(NUMBERS), "NEW_KNOWN_DEFECT"),
+    "failed without an entry or a check, now wrong": (
+        failed(diagnosis="somebody said no"),
+        failed(NUMBERS),
+        "NEW_FAIL",
+    ),
+    "failed without a check, now wrong by an entry": (
+        failed(diagnosis="somebody said no"),
+        expected(NUMBERS),
+        "NEW_KNOWN_DEFECT",
+    ),
+    "not compiled without a check, and by one now": (
+        expected(status="compile-error", diagnosis=COMPILER),
+        expected(("compile/template", "no")),
+        "",
+    ),
+    "one entry, no check before, now wrong": (
+        expected(diagnosis="somebody said no"),
+        expected(NUMBERS),
+        "NEW_KNOWN_DEFECT",
+    ),
+    "one entry, unknown before, now the grid": (
+        expected(diagnosis="somebody said no"),
+        expected(GRID),
+        "NEW_KNOWN_DEFECT",
+    ),
+    "an unknown harm, now not compiled": (
+        expected(diagnosis="somebody said no"),
+        expected(status="compile-error", diagnosis=COMPILER),
+        "NEW_KNOWN_DEFECT",
+    ),
+    "an older record, now wrong": (expected(status=None), expected(NUMBERS), "NEW_KNOWN_DEFECT"),
+    "an older record, now a flaky one": (
+        expected(status=None),
+        expected(status="flaky"),
+        "NEW_KNOWN_DEFECT",
+    ),
     "no entry any more": (expected(NUMBERS), failed(NUMBERS), "NEW_FAIL"),
     "passes": (expected(NUMBERS), record(), "FIXED"),
 }

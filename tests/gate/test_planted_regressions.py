@@ -24,6 +24,7 @@ from made_records import (
     write_run,
 )
 
+from conformance.gate.changes import sync_changes
 from conformance.gate.findings import Kind
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
@@ -613,7 +614,7 @@ def test_a_fence_that_came_is_no_cause_beside_a_barrier_that_went(compared):
     for one in before:
         synchronising(**{"products behind copies without a proxy fence": 2})(one)
     comparison = compared(changed(before, synchronising(barrier=3), **KERNEL), before)
-    assert kinds(comparison) == {"SYNC_CHANGED": 8, "FIXED": 8}
+    assert kinds(comparison) == {"SYNC_CHANGED": 8}  # newer records do not have the other count
     assert comparison.groups[0].cause == "lower count of barrier on sm_90"
 
 
@@ -635,9 +636,21 @@ def test_faults_of_order_that_fall_in_number_are_fixed_and_no_race(compared, fau
     for one in before:
         synchronising(**{fault: 3})(one)
     comparison = compared(changed(before, synchronising(**{fault: left}), **KERNEL), before)
+    if not left and fault in sync_changes._JUDGED:  # newer records do not have the count, whatever the code does
+        assert comparison.groups == ()
+        return
     assert kinds(comparison) == {"FIXED": 8}
     assert comparison.groups[0].cause == cause.format(fault)
     assert comparison.groups[0].findings[0].before == f"{fault}: 3"
+
+
+def test_the_texts_about_a_fault_of_order_that_is_mended(compared):
+    fault = "waits behind their barrier"
+    before = changed(BASE, synchronising(**{fault: 3}))
+    for left, now in ((0, "none"), (1, "1")):
+        comparison = compared(changed(before, synchronising(**{fault: left}), **KERNEL), before)
+        texts = {(one.before, one.after, one.detail) for one in comparison.groups[0].findings}
+        assert texts == {(f"{fault}: 3", f"{fault}: {now}", "its TTGIR was not run")}
 
 
 def test_loads_of_a_new_ping_pong_schedule_are_another_synchronisation_and_no_regression(compared):

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from conformance.faults import Fault, FaultKind
 from conformance.gate.findings import (
     MEANING,
     SEVERITY,
+    BrokenSide,
     Comparison,
     Finding,
     Group,
@@ -150,6 +152,15 @@ def test_what_to_do_next() -> None:
     small = comparison(Kind.LARGER_CODE, side=replace(SIDE, tier="quick"), scope=INTERPRETED)
     steps = next_steps(small, INFO)
     assert [step.split()[0:2] for step in steps[1:]] == [["Read", "the"], ["Run", "the"], ["Run", "the"]]
+
+
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_of_a_run_that_is_no_answer_only_another_run_is_advised(side: str) -> None:
+    fault = Fault.of(FaultKind.INTERRUPTED, "Ctrl-C ended the run")
+    broken = BrokenSide(side, fault.fault_class, (fault,))
+    for kinds in ((Kind.LESS_OCCUPANCY,), (Kind.NEW_FAIL, Kind.LOST_COVERAGE), ()):
+        steps = next_steps(comparison(*kinds, broken=(broken,), objections=("a waiver has expired",)), INFO)
+        assert steps == [f"Run the {side} again: it is no answer (unfinished)."]
 
 
 def test_a_case_that_newly_fails_is_no_mere_cost() -> None:

@@ -49,10 +49,10 @@ _STANDING = {
     Status.NOT_APPLICABLE: Standing.ABSENT,
 }
 #: For each way to fail in the candidate: the finding if it is new, and the standings of the baseline that make it old.
-#: Whether a failure by a known defect is new depends on more than the standing.
+#: Whether a failure by a known defect is new depends on more than the standing. So does a flaky case that failed.
 _FAILURES = {
     Standing.EXPECTED: (Kind.NEW_KNOWN_DEFECT, ()),
-    Standing.FLAKY: (Kind.NONDETERMINISTIC, (Standing.FLAKY, Standing.FAILED, Standing.CRASHED)),
+    Standing.FLAKY: (Kind.NONDETERMINISTIC, (Standing.FLAKY, Standing.CRASHED)),
     Standing.FAILED: (Kind.NEW_FAIL, (Standing.FAILED, Standing.CRASHED)),
     Standing.CRASHED: (Kind.NEW_CRASH, (Standing.CRASHED,)),
 }
@@ -65,9 +65,12 @@ _JUDGING = (
 )
 #: Checks that name a fill only where they fail.
 _BY_FILL_IF_FAILING = (CheckKind.MEMORY, CheckKind.REPEAT)
-#: The check of the code that is recorded where it passes, too. Each other one names a fault of the compiler.
+#: A check of the code that is recorded where it passes, too, as those of the order are. Each other one names a fault of
+#: the compiler, and is recorded only where it fails.
 _JUDGED_IS_LAUNCHED = str(Check(CheckKind.CODEGEN, "judged-is-launched"))
 _EXECUTORS = (None, *(name.value for name in ExecutorName))
+#: What no older record excuses.
+_WRONG = (Harm.WRONG, Harm.RACE, Harm.MEMORY)
 
 #: Failing checks with what they say.
 Failing = tuple[tuple[str, str], ...]
@@ -150,6 +153,8 @@ def _kind(before: ComparedRecord | None, after: ComparedRecord | None) -> Kind |
     new, old_standings = _FAILURES[now]
     kind = Kind.STILL_FAIL if was in old_standings else new
     if before and after:
+        if now is Standing.FLAKY and was is Standing.FAILED and repeats(before.failing):
+            kind = Kind.STILL_FAIL  # its runs differed before, too
         if was is now is Standing.FAILED and before.status is not after.status:
             kind = Kind.NEW_FAIL  # it did not compile and is wrong now, so an autotuner would choose it; or the reverse
         if was is Standing.CRASHED and after.status is Status.FAIL:
@@ -161,14 +166,15 @@ def _kind_of_expected(before: ComparedRecord | None, after: ComparedRecord) -> K
     """The kind for a case that fails by a known defect in the candidate. It is new unless the case failed before by a
     defect that did the same, and was the same if an entry named it. What was wrong and only costs time now is no worse.
     What both sides have by one entry is no finding, but for a fault of the order: it shows itself in no number.
-    A harm that an older record does not tell is taken for the same if the entry is."""
+    A harm that a baseline of an older version does not tell is taken for the same if the entry is, unless the candidate
+    shows a wrong result, a race or an access outside the operands."""
     if before is None or not fails(before):
         return Kind.NEW_KNOWN_DEFECT
     was, now = harm_of(before), harm_of(after)
     accepted = standing(before) is Standing.EXPECTED
     one_entry = accepted and before.reason == after.reason
     lesser = now in COSTS and was not in (*COSTS, Harm.UNKNOWN)
-    untold = accepted and Harm.UNKNOWN in (was, now)
+    untold = accepted and Harm.UNKNOWN in (was, now) and before.expected_failure is None and now not in _WRONG
     alike = was is now or untold or {was, now} == {Harm.NOT_COMPILED, Harm.RAISES}
     links = known_defect(before).link, known_defect(after).link
     if not (lesser or (alike and (not accepted or one_entry or links[0] == links[1] != ""))):
@@ -233,9 +239,13 @@ def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
     A failing check is new if it passed in the baseline, or if no check of its subject failed there: a failure of the
     memory is new where only numbers were wrong. Each directive about the code is a subject of its own. A run of TTGIR
     records one check if all is right, and the names of those that failed: each other name is new.
+
+    If no check failed in the baseline, each one is new, unless the baseline is known to have failed by the same.
     """
     judged = (Status.FAIL, Status.EXPECTED_FAIL)
-    if before.status not in judged or after.status not in judged or not before.failing:
+    if before.status not in judged or after.status not in judged:
+        return ()
+    if not before.failing and harm_of(before) is harm_of(after) is not Harm.UNKNOWN:
         return ()
     failed = {check for check, _ in before.failing}
     subjects = {_subject_of(check) for check in failed} | {"diagnosis"}  # which only explains the others
@@ -288,7 +298,8 @@ def _lost_checks(before: ComparedRecord, after: ComparedRecord) -> Finding | Non
     had, has = _judging(before), _judging(after)
     for text, _ in before.failing:
         check = Check.parse(text)
-        fault = check.kind is CheckKind.CODEGEN and check.name != _JUDGED_IS_LAUNCHED
+        is_code = check.kind is CheckKind.CODEGEN
+        fault = is_code and check.name != _JUDGED_IS_LAUNCHED and not is_order_check(text)
         if fault or check.kind in _BY_FILL_IF_FAILING:
             had.pop(check.name, None)
         elif check.kind is CheckKind.EXECUTED:

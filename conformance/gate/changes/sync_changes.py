@@ -78,15 +78,16 @@ def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Find
 
 
 def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
-    """What might race or cost time in the code it ``was``, and does so less often or no longer in the code ``now``."""
+    """What might race or cost time in the code it ``was``, and does so less often or no longer in the code ``now``. A
+    count that newer records do not have says nothing where it is missing."""
     if was.sync is None or now.sync is None:
         return
     for name in (name for name in _FAULTS if name not in _judged(after)):
         before, count = was.sync.get(name, 0), now.sync.get(name, 0)
-        if count < before:
+        if count < before and (name not in _JUDGED or name in now.sync):
             cause = f"fewer {name}" if count else f"no {name} any more"
-            has = f"{name}: {count or 'none'}{when_run(after, [name])}"
-            yield finding(Kind.FIXED, after, about(cause, after), f"{name}: {before}", has)
+            counts, executed = (f"{name}: {before}", f"{name}: {count or 'none'}"), when_run(after, [name])
+            yield finding(Kind.FIXED, after, about(cause, after), *counts, detail=executed)
 
 
 def new_faults(was: Code, now: Code) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""What makes a run no answer: it is unfinished, or its machine or environment broke it."""
+"""What is wrong with a run as a whole: what makes it no answer, and what else speaks against it.
+
+A run is no answer if it is unfinished, or if its machine or environment broke it.
+"""
 
 from __future__ import annotations
 
@@ -58,3 +61,23 @@ def side_faults(side: ComparedRun, of_cases: CaseFaults) -> tuple[Fault, ...]:
         faults[Fault.of(FaultKind.RECORDS, text)] = None
     order = list(FaultClass)
     return tuple(sorted(faults, key=lambda fault: order.index(fault.fault_class)))
+
+
+def failed_beside_cases(side: ComparedRun) -> list[str]:
+    """Returns the texts of the regressions in the run of ``side`` that are no failed cases, such as a kernel that has
+    no case, or a failed test that is no case."""
+    faults = side.run.faults or () if side.run else ()
+    return [
+        first_words(fault.text, TEXT_LIMIT)
+        for fault in faults
+        if fault.fault_class is FaultClass.REGRESSION and fault.kind != FaultKind.FAILED
+    ]
+
+
+def unclassed_problems(side: ComparedRun) -> list[str]:
+    """Returns the problems of the run of ``side`` that none of its faults names. In a run of an older version, which
+    has no faults, :func:`side_faults` has all problems."""
+    if side.run is None or side.run.faults is None:
+        return []
+    known = {fault.text for fault in side.run.faults}
+    return [first_words(problem, TEXT_LIMIT) for problem in side.run.problems if problem not in known]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from conformance.faults import Fault
@@ -24,7 +24,7 @@ from conformance.gate.changes.thresholds import UNMOVED, Tables, Thresholds
 from conformance.gate.findings import GAINS, BrokenSide, Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
-from conformance.gate.runs.side_faults import CaseFaults, side_faults
+from conformance.gate.runs.side_faults import CaseFaults, failed_beside_cases, side_faults, unclassed_problems
 from conformance.gate.runs.used_assemblers import UsedAssemblers
 from conformance.gate.shortened_text import first_words
 from conformance.gate.verdict.group_notes import noted
@@ -103,10 +103,12 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         unchanged=unchanged,
         warnings=(
             *lost_cases.warnings(baseline, candidate),
+            *(f"in the baseline's run: {text}" for text in failed_beside_cases(baseline)),
             *blind.warnings(),
             *tables.warnings(),
             *limits.warnings(kernels),
         ),
+        objections=tuple(_objections(sides, broken_sides)),
         thresholds=limits.usual.named(),
         own_thresholds=of_kernels,
         assemblers=assemblers,
@@ -119,6 +121,16 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
 def _broken(name: str, faults: tuple[Fault, ...]) -> BrokenSide | None:
     """The side ``name`` with what broke its run; None if nothing did."""
     return BrokenSide(name, faults[0].fault_class, faults) if faults else None
+
+
+def _objections(sides: Mapping[str, ComparedRun], broken: Iterable[BrokenSide | None]) -> Iterator[str]:
+    """What else went wrong in the run of a side. A broken side is no answer as it is, and its problems follow from
+    that."""
+    for (name, side), is_broken in zip(sides.items(), broken, strict=True):
+        texts = failed_beside_cases(side) if name == "candidate" else []
+        texts += [] if is_broken else unclassed_problems(side)
+        for text in dict.fromkeys(texts):
+            yield f"in the {name}'s run: {text}"
 
 
 def case_findings(
