@@ -62,7 +62,7 @@ def proof_level(record: CaseRecord) -> ProofLevel:
     return level_by(record.executor, [verdict.check for verdict in record.verdicts])
 
 
-def ttgir_verdict(checks: Iterable[str], failing: Collection[str]) -> bool | None:
+def ttgir_was_right(checks: Iterable[str], failing: Collection[str]) -> bool | None:
     """What running the TTGIR showed of a case with verdicts of ``checks``, of which ``failing`` failed: True if it was
     right, False if it was wrong, None if nothing says that it ran."""
     executed = [check for check in checks if is_ttgir_check(check)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.proof_level import ProofCount, ProofLevel, level_by, proof_level, ttgir_verdict
+from conformance.proof_level import ProofCount, ProofLevel, level_by, proof_level, ttgir_was_right
 from conformance.records import CaseRecord, Status, Verdict
 
 NUMBERS = ("numerics/transparent", "memory", "grid")
@@ -41,9 +41,9 @@ def test_a_level_rests_on_verdicts(name):
 
 
 def test_what_the_ttgir_showed():
-    assert ttgir_verdict(["executed/ttgir", "memory"], []) is True
-    assert ttgir_verdict(["executed/ttgir", "executed/ttgir/memory"], ["executed/ttgir/memory"]) is False
-    assert ttgir_verdict(["executed/layouts", "memory"], []) is None
+    assert ttgir_was_right(["executed/ttgir", "memory"], []) is True
+    assert ttgir_was_right(["executed/ttgir", "executed/ttgir/memory"], ["executed/ttgir/memory"]) is False
+    assert ttgir_was_right(["executed/layouts", "memory"], []) is None
 
 
 def test_only_passes_are_counted_as_proofs():

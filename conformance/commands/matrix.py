@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     with command_errors(StackError):
         matrix = read_matrix(arguments.file)
     known = history_options.earlier_answers(arguments)
+    history_options.warn_of_unused(known, matrix.pairs)
     names = [stack.name for stack in matrix.stacks]
     baselines = {names.index(baseline) for baseline, _ in matrix.pairs}
     stages = Stages(2 * len(names) + len(matrix.pairs) + len(baselines) * (arguments.baseline_runs - 1))

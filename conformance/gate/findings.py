@@ -10,9 +10,6 @@ from typing import Any
 
 from conformance.faults import Fault, FaultClass
 
-#: Stands for a case where the candidate's run as a whole is meant.
-RUN_ITSELF = "(the candidate's run)"
-
 
 class Severity(str, Enum):
     """``REGRESSION`` fails the gate, ``WARNING`` wants to be read, ``INFO`` is for the record."""

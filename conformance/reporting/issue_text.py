@@ -197,6 +197,7 @@ class _Judge(Enum):
     )
     CODE = "The compiled code was read; the finding does not rest on running it."
     COMPILER = "The kernel was to be compiled; the finding does not rest on running it."
+    LESS = "The case was judged by less than with the good stack."
     NOTHING = "The case ended before any verdict."
 
 
@@ -204,6 +205,8 @@ def _judge(group: Group, record: ComparedRecord | None) -> _Judge:
     """What the finding rests on: the check that failed, and what ran it."""
     if record is None:
         return _Judge.NOTHING
+    if group.kind is Kind.LOST_COVERAGE and record.checks:
+        return _Judge.LESS
     if group.kind in _OF_CODE:
         return _Judge.CODE
     if group.kind is Kind.SLOWER:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from conformance.proof_level import ProofCount, ttgir_verdict
+from conformance.proof_level import ProofCount, ttgir_was_right
 from conformance.records import CaseRecord, RunInfo, Status
 from conformance.reporting.failure_groups import FailureGroup, FailureGroups
 
@@ -120,7 +120,7 @@ class Tally:
             self._unknown_order.update(map(str, kinds))
         self._proven.add(record)
         failing = {verdict.check for verdict in record.verdicts if not verdict.passed}
-        right = ttgir_verdict([verdict.check for verdict in record.verdicts], failing)
+        right = ttgir_was_right([verdict.check for verdict in record.verdicts], failing)
         self._executed += right is not None
         self._wrong += right is False
         if is_verified(record):

@@ -14,12 +14,14 @@ GOOD = [record(), record("addmm")]
 FAILS = failing("numerics/transparent", "all are wrong")
 WRONG = changed(GOOD, FAILS, kernel="mm")
 BOTH_WRONG = changed(GOOD, FAILS)
-REFUSED = changed(
-    GOOD,
-    lambda one: one.update(
-        status="not-applicable", reason={"code": "capability", "subject": "tma", "detail": "none"}, verdicts=[]
-    ),
-)
+
+
+def refuse(one):
+    reason = {"code": "capability", "subject": "tma", "detail": "none"}
+    one.update(status="not-applicable", reason=reason, verdicts=[])
+
+
+REFUSED = changed(GOOD, refuse)
 
 
 @pytest.fixture
@@ -68,6 +70,27 @@ def test_a_failure_of_the_candidate_alone_says_so(counted):
     assert result.history == ("the baseline was run 3 times: none of its runs shows a regression",)
 
 
+def test_a_case_that_no_run_of_the_baseline_judged_is_not_called_stable(counted):
+    result = counted(REFUSED, REFUSED, candidate=WRONG)
+    (one,) = (one for group in result.groups for one in group.findings if one.kernel == "mm" and one.newly_fails)
+    assert one.baseline_runs is None
+    assert result.history == (
+        "the baseline was run 2 times: 1 of 1 case with a regression is not judged by any of its runs",
+    )
+
+
+def test_only_cases_that_a_run_judged_are_called_stable(counted):
+    before = changed(GOOD, refuse, kernel="addmm")
+    assert counted(before, before, candidate=BOTH_WRONG).history == (
+        "the baseline was run 2 times: 1 of 2 cases with a regression is not judged by any of its runs; "
+        "none of its runs shows a regression of the other cases",
+    )
+
+
+def test_without_regressions_only_the_runs_are_counted(counted):
+    assert counted(GOOD, GOOD, candidate=GOOD).history == ("the baseline was run 2 times",)
+
+
 def test_a_run_that_did_not_judge_the_case_does_not_count(counted):
     result = counted(GOOD, REFUSED, GOOD, candidate=WRONG)
     assert details(result) == [("mm", (0, 2))]
@@ -96,4 +119,4 @@ def test_runs_that_broke_off_do_not_count(tmp_path):
 
 def test_a_case_that_the_candidate_lost_is_counted(counted):
     assert details(counted(GOOD, GOOD, candidate=GOOD[:1])) == [("addmm", (0, 2))]
-    assert details(counted(GOOD, GOOD[:1], GOOD, candidate=GOOD[:1])) == [("addmm", (1, 3))]
+    assert details(counted(GOOD, GOOD[:1], GOOD, candidate=GOOD[:1])) == [("addmm", (0, 2))]

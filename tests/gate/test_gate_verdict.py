@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from conformance.gate.findings import RUN_ITSELF, Comparison, Finding, Group, Kind, Side
+from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.gate.mustpass import mustpass_check as owed
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.mustpass import profiles
@@ -133,17 +133,6 @@ def test_a_run_without_a_list_fails():
 def test_unusable_lines_of_either_run_fail():
     decided = verdict(compared=comparison(problems=("records.jsonl:3: not a line of JSON",)))
     assert [reason.text for reason in decided.reasons] == ["new: records.jsonl:3: not a line of JSON"]
-
-
-def test_no_waiver_is_suggested_for_an_incomplete_run():
-    compared = comparison((Kind.NEW_FAIL, "mm"))
-    lost = Finding(
-        Kind.LOST_COVERAGE, RUN_ITSELF, None, None, "the candidate's run is incomplete", "", "it did not end"
-    )
-    compared = replace(compared, groups=(*compared.groups, Group(lost.kind, lost.cause, (lost,))))
-    failure, incomplete = decide(comparison=compared).reasons
-    assert "[[waiver]]" in failure.edit
-    assert (incomplete.text, incomplete.edit) == ("LOST_COVERAGE: the candidate's run is incomplete (1 case)", "")
 
 
 def test_a_baseline_that_is_not_whole_fails():

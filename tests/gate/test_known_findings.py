@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from conformance.commands.shared.comparison_output import SCHEMA, to_json
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
+from conformance.commands.shared.history_options import warn_of_unused
+from conformance.faults import Fault, FaultClass
+from conformance.gate.findings import BrokenSide, Comparison, Finding, Group, Kind, Narrowing, Side
 from conformance.gate.user_files.earlier_answer import SCHEMAS, EarlierAnswerError, read_earlier_answer
 from conformance.gate.verdict.known_findings import with_known
 from conformance.reporting.comparison import render_markdown, render_terminal
@@ -115,7 +117,34 @@ def test_of_several_answers_the_first_that_has_it_is_named(earlier, tmp_path):
 
 def test_an_answer_that_may_lack_causes_says_so(earlier):
     then = earlier(broken=[{"side": "baseline"}])
-    assert said(comparison(WRONG), then) == [f"new since {LAST}, of a run that is not whole"]
+    assert said(comparison(WRONG), then) == [f"not in {LAST}, of a run that is not whole"]
+    (text,) = with_known(comparison(WRONG), [then]).history
+    assert text.endswith(": 1 is not in the earlier answer, of 1 cause of regressions")
+    narrowed = earlier(narrowing={"options": ["-k mm"], "cases": 3, "whole": 9})
+    assert said(comparison(WRONG), narrowed) == [f"not in {LAST}, of a part of a tier"]
+
+
+def gone(now: Comparison, then) -> str:
+    """What the first screen says after the number of new causes."""
+    (text,) = with_known(now, [then]).history
+    return text.partition("of regressions")[2]
+
+
+def test_a_cause_that_is_still_there_is_not_gone(earlier):
+    assert gone(comparison(), earlier(WRONG)) == ", 1 is gone"
+    both_sides = group(Kind.STILL_FAIL, WRONG.cause, ("mm", "sm_90"))
+    assert gone(comparison(both_sides), earlier(WRONG)) == ""
+    waived = group(Kind.WAIVED, "NEW_FAIL, no concern of ours (w.toml: waiver 1)", ("mm", "sm_90"))
+    assert gone(comparison(waived), earlier(WRONG)) == ""
+    assert gone(comparison(waived), earlier(SPILLS)) == ", 1 is gone"
+
+
+def test_a_cause_that_was_not_looked_at_is_not_gone(earlier):
+    narrowed = replace(comparison(), narrowing=Narrowing(("-k mm",), 3))
+    assert gone(narrowed, earlier(WRONG)) == ", 1 is not compared now"
+    cut = Fault("cut-off", FaultClass.UNFINISHED, "the run did not end")
+    broken = replace(comparison(), broken=(BrokenSide("candidate", FaultClass.UNFINISHED, (cut,)),))
+    assert gone(broken, earlier(WRONG)) == ", 1 is not compared now"
 
 
 def test_the_schema_that_is_written_can_be_read():
@@ -126,6 +155,18 @@ def test_an_answer_of_a_matrix_is_about_one_pair(earlier):
     then = replace(earlier(WRONG), stacks=("today", "nightly (brings triton 3.8.0, CPU build)"))
     assert then.is_about("today", "nightly")
     assert not then.is_about("nightly", "today")
+    assert then.is_about("today", "nightly (brings triton 3.9.0)")
+
+
+def test_an_answer_about_no_pair_of_a_matrix_is_named(earlier, capsys):
+    then = replace(earlier(WRONG), stacks=("today", "nightly (brings triton 3.8.0, CPU build)"))
+    warn_of_unused([then], [("old", "today"), ("today", "nightly")])
+    assert capsys.readouterr().err == ""
+    warn_of_unused([then], [("old", "today")])
+    assert capsys.readouterr().err == (
+        "--known last.json: it is not used: it compares nightly (brings triton 3.8.0, CPU build) with today, "
+        "which is no pair of the matrix\n"
+    )
 
 
 def test_without_an_earlier_answer_nothing_is_said():

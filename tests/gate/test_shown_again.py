@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 from made_records import Record, changed, compared, failing, observing, record, timed, write_run
@@ -36,8 +37,18 @@ def without(*parts: str):
     return lambda one: [one["observed"].pop(part) for part in parts]
 
 
+def unchecked(*checks: str):
+    """Without the verdicts of these checks."""
+    return lambda one: one.update(verdicts=[each for each in one["verdicts"] if each["check"] not in checks])
+
+
 def by(executor: str | None):
     return lambda one: one.update(executor=executor)
+
+
+def interpreted_without_grid(one: Record) -> None:
+    by("interpreter")(one)
+    unchecked("grid")(one)
 
 
 def spills(count: int):
@@ -55,7 +66,15 @@ NO_WGMMA = observing("code", features=["TMA_LOAD", "TMA_STORE"])
 UNFENCED = observing("code", sync={"barrier": 4, "unfenced products": 2})
 SYNC = observing("code", sync={"barrier": 4})
 REFUSED = ended("not-applicable", reason={"code": "capability", "subject": "tma", "detail": "it has none"})
-NOT_RUN = ended("not-run", reason={"code": "no-device", "subject": "sm_90", "detail": "there is none"})
+NO_DEVICE = {"code": "no-device", "subject": "sm_90", "detail": "there is none"}
+NOT_RUN = ended("not-run", reason=NO_DEVICE)
+
+
+def compiled(one: Record) -> None:
+    """Compiled, and not run for want of a device."""
+    observed = one["observed"]
+    NOT_RUN(one)
+    one["observed"] = {"resources": observed["resources"]}
 
 
 def expected(one: Record) -> None:
@@ -78,7 +97,10 @@ CASES = [
     (ended("crash"), None, Kind.NEW_CRASH, Shows.NO, ""),
     (ended("crash"), ended("crash"), Kind.NEW_CRASH, Shows.YES, ""),
     (ended("crash"), ended("timeout"), Kind.NEW_CRASH, Shows.UNKNOWN, "it fails in another way: timeout"),
-    (ended("compile-error"), NOT_RUN, Kind.NEW_FAIL, Shows.NO, ""),
+    (ended("compile-error"), None, Kind.NEW_FAIL, Shows.NO, ""),
+    (ended("compile-error"), compiled, Kind.NEW_FAIL, Shows.NO, ""),
+    (ended("compile-error"), NOT_RUN, Kind.NEW_FAIL, Shows.UNKNOWN, "it was neither compiled nor run"),
+    (ended("crash"), NOT_RUN, Kind.NEW_CRASH, Shows.UNKNOWN, "it was neither compiled nor run"),
     # a check of the code needs no run
     (failing("codegen/requires/WGMMA", "it is absent"), by(None), None, Shows.NO, ""),
     # coverage
@@ -86,6 +108,15 @@ CASES = [
     (REFUSED, REFUSED, Kind.LOST_COVERAGE, Shows.YES, ""),
     (by("interpreter"), None, Kind.LOST_COVERAGE, Shows.NO, ""),
     (by("interpreter"), by("interpreter"), Kind.LOST_COVERAGE, Shows.YES, ""),
+    (by("interpreter"), by("ttgir"), Kind.LOST_COVERAGE, Shows.UNKNOWN, "it was run by: ttgir"),
+    (by("ttgir"), by("interpreter"), Kind.LOST_COVERAGE, Shows.YES, ""),
+    (by("interpreter"), interpreted_without_grid, Kind.LOST_COVERAGE, Shows.YES, ""),
+    (unchecked("memory"), None, Kind.LOST_COVERAGE, Shows.NO, ""),
+    (unchecked("memory"), unchecked("memory"), Kind.LOST_COVERAGE, Shows.YES, ""),
+    (unchecked("memory"), unchecked("grid"), Kind.LOST_COVERAGE, Shows.NO, ""),
+    (unchecked("memory", "grid"), unchecked("memory"), Kind.LOST_COVERAGE, Shows.UNKNOWN, "only a part was judged"),
+    (without("run"), None, Kind.LOST_COVERAGE, Shows.NO, ""),
+    (without("run"), without("run"), Kind.LOST_COVERAGE, Shows.YES, ""),
     # a difference that exists between two runs
     (SPILLS, None, Kind.MORE_SPILLS, Shows.NO, ""),
     (SPILLS, SPILLS, Kind.MORE_SPILLS, Shows.YES, ""),
@@ -120,6 +151,37 @@ def assert_sight(tmp_path, one, before, after, shows, why):
     ]
     seen = sight(one, *(side.get(one.case) for side in records), DEFAULT, same_device=True)
     assert (seen.shows, why in seen.why, bool(seen.why)) == (shows, True, shows is Shows.UNKNOWN), seen
+
+
+def lost_memory(tmp_path):
+    """The finding about a case that is judged without the check ``memory`` and never had ``grid``."""
+    before, after = altered(unchecked("grid")), altered(unchecked("grid", "memory"))
+    return finding_of(tmp_path, before, after, Kind.LOST_COVERAGE), after
+
+
+def test_a_lost_check_is_looked_for_whatever_else_the_other_run_judged(tmp_path):
+    one, after = lost_memory(tmp_path)
+    assert one.detail == "memory"
+    assert_sight(tmp_path, one, altered(unchecked("memory")), after, Shows.YES, "")
+    assert_sight(tmp_path, one, GOOD, after, Shows.NO, "")
+    counted = replace(one, detail=f"seen in 1 of 2 baseline runs; {one.detail}")
+    assert_sight(tmp_path, counted, GOOD, after, Shows.NO, "")
+
+
+def test_lost_figures_are_looked_for_whatever_else_the_other_run_judged(tmp_path):
+    before, after = altered(unchecked("grid")), altered(unchecked("grid"), without("run"))
+    one = finding_of(tmp_path, before, after, Kind.LOST_COVERAGE)
+    assert one.cause.startswith("no longer timed")
+    assert_sight(tmp_path, one, altered(without("run")), after, Shows.YES, "")
+    assert_sight(tmp_path, one, GOOD, after, Shows.NO, "")
+
+
+def test_a_lost_case_that_the_other_run_never_had_is_unknown(tmp_path):
+    records = read_compared_run(write_run(tmp_path, [GOOD])).records
+    one = Finding(Kind.LOST_COVERAGE, GOOD["case"], "mm", "sm_90", "not recorded", "pass", "not recorded")
+    seen = sight(one, None, None, DEFAULT, same_device=True)
+    assert (seen.shows, seen.why) == (Shows.UNKNOWN, "the case is not in its run")
+    assert sight(one, records[GOOD["case"]], None, DEFAULT, same_device=True).shows is Shows.NO
 
 
 def test_counts_that_no_older_record_has_are_unknown(tmp_path):
@@ -175,6 +237,13 @@ def test_a_fault_of_the_order_is_new_only_where_the_order_was_judged(tmp_path, s
     assert_sight(tmp_path, one, altered(fenced), after, Shows.NO, "")
     assert_sight(tmp_path, one, after, after, Shows.YES, "")
     assert_sight(tmp_path, one, GOOD, after, Shows.UNKNOWN, f"{FENCE} was not judged there")
+
+
+def test_wrong_numbers_of_both_runs_are_no_sign_of_the_same_order(tmp_path):
+    after = altered(WRONG, failing(FENCE, "a product at line 12 has no fence"))
+    found = compared(tmp_path, [altered(fenced)], [after])
+    one = next(one for group in found.groups for one in group.findings if one.kind is Kind.ORDER_LOST)
+    assert_sight(tmp_path, one, altered(fenced, WRONG), after, Shows.UNKNOWN, "it fails in another way")
 
 
 def test_a_fault_of_the_order_that_both_sides_have_is_named(tmp_path):

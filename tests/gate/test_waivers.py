@@ -376,8 +376,6 @@ BROKEN = {
     "kind-of-another-type": (waiver(kind="[1]"), "one of NEW_CRASH"),
     "targets": (waiver(targets='"sm_90"'), "a list of patterns of target ids"),
     "empty-seen": (waiver(seen='""'), "text is required"),
-    "the-run-itself": (waiver(cases='"(the candidate*"'), "an incomplete run cannot be waived"),
-    "the-run-among-others": (waiver(cases='["test_a.py::x", "*run)"]'), "an incomplete run cannot be waived"),
     "stack": (waiver(stack='{ triton = "3.9" }'), "a version specifier"),
     "no-stack": (waiver(stack="{}"), "one version specifier or more"),
 }

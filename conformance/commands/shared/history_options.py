@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from conformance.commands import command_errors
 from conformance.commands.shared.issue_files import issue_folder
 from conformance.gate.user_files.earlier_answer import EarlierAnswer, EarlierAnswerError, read_earlier_answer
+from conformance.reporting.text import log_safe
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +34,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def earlier_answers(arguments: argparse.Namespace) -> list[EarlierAnswer]:
     """The earlier answers that the user gave. Raises :class:`CommandError`."""
     return [read_earlier_answer(file) for file in arguments.known]
+
+
+def warn_of_unused(known: Iterable[EarlierAnswer], pairs: Sequence[tuple[str, str]]) -> None:
+    """Prints which of the earlier answers compare none of ``pairs`` of stacks, so that they are not used."""
+    for one in known:
+        if not any(one.is_about(*pair) for pair in pairs):
+            sides = f"{one.stacks[1]} with {one.stacks[0]}"
+            text = f"--known {one.file}: it is not used: it compares {sides}, which is no pair of the matrix"
+            print(log_safe(text), file=sys.stderr)
 
 
 def refuse_unusable(arguments: argparse.Namespace) -> None:

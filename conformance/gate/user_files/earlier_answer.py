@@ -22,17 +22,19 @@ class EarlierAnswerError(ValueError):
 
 @dataclass(frozen=True)
 class EarlierCause:
-    """A cause of an earlier answer: its ``severity``, and the kernels and targets of its cases."""
+    """A cause of an earlier answer: its ``severity``, and the kernels and targets of its ``cases``."""
 
     severity: str
     places: frozenset[tuple[str | None, str | None]]
+    cases: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class EarlierAnswer:
     """An earlier answer. ``file`` is how the user calls it, ``date`` the day on which its candidate was run, "" if it
     does not say. ``stacks`` are the names of its two sides. ``causes`` are by signature. ``waived`` are the cases whose
-    regressions a waiver covered, with their kinds. ``broken``: a side of it was not whole, so it may lack causes."""
+    regressions a waiver covered, with their kinds. ``broken``: a side of it was not whole. ``narrowed``: its runs left
+    cases out."""
 
     file: str
     date: str
@@ -40,14 +42,24 @@ class EarlierAnswer:
     causes: Mapping[str, EarlierCause]
     waived: frozenset[tuple[str, str]] = frozenset()
     broken: bool = False
+    narrowed: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """True if it may lack causes that a whole answer has."""
+        return self.broken or self.narrowed
 
     def is_about(self, baseline: str, candidate: str) -> bool:
         """Whether it compares the stacks of these names, whatever they brought along."""
-        return tuple(name.partition(" (brings ")[0] for name in self.stacks) == (baseline, candidate)
+        names = *self.stacks, baseline, candidate
+        own, others = (tuple(name.partition(" (brings ")[0] for name in pair) for pair in (names[:2], names[2:]))
+        return own == others
 
     def __str__(self) -> str:
         text = f"the answer of {self.date} ({self.file})" if self.date else f"the answer in {self.file}"
-        return f"{text}, of a run that is not whole" if self.broken else text
+        if self.broken:
+            return f"{text}, of a run that is not whole"
+        return f"{text}, of a part of a tier" if self.narrowed else text
 
 
 def read_earlier_answer(file: Path) -> EarlierAnswer:
@@ -79,16 +91,19 @@ def _answer(file: Path, data: Mapping[str, Any]) -> EarlierAnswer:
     for group in data["groups"]:
         kind, cause, severity = group["kind"], group["cause"], group["severity"]
         places = frozenset((one["kernel"], one["target"]) for one in group["findings"])
+        cases = frozenset(one["case"] for one in group["findings"])
         if kind == Kind.WAIVED.value:
-            waived |= {(one["case"], cause.partition(",")[0]) for one in group["findings"]}
+            waived |= {(case, cause.partition(",")[0]) for case in cases}
             continue
         name = signature(kind, cause)
         earlier = causes.get(name)
         if earlier is not None:  # the same cause, of another severity
             places |= earlier.places
+            cases |= earlier.cases
             severity = Severity.REGRESSION.value if Severity.REGRESSION in (severity, earlier.severity) else severity
-        causes[name] = EarlierCause(severity, places)
+        causes[name] = EarlierCause(severity, places, cases)
     sides = data["baseline"], data["candidate"]
     date = str(sides[1].get("started", ""))[:10]
     stacks = str(sides[0]["name"]), str(sides[1]["name"])
-    return EarlierAnswer(str(file), date, stacks, causes, frozenset(waived), bool(data.get("broken")))
+    broken, narrowed = bool(data.get("broken")), bool(data.get("narrowing"))
+    return EarlierAnswer(str(file), date, stacks, causes, frozenset(waived), broken, narrowed)

@@ -35,9 +35,9 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from conformance.gate.findings import RUN_ITSELF, SEVERITY, Kind, Severity
+from conformance.gate.findings import SEVERITY, Kind, Severity
 from conformance.gate.user_files import toml_entries
-from conformance.gate.user_files.case_patterns import any_matches, matches
+from conformance.gate.user_files.case_patterns import any_matches
 from conformance.gate.user_files.toml_edits import spans
 from conformance.gate.user_files.toml_entries import Day, Entry, Link, Ranges, Targets, Text
 from conformance.records import Status
@@ -77,12 +77,6 @@ class Waiver(Entry, frozen=True, kw_only=True):
             raise ValueError(f"cases = {self.cases!r}: {_CASES} is required")
         if self.kind not in WAIVABLE:
             raise ValueError(f"kind = {self.kind.value!r}: {_KINDS} is required")
-        wide = next((pattern for pattern in self.patterns if matches(pattern, RUN_ITSELF)), None)
-        if wide is not None:
-            raise ValueError(
-                f"cases = {wide!r} matches {RUN_ITSELF!r}: an incomplete run cannot be waived; "
-                "run it again, or narrow the pattern to the ids of cases"
-            )
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: waiver of {self.kind.value} ({self.issue}, {self.owner})"

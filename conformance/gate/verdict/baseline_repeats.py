@@ -29,17 +29,26 @@ def with_baseline_runs(
     limits = KernelThresholds(thresholds, None, candidate.run)
     groups = tuple(_counted(group, baselines, candidate, limits) for group in comparison.groups)
     regressing = [one for group in groups if group.severity is Severity.REGRESSION for one in group.findings]
-    unstable = {one.case for one in regressing if one.baseline_runs and one.baseline_runs[0]}
-    of = len({one.case for one in regressing})
     whole = f", of which {len(baselines)} are whole" if broken else ""
-    text = f"the baseline was run {len(baselines) + broken} times{whole}: "
-    text += (
-        f"{len(unstable)} of {of} {'case' if of == 1 else 'cases'} with a regression show it in some of its runs, too: "
-        "there the baseline is unstable"
-        if unstable
-        else "none of its runs shows a regression"
-    )
+    text = f"the baseline was run {len(baselines) + broken} times{whole}{_shown(regressing)}"
     return replace(comparison, groups=groups, history=(*comparison.history, text))
+
+
+def _shown(regressing: Sequence[Finding]) -> str:
+    """How many cases with a regression show it in runs of the baseline, and how many no run judged; "" without any."""
+    every = {one.case for one in regressing}
+    judged = {one.case for one in regressing if one.baseline_runs}
+    unstable = {one.case for one in regressing if one.baseline_runs and one.baseline_runs[0]}
+    of = f"of {len(every)} {'case' if len(every) == 1 else 'cases'} with a regression"
+    parts = []
+    if unstable:
+        parts.append(f"{len(unstable)} {of} show it in some of its runs, too: there the baseline is unstable")
+    elif judged:
+        rest = " of the other cases" if judged < every else ""
+        parts.append(f"none of its runs shows a regression{rest}")
+    if unjudged := len(every - judged):
+        parts.insert(0, f"{unjudged} {of} {'is' if unjudged == 1 else 'are'} not judged by any of its runs")
+    return f": {'; '.join(parts)}" if parts else ""
 
 
 def _counted(group: Group, baselines: Sequence[ComparedRun], candidate: ComparedRun, limits: KernelThresholds) -> Group:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from conformance.gate.findings import RUN_ITSELF, Comparison, Group
+from conformance.gate.findings import Comparison, Group
 from conformance.gate.mustpass.mustpass_check import Headline, MustpassCheck
 from conformance.gate.mustpass.profiles import Claim, State
 from conformance.gate.verdict.apply_waivers import AppliedWaivers, WaivedCase, suggested
@@ -108,8 +108,7 @@ def decide(
 def _regression(group: Group, comparison: Comparison, passing: Sequence[str]) -> GateReason:
     cases = tuple(finding.case for finding in group.findings)
     text = f"{group.kind.value}: {group.cause} ({len(cases)} {'case' if len(cases) == 1 else 'cases'})"
-    edit = "" if RUN_ITSELF in cases else suggested(group, comparison, passing)
-    return GateReason(Part.REGRESSION, text, cases, edit=edit)
+    return GateReason(Part.REGRESSION, text, cases, edit=suggested(group, comparison, passing))
 
 
 def lines(verdict: GateVerdict) -> list[str]:

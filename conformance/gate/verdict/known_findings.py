@@ -42,7 +42,9 @@ def _state(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
     if first is None:
         waived = {(one.case, group.kind.value) for one in group.findings}
         other = next((answer for answer in answers if waived <= answer.waived), None)
-        return (_KNOWN, f"as in {other}, where waivers covered it") if other else (_NEW, f"new since {answers[-1]}")
+        if other:
+            return _KNOWN, f"as in {other}, where waivers covered it"
+        return _NEW, f"{'not in' if answers[-1].partial else 'new since'} {answers[-1]}"
     earlier = [answer.causes[name] for answer in answers if name in answer.causes]
     places = {place for one in earlier for place in one.places}
     more = sorted(
@@ -78,21 +80,33 @@ def _then(group: Group, earlier: Sequence[EarlierCause]) -> str:
 
 def _summary(comparison: Comparison, answers: Sequence[EarlierAnswer], counts: Counter[str]) -> str:
     """How many causes of regressions are new, in a sentence for the first screen."""
-    now = {signature(group.kind, group.cause) for group in comparison.groups}
-    last = answers[-1]
+    last, now = answers[-1], _present(comparison, answers[-1])
     gone = sum(one.severity == Severity.REGRESSION.value and name not in now for name, one in last.causes.items())
-    total = counts.total()
+    total, new = counts.total(), "not in the earlier answer," if last.partial else "new"
     parts = [
-        f"{_are(counts[_NEW])} new of {total} {'cause' if total == 1 else 'causes'} of regressions",
+        f"{_are(counts[_NEW])} {new} of {total} {'cause' if total == 1 else 'causes'} of regressions",
         f"{_are(counts[_MORE])} known and now in more kernels or targets",
         f"{_are(counts[_KNOWN])} as there",
-        f"{_are(gone)} gone",
+        f"{_are(gone)} {'not compared now' if comparison.broken or comparison.narrowing else 'gone'}",
     ]
     shown = [
         parts[0],
         *(part for part, count in zip(parts[1:], (counts[_MORE], counts[_KNOWN], gone), strict=True) if count),
     ]
     return f"since {last}: {', '.join(shown)}"
+
+
+def _present(comparison: Comparison, last: EarlierAnswer) -> set[str]:
+    """The signatures of the causes of ``last`` that ``comparison`` has, too: a failure may have another kind now, and
+    waivers may cover what they did not."""
+    now = set[str]()
+    for group in comparison.groups:
+        kinds = _FAILING if group.kind in _FAILING else (group.kind,)
+        now |= {signature(kind, group.cause) for kind in kinds}
+        if group.kind is Kind.WAIVED:
+            kind, cases = group.cause.partition(",")[0], {one.case for one in group.findings}
+            now |= {name for name, one in last.causes.items() if name.startswith(f"{kind}-") and one.cases & cases}
+    return now
 
 
 def _are(count: int) -> str:

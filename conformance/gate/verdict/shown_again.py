@@ -11,8 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from msgspec.structs import replace
+
 from conformance.gate.changes.occupancy import occupancy
-from conformance.gate.changes.status_changes import Standing, is_order_check, standing, status_finding
+from conformance.gate.changes.status_changes import (
+    Standing,
+    is_order_check,
+    never_compiled,
+    standing,
+    status_finding,
+)
 from conformance.gate.changes.thresholds import Thresholds
 from conformance.gate.changes.time_changes import comparable, on_other_device
 from conformance.gate.findings import Finding, Kind, Severity
@@ -20,7 +28,7 @@ from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.verdict.compare import case_findings
 from conformance.gate.verdict.finding_signatures import stable_cause
-from conformance.proof_level import ProofLevel, level_by
+from conformance.proof_level import ProofLevel, is_ttgir_check, level_by
 from conformance.records import Check, CheckKind, ExecutorName, Status
 
 #: Kinds whose findings are made of counts of instructions that synchronise.
@@ -31,6 +39,9 @@ _ONE_A_CASE = (Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER, Kind.LIMIT_CR
 _BETWEEN_TWO = (Kind.FEATURE_LOST, *_OF_ORDER, *_ONE_A_CASE)
 _OF_CODE = (CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS)
 _EXECUTORS = (None, *(name.value for name in ExecutorName))
+#: How the causes of lost coverage begin whose details name checks, and that of another executor.
+_LOST_CHECKS = ("no longer checked: ", "judged fewer times")
+_OTHER_EXECUTOR = "run by: "
 
 
 class Shows(Enum):
@@ -63,11 +74,14 @@ def sight(
     """Whether the record ``other`` of another run shows the finding ``one``. ``candidate`` is the record that the
     finding was made of. ``thresholds`` are those of its kernel; ``same_device``: both runs had the same device."""
     if one.kind is Kind.LOST_COVERAGE:
-        return _lost(other, candidate)
+        return _lost(one, other, candidate)
     if other is None or candidate is None:
         return _unknown("the case is not in its run")
     if one.kind not in _BETWEEN_TWO:
         return _failure(one, other, candidate)
+    ordered = tuple(pair for pair in candidate.failing if is_order_check(pair[0]))
+    if one.kind in _OF_ORDER and one.newly_fails and ordered:
+        return _failure(one, other, replace(candidate, failing=ordered))
     if why := _not_measured(one.kind, other, candidate, same_device) or _no_order(other, candidate.failing):
         return _unknown(why)
     alike = [
@@ -86,10 +100,51 @@ def _status(record: ComparedRecord) -> str:
     return record.status.value + (f": {record.reason}" if record.reason else "")
 
 
-def _lost(other: ComparedRecord | None, candidate: ComparedRecord | None) -> Sight:
-    """Whether the other run judges as little of the case as the candidate does."""
-    became = status_finding(other, candidate, lambda record: "") if other or candidate else None
-    return _NO if became is not None and became.kind is Kind.LOST_COVERAGE else _YES
+def _lost(one: Finding, other: ComparedRecord | None, candidate: ComparedRecord | None) -> Sight:
+    """Whether the other run lacks what the candidate lost. It may judge more than the candidate in another respect: a
+    run without the check ``memory`` shows that it was lost, whether or not it has the check ``grid``."""
+    if other is None:
+        return _unknown("the case is not in its run")
+    lost = _lost_between(other, candidate)
+    if lost is None:
+        return _YES
+    if candidate is None:
+        return _NO
+    if one.cause.startswith(_LOST_CHECKS):
+        return _lost_checks(one, other, candidate)
+    if lost.cause == one.cause:
+        return _NO
+    if one.cause.startswith(_OTHER_EXECUTOR):
+        if not lost.cause.startswith(_OTHER_EXECUTOR):
+            return _YES
+        was = one.before if one.before in _EXECUTORS else None
+        enough = _EXECUTORS.index(other.executor) >= _EXECUTORS.index(was)
+        return _NO if enough else _unknown(f"it was run by: {other.executor}")
+    lost = _lost_between(replace(other, executor=candidate.executor, checks=candidate.checks, failing=()), candidate)
+    if lost is None:
+        return _YES
+    return _NO if lost.cause == one.cause else _unknown(f"the candidate lost something else since: {lost.cause}")
+
+
+def _lost_between(other: ComparedRecord, candidate: ComparedRecord | None) -> Finding | None:
+    """What the candidate lost of what the other run judged or measured; None if nothing."""
+    became = status_finding(other, candidate, lambda record: "")
+    return became if became is not None and became.kind is Kind.LOST_COVERAGE else None
+
+
+def _lost_checks(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> Sight:
+    """Whether the other run made the checks that ``one`` names no more often than the candidate."""
+    names = one.detail.rpartition("; ")[2].split(", ")  # the number of runs that show it may come first
+    made = [name for name in names if _times_made(name, other) > _times_made(name, candidate)]
+    if len(made) == len(names):
+        return _NO
+    return _unknown(f"only a part was judged there: {', '.join(made[:3])}") if made else _YES
+
+
+def _times_made(name: str, record: ComparedRecord) -> int:
+    """How often the check was made. A run of the TTGIR that fails has other names than one that passes."""
+    ttgir = is_ttgir_check(name)
+    return sum(is_ttgir_check(check) if ttgir else Check.parse(check).name == name for check in record.checks)
 
 
 def _failure(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> Sight:
@@ -117,7 +172,8 @@ def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list
     """Why the record ``other``, of a case that did not fail, does not show that the ``failing`` checks would pass; ""
     if it does."""
     level = level_by(other.executor, other.checks)
-    if failing and all(check and Check.parse(check).kind in _OF_CODE for check in failing):
+    of_code = failing and all(check and Check.parse(check).kind in _OF_CODE for check in failing)
+    if of_code or never_compiled(candidate):
         compiled = level >= ProofLevel.COMPILED or other.resources is not None
         return "" if compiled else f"it was {level.words}"
     needed = level_by(candidate.executor, candidate.checks)
