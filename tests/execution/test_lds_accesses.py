@@ -126,3 +126,45 @@ def test_both_spellings_of_two_addresses(load, store, far, bytes_of_far):
     writes = f"{store} v5, v20, v21 offset0:{far} offset1:{far}"
     assert lds("ds_read_b32 v10, v1", BARRIER, WAIT, writes).right
     assert lds(f"ds_read_b32 v10, v1 offset:{bytes_of_far}", BARRIER, WAIT, writes).fault
+
+
+def test_an_address_that_differs_by_branch_is_not_known():
+    """On one path the store goes where other waves read, on the other one behind the tile."""
+    begins, moves = "v_xor_b32_e32 v4, 0x400, v1", "v_add_u32_e32 v4, 0x4000, v1"
+    then = (BARRIER, WAIT, STORE.replace("v5", "v4"))
+    answer = lds(begins, "s_cbranch_scc1 .LBB0_2", moves, ".LBB0_2:", LOAD, *then)
+    assert answer.unknown
+    assert lds(begins, moves, "s_cbranch_scc1 .LBB0_2", ".LBB0_2:", LOAD, *then).right
+    assert lds(begins, "s_cbranch_scc1 .LBB0_2", begins, ".LBB0_2:", LOAD, *then).fault
+    both = ("s_cbranch_scc1 .LBB0_2", moves, "s_branch .LBB0_3", ".LBB0_2:", begins, ".LBB0_3:", LOAD, *then)
+    assert lds(*both).unknown
+    assert lds(*("v_add_u32_e32 v4, 0x5000, v1" if line == begins else line for line in both)).unknown
+    assert lds(*(moves if line == begins else line for line in both)).right
+    assert lds("s_branch .LBB0_0", ".LBB0_0:", begins, LOAD, *then).fault  # as kernels begin
+
+
+@pytest.mark.parametrize("wide", [("b64", "exec", "s[6:7]", "vcc"), ("b32", "exec_lo", "s6", "vcc_lo")])
+def test_lanes_that_were_masked_keep_their_address(wide):
+    bits, exec_, saved, condition = wide
+    begins, moves = "v_xor_b32_e32 v4, 0x400, v1", "v_add_u32_e32 v4, 0x4000, v1"
+    masks, ends = f"s_and_saveexec_{bits} {saved}, {condition}", f"s_or_{bits} {exec_}, {exec_}, {saved}"
+    store = STORE.replace("v5", "v4")
+    assert lds(begins, masks, moves, ends, LOAD, BARRIER, WAIT, store).unknown
+    assert lds(masks, moves, ends, LOAD, BARRIER, WAIT, store).right
+    assert lds(begins, masks, moves, LOAD, BARRIER, WAIT, store, ends).right
+
+
+def test_an_address_that_still_grows_after_several_turns_is_not_known():
+    """The store comes to other waves' words after 16 turns; with two slots in turn it never does."""
+    begins = "v_add_u32_e32 v4, 0x8000, v1"
+    turn = (".LBB0_1:", LOAD, BARRIER, WAIT, STORE.replace("v5", "v4"), WAIT)
+    assert lds(begins, *turn, "v_add_u32_e32 v4, 0xfffff800, v4", "s_cbranch_scc1 .LBB0_1").unknown
+    assert lds(begins, *turn, "v_xor_b32_e32 v4, 0x2000, v4", "s_cbranch_scc1 .LBB0_1").right
+
+
+@pytest.mark.parametrize("sign", ["u32", "i32"])
+def test_a_scalar_field_has_start_and_length_in_one_word(sign):
+    """Five bits from bit 4 on are 10 or 20, and the store lies that many KiB behind its tile."""
+    for number, right in (("0xa0", False), ("0x140", True)):
+        field = ("s_mov_b32 s30, " + number, f"s_bfe_{sign} s31, s30, 0x50004", "v_lshl_add_u32 v6, s31, 10, v5")
+        assert lds(*field, "ds_read_b32 v10, v1 offset:10240", BARRIER, WAIT, "ds_write_b32 v6, v20").right is right

@@ -4,7 +4,8 @@ An access is open until s_waitcnt or s_wait says that it has ended. A load that 
 waves write behind the barrier; of an open store other waves may read, or write over, what was there before. Ping-pong
 schedules let half of the waves run one barrier ahead of the others: then what stands one barrier further, and before
 the barrier, counts, too. Accesses of other places of LDS do no harm, and those of one wave end in their order. They are
-told apart by their addresses, which are computed for every thread of a block.
+told apart by their addresses, which are computed for every thread of a block. Where paths or lanes meet with different
+values in a register, it is not known.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from conformance.execution.order.register_values import Value
 
 #: More accesses than the counters of the hardware can hold.
 MOST_OPEN = 64
-#: Turns of a loop for which addresses are computed; an address with more values than these is not known.
+#: Turns of a loop for which addresses are computed; what still touches new words in the last one is not known.
 _TURNS = 8
 #: More than the waves of a block.
 _WAVES = 64
@@ -33,7 +34,9 @@ _LDS = re.compile(r"ds_(?!bpermute|permute|swizzle|nop|gws)")
 _LOAD = re.compile(r"ds_(read|load)")
 _STORE = re.compile(r"ds_(write|store)")
 _COPY = re.compile(r"(buffer|global)_load\w*|tensor_load_to_lds|global_load_async_to_lds\w*")
-_BRANCH = re.compile(r"s_cbranch_\w+")
+_ENDS = re.compile(r"s_(branch|endpgm|setpc_b64)$")
+_SAVES_EXEC = re.compile(r"s_\w+_saveexec_b(32|64)$")
+_SETS_EXEC = re.compile(r"s_(or|mov)_b(32|64)$")
 _SKIPPED = re.compile(r"s_cbranch_(exec|vcc)\w+")
 _THREADS = re.compile(r"\.max_flat_workgroup_size:\s*(\d+)")
 _WAVE_32 = re.compile(r"\.wavefront_size:\s*32\b")
@@ -43,6 +46,9 @@ _TWO = re.compile(r"ds_(?:read|write|load|store)(?:2|_2addr)(st64|_stride64)?_")
 _BITS = re.compile(r"_[bfui](8|16|32|64|96|128)(?:_|$)")
 _REGISTER = re.compile(r"([vs])(?:\[(\d+):\d+\]|(\d+))$|(vcc|exec|m0)$")
 _Words = Sequence[NDArray[np.int64]]
+_Values = dict[str, NDArray[np.int64] | None]
+#: Scalar registers that may have a value when a kernel begins.
+_INPUTS = 20
 _ALL = (1 << 32) - 1
 _COMPUTED: dict[str, Callable[[_Words], NDArray[np.int64]]] = {
     "mov_b32": lambda x: x[0],
@@ -74,8 +80,8 @@ _COMPUTED: dict[str, Callable[[_Words], NDArray[np.int64]]] = {
     "or3_b32": lambda x: x[0] | x[1] | x[2],
     "xad_u32": lambda x: (x[0] ^ x[1]) + x[2],
     "add3_u32": lambda x: x[0] + x[1] + x[2],
-    "bfe_u32": lambda x: (x[0] >> (x[1] & 31)) & ((1 << (x[2] & 31)) - 1),
-    "bfe_i32": lambda x: _sign_of_field(x[0] >> (x[1] & 31), x[2] & 31),
+    "bfe_u32": lambda x: (x[0] >> (x[1] & 31)) & ((1 << _bits_of_field(x)) - 1),
+    "bfe_i32": lambda x: _sign_of_field(x[0] >> (x[1] & 31), _bits_of_field(x)),
     "bfi_b32": lambda x: (x[0] & x[1]) | (~x[0] & x[2]),
 }
 
@@ -83,6 +89,12 @@ _COMPUTED: dict[str, Callable[[_Words], NDArray[np.int64]]] = {
 def _signed(value: NDArray[np.int64]) -> NDArray[np.int64]:
     extended: NDArray[np.int64] = value - ((value & (1 << 31)) << 1)
     return extended
+
+
+def _bits_of_field(words: _Words) -> NDArray[np.int64]:
+    """The length of a field: a scalar instruction has it in the upper half of the word with the start."""
+    bits: NDArray[np.int64] = words[2] & 31 if len(words) > 2 else words[1] >> 16 & 127
+    return bits
 
 
 def _sign_of_field(value: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -196,28 +208,59 @@ def _of_several_waves(mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> boo
 class _Addresses:
     """``pieces``: by the number of an instruction the words of LDS (4 bytes) that it touches, each times _WAVES plus
     the number of the wave; None if they are not known. The instructions are executed in the order of the text, and
-    loops several times."""
+    loops several times. Where a jump forward ends, or masked lanes run again, the registers are joined with those that
+    were there before."""
 
     def __init__(self, code: Code, text: str) -> None:
         match = _THREADS.search(text)
         self._threads = int(match[1]) if match else 256
         self._lanes = 32 if _WAVE_32.search(text) else 64
-        self._values: dict[str, NDArray[np.int64] | None] = {"v0": np.arange(self._threads)}
+        self._values: _Values = {"v0": np.arange(self._threads), **{f"s{number}": None for number in range(_INPUTS)}}
+        self._masked: dict[str, _Values] = {}  # by the register that has exec the values when lanes were masked
+        self._grew: dict[int, bool] = {}  # whether an access touched new words when it was last executed
         self.pieces: dict[int, NDArray[np.int64] | None] = {}
+        coming: dict[int, _Values] = {}
         turns: dict[int, int] = {}
-        at = 0
+        at, live = 0, True
         while at < len(code.operations):
+            if (values := coming.pop(at, None)) is not None:
+                self._values = _joined(self._values, values) if live else values
+                live = True
+            if not live:
+                at += 1
+                continue
             self._execute(at, code.operations[at], code.operands[at])
+            live = not _ENDS.match(code.operations[at])
             back = [to for to in code.successors[at] if to <= at]
-            at += 1
-            if back and _BRANCH.match(code.operations[at - 1]) and turns.get(at, 0) < _TURNS:
+            ahead = [to for to in code.successors[at] if to > at and (to > at + 1 or back or not live)]
+            again = bool(back) and turns.get(at, 0) < _TURNS
+            for to in ahead:
+                coming[to] = _joined(coming[to], self._values) if to in coming else dict(self._values)
+            if again:
                 turns[at] = turns.get(at, 0) + 1
-                at = back[0]
+                live = True
+            if turns.get(at) == _TURNS and not again:
+                turns[at] += 1
+                self.pieces.update((one, None) for one in range(back[0], at) if self._grew.get(one))
+            at = back[0] if again else at + 1
+
+    def _mask(self, operation: str, parts: list[str]) -> None:
+        """Joins the values of lanes that were masked with those of the others, and notes those of lanes to mask."""
+        saves = bool(_SAVES_EXEC.match(operation))
+        if saves or (_SETS_EXEC.match(operation) and parts[0].startswith("exec")):
+            saved = [self._masked[one] for one in parts[1:] if one in self._masked]
+            if not saved and not saves:
+                saved = [*self._masked.values()]
+            for values in saved:
+                self._values = {**self._values, **_joined(self._values, values)}
+        if saves or (_SETS_EXEC.match(operation) and parts[-1].startswith("exec")):
+            self._masked[parts[0]] = {name: value for name, value in self._values.items() if name.startswith("v")}
 
     def _execute(self, at: int, operation: str, operands: str) -> None:
         parts = [part.strip() for part in operands.split(",")]
         if operation.startswith("ds_"):
             self._access(at, operation, parts)
+        self._mask(operation, parts)
         target = _REGISTER.match(parts[0]) if parts[0] else None
         if not target or operation.startswith(("s_cbranch", "s_wait", "ds_write", "ds_store", "buffer_store")):
             return
@@ -265,7 +308,18 @@ class _Addresses:
         if at not in self.pieces:
             self.pieces[at] = touched
         elif (earlier := self.pieces[at]) is not None:
-            self.pieces[at] = np.union1d(earlier, touched)
+            self.pieces[at] = union = np.union1d(earlier, touched)
+            self._grew[at] = len(union) > len(earlier)
+
+
+def _joined(one: _Values, other: _Values) -> _Values:
+    """The registers where two paths meet: what is not the same on both is not known, unless one path has no value."""
+    joined = {**one, **other}
+    for name in one.keys() & other.keys():
+        mine, theirs = one[name], other[name]
+        if mine is not theirs and (mine is None or theirs is None or not np.array_equal(mine, theirs)):
+            joined[name] = None
+    return joined
 
 
 def _spread(addresses: Value, size: int) -> NDArray[np.int64]:
