@@ -110,6 +110,7 @@ WHOLE = (
 )
 PIP = "pip install --quiet --no-index --no-deps --no-build-isolation"
 NEEDS_GPU = Run(2, "needs a GPU")
+REQUIRES_GPU = Run(75, "--require device: no GPU was found")
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,8 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance precompile --target sm_90 --out kernels": Instead(
             "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
         ),
-        "pytest -n auto --compiled=kernels --require device": Read(Why.LONG),
-        "conformance run -n auto --suite stress --tier full --require device": Read(Why.LONG),
+        "pytest -n auto --compiled=kernels --require device": REQUIRES_GPU,
+        "conformance run -n auto --suite stress --tier full --require device": REQUIRES_GPU,
     },
     "judging.md": {
         "conformance list --fills": Run(says="| transparent |"),
@@ -273,13 +274,13 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Beside(
             f"{ITS_CASES} --reproducers 0", 1, "1 regression waived"
         ),  # and no list holds for these two targets alone
-        f"{ON_A_GPU} --tier default --require device --run-dir reports/gpu": Read(Why.LONG),
+        f"{ON_A_GPU} --tier default --require device --run-dir reports/gpu": REQUIRES_GPU,
         "conformance mustpass check reports/gpu": Read(Why.LONG),
         "conformance precompile --target sm_90 --out kernels": Instead(
             "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
         ),
-        f"{ON_A_GPU} --require device --compiled=kernels": Read(Why.LONG),
-        "conformance run -n auto --tier full --require device --run-dir reports/release": Read(Why.LONG),
+        f"{ON_A_GPU} --require device --compiled=kernels": REQUIRES_GPU,
+        "conformance run -n auto --tier full --require device --run-dir reports/release": REQUIRES_GPU,
         "conformance mustpass check reports/release --mustpass lists": Read(Why.LONG),
         "conformance bundle reports/release --key private.pem --mustpass lists --output release.zip": Read(Why.LONG),
         ".ci/run": Instead("bash -n .ci/run && test -x .ci/run", Why.LONG),
@@ -296,7 +297,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance list --tier quick --suite transposition --kernel mm --left-out": Run(says="tier (quick)"),
     },
     "inductor.md": {
-        "pytest -n auto --suite inductor_gemm --suite inductor_operations --require device": Read(Why.LONG),
+        "pytest -n auto --suite inductor_gemm --suite inductor_operations --require device": REQUIRES_GPU,
         "pytest -n auto --suite inductor_gemm --no-gpu --target sm_100": Read(Why.LONG),
         "pytest -n auto --suite inductor_gemm --no-gpu --target gfx942": Read(Why.LONG),
     },

@@ -41,8 +41,8 @@ ATTENTION_DESCRIPTORS = grouped(
         "described_store_rows",
         _STORED,
         FORWARD,
-        "(out_base, [queries, VALUE_DIM]",
-        "(out_base, [queries + 1, VALUE_DIM]",
+        "out_base, [queries, VALUE_DIM]",
+        "out_base, [queries + 1, VALUE_DIM]",
     ),
     fault(
         "described_store_rounded",

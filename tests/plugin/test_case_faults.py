@@ -95,8 +95,9 @@ def test_an_interrupt_inside_a_worker_ends_the_run(project):
     (project.path / "conftest.py").write_text(
         "from xdist.workermanage import NodeManager\nNodeManager.EXIT_TIMEOUT = 1\n"
     )
-    assert project.run("-n", "2").ret == pytest.ExitCode.INTERRUPTED
-    assert project.records.get("test_a") is None or project.statuses["test_a"] == "crash"
+    ended = project.run("-n", "2").ret
+    status = project.statuses.get("test_a")
+    assert (status, ended) in (("crash", pytest.ExitCode.TESTS_FAILED), (None, pytest.ExitCode.INTERRUPTED))
     assert (project.folder / "records.jsonl").exists()
 
 
