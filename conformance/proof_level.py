@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 
 from conformance.case_record import CaseRecord, Check, CheckKind, ExecutorName, Status
@@ -39,6 +39,8 @@ _PROVEN_BY = {
     ProofLevel.COMPILED: "compiled only",
     ProofLevel.NOTHING: "no kernel",
 }
+#: What a record observes of the most that its case can be proven by.
+PROOF_LIMIT = "proves at most"
 _EXECUTORS = frozenset(name.value for name in ExecutorName)  # one of a later version shows what is not known here
 _EXECUTED = str(Check(CheckKind.EXECUTED, "ttgir"))
 _OF_CODE = {CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS}
@@ -58,8 +60,19 @@ def level_by(executor: str | None, checks: Collection[str]) -> ProofLevel:
 
 
 def proof_level(record: CaseRecord) -> ProofLevel:
-    """The level of ``record``. A case that failed has the level of what judged it."""
-    return level_by(record.executor, [verdict.check for verdict in record.verdicts])
+    """The level of ``record``, at most the level that its case says it can be proven by. A case that failed has the
+    level of what judged it."""
+    level = level_by(record.executor, [verdict.check for verdict in record.verdicts])
+    return min(level, proof_limit(record, record.executor == ExecutorName.DEVICE))
+
+
+def proof_limit(record: CaseRecord, on_device: bool) -> ProofLevel:
+    """The most that the case of ``record`` says it can be proven by, on a device or without one."""
+    limit = record.observed.get(PROOF_LIMIT)
+    if not isinstance(limit, Mapping):
+        return ProofLevel.DEVICE
+    key = "on a device" if on_device else "without a device"
+    return ProofLevel.__members__.get(str(limit.get(key, "")).upper(), ProofLevel.DEVICE)
 
 
 def ttgir_was_right(checks: Iterable[str], failing: Collection[str]) -> bool | None:

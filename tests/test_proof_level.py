@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.proof_level import ProofCount, ProofLevel, level_by, proof_level, ttgir_was_right
+from conformance.proof_level import PROOF_LIMIT, ProofCount, ProofLevel, level_by, proof_level, ttgir_was_right
 from conformance.records import CaseRecord, Status, Verdict
 
 NUMBERS = ("numerics/transparent", "memory", "grid")
@@ -38,6 +38,19 @@ def test_a_level_rests_on_verdicts(name):
     verdicts = tuple(Verdict(check, True) for check in checks)
     assert level_by(executor, checks) is level
     assert proof_level(CaseRecord("c", "s", Status.PASS, executor=executor, verdicts=verdicts)) is level
+
+
+def test_a_level_is_at_most_what_its_case_can_be_proven_by():
+    def level(executor, **limits):
+        observed = {PROOF_LIMIT: {name.replace("_", " "): limit for name, limit in limits.items()}}
+        verdicts = (Verdict("template counts", True),)
+        return proof_level(CaseRecord("c", "s", Status.PASS, executor=executor, observed=observed, verdicts=verdicts))
+
+    nothing = {"on_a_device": "nothing", "without_a_device": "nothing"}
+    assert level("device", **nothing) is level("interpreter", **nothing) is ProofLevel.NOTHING
+    assert level("device", without_a_device="nothing") is ProofLevel.DEVICE
+    assert level("interpreter", without_a_device="compiled") is ProofLevel.COMPILED
+    assert level("device", on_a_device="of a later version") is ProofLevel.DEVICE
 
 
 def test_what_the_ttgir_showed():

@@ -15,17 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from conformance.proof_level import ProofLevel
+from conformance.proof_level import PROOF_LIMIT, ProofLevel
 from conformance.records import CaseRecord, ExecutorName, Fault, Reason, Status, Verdict, jsonable
 
 _NAMED = {"kernel": "name", "target": "id"}  # fields that take an object and keep the attribute that names it
 _WHOLE = ("problem", "config")  # objects kept with their id and all their fields
 _MERGED = ("options", "observed")  # mappings that grow
 _EXECUTORS = (None, *(name.value for name in ExecutorName))  # a later one shows more
-
-
-#: What a record observes of the most that its case can be proven by.
-PROOF_LIMIT = "proves at most"
 
 
 class CaseEnded(BaseException):

@@ -424,6 +424,7 @@ class Inductor:
         executor = self.executor()
         if executor.name != "interpreter":
             detail = "kernels for Intel's GPUs run here in the interpreter alone: use --no-gpu"
+            self.recorder.proves_at_most("nothing", detail)
             self.recorder.not_run(Reason(ReasonCode.NO_INTERPRETER, "xpu", detail))
         self.recorder.set(
             kernel=f"inductor/{program.graph.rpartition(':')[2]}",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from conformance.judging.case_recorder import PROOF_LIMIT
-from conformance.proof_level import ProofLevel, proof_level
+from conformance.proof_level import ProofLevel, proof_level, proof_limit
 from conformance.records import CaseRecord, ReasonCode, Status, first_of
 
 #: The levels by the names that the option takes.
@@ -50,7 +47,7 @@ def lacks(record: CaseRecord, required: ProofLevel) -> bool:
     it failed, that its kernel refuses it, that what would prove it does not exist, or that its suite proves less."""
     if record.status not in (Status.PASS, Status.NOT_RUN):
         return False
-    if proof_level(record) >= min(required, _limit(record, required)):
+    if proof_level(record) >= min(required, proof_limit(record, required is ProofLevel.DEVICE)):
         return False
     reason = record.reason
     if record.status is Status.PASS or reason is None:
@@ -58,12 +55,3 @@ def lacks(record: CaseRecord, required: ProofLevel) -> bool:
     if reason.code is ReasonCode.NO_DEVICE:
         return required is ProofLevel.DEVICE and reason.subject not in _TOO_SMALL
     return reason.code is ReasonCode.NO_INTERPRETER and required is not ProofLevel.INTERPRETED
-
-
-def _limit(record: CaseRecord, required: ProofLevel) -> ProofLevel:
-    """The most that the case says it can be proven by."""
-    limit = record.observed.get(PROOF_LIMIT)
-    if not isinstance(limit, Mapping):
-        return ProofLevel.DEVICE
-    key = "on a device" if required is ProofLevel.DEVICE else "without a device"
-    return ProofLevel.__members__.get(str(limit.get(key, "")).upper(), ProofLevel.DEVICE)

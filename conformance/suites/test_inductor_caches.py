@@ -63,7 +63,7 @@ DIFFERENT = {
 def _counted(harness, recorder, program, constant_key=False):
     """What compiling ``program`` counts, on the device or, without one, for the first target of Inductor's."""
     if harness.settings.has_gpu and not harness.settings.compile_only:
-        recorder.set(executor="device", target=harness.targets[0])
+        recorder.set(target=harness.targets[0])
         return template_cache.count_compiled(program, constant_key)
     target = next(target for target in targets.compile_targets() if target.architecture.inductor)
     recorder.set(target=target)

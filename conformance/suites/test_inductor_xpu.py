@@ -42,7 +42,6 @@ def judge(inductor, operation, dtype, load, pick):
 
 @pytest.mark.slow(4)
 @generated(vendors=(), sampled=True, operation=Thin(OPERATIONS), dtype=Thin(["fp16", "fp32"]), pick=Thin([0, 5, 11]))
-@pytest.mark.proves_at_most("nothing", "code for a GPU of Intel's is only generated")
 def test_products(inductor, operation, dtype, pick):
     """Products by pointers, with configs of Intel's own lists."""
     judge(inductor, operation, dtype, "pointers", pick)
@@ -50,7 +49,6 @@ def test_products(inductor, operation, dtype, pick):
 
 @pytest.mark.slow(4)
 @generated(vendors=(), sampled=True, operation=Thin(["mm", "addmm"], quick=0), pick=Thin([0, 5], quick=0))
-@pytest.mark.proves_at_most("nothing", "code for a GPU of Intel's is only generated")
 def test_products_by_descriptors(inductor, operation, pick):
     """Persistent products that load by descriptors, which Intel's GPUs read in blocks."""
     judge(inductor, operation, "fp16", "descriptors", pick)
