@@ -223,6 +223,21 @@ def test_warps_with_other_work_may_fence_what_they_hand_over_or_take():
     assert not is_fault(fence(M128_N64, *elsewhere))
 
 
+def test_what_other_warps_copy_over_stores_is_what_a_product_reads():
+    """As the scratch memory of a device descriptor, in which tiles lie later."""
+
+    def with_copies(load: str) -> list[str]:
+        lines = [line for line in PARTITIONS if line != FENCE]
+        at = lines.index("@%p8 bra $L_end;") + 1
+        expect = "@%p9 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r12], 8192;"
+        copying = ["$L_load:", "barrier.sync 	1;", expect, load, "bra.uni $L_workers;"]
+        return [M128_N64, *lines[:at], "@%p12 bra $L_load;", *lines[at:-1], *copying, lines[-1]]
+
+    answer = fence(*with_copies(TMA_LOAD.replace("[%r6]", "[%r3]")))
+    assert (answer.fault, answer.unknown) == ("", "tcgen05.mma at line 40, and 1 more")
+    assert is_fault(fence(*with_copies(TMA_LOAD)))
+
+
 def test_what_cannot_be_followed_is_not_known():
     answer = fence("ld.global.b32 	%r4, [%rd5];", STORE_A, BARRIER, WGMMA)
     assert answer.unknown == "wgmma.mma_async at line 21, and 0 more"

@@ -315,8 +315,8 @@ class _Judge:
         if pieces is None:
             shared.state[(shared.state == _UNFENCED) & writes] = _UNSURE
             return
-        wrong = pieces[shared.state[pieces] == _UNFENCED]
-        if len(wrong):
+        wrong = [piece for piece in pieces[shared.state[pieces] == _UNFENCED] if not self._copied_over(step.at, piece)]
+        if wrong:
             self.faults.setdefault(step.at, int(shared.wrote[wrong[0]]) - 1)
         self.starts.setdefault(step.at, []).extend(pieces.tolist() if bulk else ())
         for start in pieces if bulk else ():
@@ -329,6 +329,13 @@ class _Judge:
                 span[span == _UNFENCED] = _UNSURE
         if writes:
             shared.state[pieces] = _FENCED
+
+    def _copied_over(self, at: int, piece: int) -> bool:
+        """Whether a bulk copy of another partition may have filled ``piece`` before the access ``at``: what threads
+        stored there was then for another purpose, and is not what is read."""
+        copies = [one for one, kind in self.events.items() if kind == "bulk write" and self.partitions.apart(one, at)]
+        touched = [self.touched.get(one) for one in copies]
+        return any(pieces is None or bool(pieces[piece]) for pieces in touched)
 
     def _pieces(self, step: Step, registers: Registers) -> NDArray[np.int64] | None:
         """The pieces that an instruction touches, as far as they are certain: of bulk copies the first ones. They are
@@ -404,16 +411,18 @@ def _judged(
 ) -> Answer:
     judge = _Judge(Walker(code, graph, events, threads), events, partitions)
     writes = {write for several in suspects.values() for write in several}
-    # first those that write, so that what they release is known
-    places = [*sorted(writes), *sorted(suspects)] if partitions.several else sorted(suspects)
+    # first those that write, so that what they release and copy is known
+    copies = [at for at, kind in events.items() if kind == "bulk write"]
+    places = [*sorted(writes), *sorted(copies), *sorted(suspects)] if partitions.several else sorted(suspects)
     targets = list(dict.fromkeys(partitions.block_of[place] for place in places))
     for jumps in (False, True):
         passed: set[int] = set()
         for target in targets[:_TARGETS]:
             if target not in passed:
                 passed |= judge.walk(Manner(target, jumps))
-            if judge.faults:
-                at, write = min(judge.faults.items())
+            faults = [fault for fault in judge.faults.items() if fault[0] in suspects]
+            if faults:
+                at, write = min(faults)
                 does = "writes over" if events[at] == "bulk write" else "reads"
                 return Answer("fence", f"{_named(code, at)} {does} shared memory that {_named(code, write)} wrote")
     unknown = [read for read, writes in suspects.items() if not _elsewhere(judge, read, writes)]
