@@ -33,6 +33,12 @@ WRONG = "wrong result in 4 cases (mm): numerics/randn: N of N elements wrong"
 ERROR = "error outside the checks in 3 cases (no kernel): KeyError: 'a name'"
 
 
+@pytest.fixture(autouse=True)
+def _a_wide_terminal(monkeypatch):
+    """Lines are looked for whole, which a narrow terminal would wrap."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def lines_of(project, *arguments: str) -> list[str]:
     project.suite("a", SUITE)
     (project.path / "known.toml").write_text(entry(cases='"test_a.py::test_bad"'))
