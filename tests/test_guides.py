@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -337,7 +338,9 @@ SAMPLES = {
         "  SYNC_CHANGED",
         r"NOT SAFE|Regressions|Warnings|  [A-Z]+(_[A-Z]+)+  ",
     ),
-    "failure.md": Sample("conformance show 'row.row-static=False' --run reports/bad", "FAIL exact/transparent", end=""),
+    "failure.md": Sample(
+        "conformance show 'row.row-static=False' --run reports/bad", "    FAIL exact/transparent", end="    tiles"
+    ),
     "blame.md": Sample(
         "conformance blame CASE --good current --bad 'triton==3.9.0'",
         "feature SCALED_MMA yes",
@@ -416,11 +419,11 @@ def sample_of(text: str) -> str:
 
 
 def answered(output: str, sample: Sample) -> str:
-    """The part of ``output`` that a page shows of it, of lines as they are printed; "" if it has no such part."""
+    """The part of ``output`` that a page shows of it, without what indents all its lines; "" if it has no such part."""
     lines = output.splitlines(keepends=True)
     first = next((number for number, line in enumerate(lines) if line.startswith(sample.first)), len(lines))
     shown = itertools.takewhile(lambda line: not line.startswith(sample.end), lines[first + 1 :])
-    return "".join(lines[first : first + 1] + list(shown)).rstrip("\n") + "\n"
+    return textwrap.dedent("".join(lines[first : first + 1] + list(shown))).rstrip("\n") + "\n"
 
 
 def wrong_sample(shown: str, answer: str, sample: Sample) -> list[str]:

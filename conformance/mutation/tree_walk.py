@@ -72,15 +72,14 @@ class FunctionNames:
 
 
 def called(call: ast.Call) -> str:
-    """The dotted name of what ``call`` calls; the method alone, with a dot before it, for one of a value."""
+    """The dotted name of what ``call`` calls, with "tl" for the language; the method alone, with a dot before it,
+    for one of a value."""
     function = call.func
     if isinstance(function, ast.Name):
         return function.id
     if isinstance(function, ast.Attribute):
-        owner = function.value
-        return (
-            f"{owner.id}.{function.attr}" if isinstance(owner, ast.Name) and owner.id == "tl" else f".{function.attr}"
-        )
+        language = ast.unparse(function.value) in ("tl", "triton.language")
+        return f"{'tl' * language}.{function.attr}"
     return ""
 
 
