@@ -176,7 +176,7 @@ class CaseAnswer:
 
     @property
     def named(self) -> bool:
-        """Whether there is a difference, and stages are guilty of the first one of each launch that has an answer."""
+        """True if there is a difference and each launch with an answer has guilty stages for its first one."""
         return bool(self.launches) and all(one.attributions[0].blame.span is not None for one in self.launches)
 
 
@@ -191,7 +191,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Difference:
-    """What one launch shows differently: ``names``, the worst first."""
+    """The differences of one launch: ``names``, the worst first."""
 
     number: int
     names: tuple[str, ...]
@@ -290,7 +290,7 @@ class Inquiry:
         )
 
     def _difference(self, number: int) -> _Difference | None:
-        """What launch ``number`` shows differently with the two stacks; None if nothing that is looked at does."""
+        """Returns the differences of launch ``number`` between the two stacks; None if it has none."""
         good, bad = _both(lambda side: self._shown(side, side.own[number], number, True), (self._good, self._bad))
         names = chosen(differing(good, bad), self._wanted)
         return _Difference(number, tuple(names), good, bad) if names else None
@@ -367,7 +367,7 @@ class Inquiry:
         return str(ran["said"] or "")
 
     def _wrong_together(self) -> str:
-        """What is wrong in an order if every launch of a plan is the bad stack's, and right if one of them is."""
+        """Returns what is wrong in an order only if every launch of a plan is the bad stack's."""
         for number in {plan: number for number, plan in enumerate(self._plans)}.values():
             good, bad = (self._ttgir(side, number) for side in (self._good, self._bad))
             if len(bad) < 2 or None in (*good.values(), *bad.values()):
