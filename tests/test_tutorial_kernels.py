@@ -311,7 +311,9 @@ def test_a_kernel_from_elsewhere_may_take_what_ours_refuse(
 
     kernel, seen, calls = Case(name, "mm", "mm"), [], []
     recorder = SimpleNamespace(
-        set=lambda **fields: None, verdict=lambda check, passed, text: seen.append((check, passed))
+        set=lambda **fields: None,
+        verdict=lambda check, passed, text: seen.append((check, passed)),
+        proves_at_most=lambda level, why: None,
     )
     problem, config = kernel.example("bf16", kernel.configs[0]), kernel.configs[0]
     fields = {"config": config, "target": HOPPER, "code": ReasonCode.EXTENT}

@@ -93,6 +93,10 @@ class Verified:
     unknown: list[str]
 
 
+#: Dialects of Triton 3.2. It writes types and layouts in other words, which typed_operations would misread.
+_OLDER_DIALECTS = ("triton_gpu", "triton_nvidia_gpu")
+
+
 def verified(module: Module) -> Verified:
     """Checks every operation of ``module``."""
     faults: list[str] = []
@@ -100,6 +104,9 @@ def verified(module: Module) -> Verified:
     try:
         layouts = Layouts(module)
         for typed in typed_operations(module):
+            dialect = typed.operation.name.partition(".")[0]
+            if dialect in _OLDER_DIALECTS:
+                return Verified([], [f"dialect {dialect} of Triton 3.2"])
             _verify(layouts, typed, faults, unknown)
     except MISREAD as error:  # types or attributes of the module that no known release prints
         unknown.add(f"types of the form {error}")

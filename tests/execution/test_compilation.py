@@ -37,6 +37,8 @@ from tests.execution.sample_kernels import Sample, compiled, launch, pool, submi
 
 SAMPLES = "tests.execution.sample_kernels"
 COPY = Sample("copy")
+#: Seconds. A loaded machine still does within it what is not meant to be late.
+DEADLINE = 5.0
 SM80, SM90 = Target("cuda", 80, 32), Target("cuda", 90, 32)
 
 
@@ -64,7 +66,7 @@ def gone(pid: int, seconds: float = 20) -> bool:
 @pytest.fixture(scope="module")
 def faulty() -> Iterator[CompilePool]:
     """One worker with a short deadline, for the requests that go wrong."""
-    with CompilePool(1, deadline=2.0) as workers:
+    with CompilePool(1, deadline=DEADLINE) as workers:
         yield workers
 
 
@@ -181,7 +183,7 @@ ENDINGS = {
     "exit": (Status.CRASH, "exit status 0"),
     "SystemExit": (Status.CRASH, "exit status 0"),
     "KeyboardInterrupt": (Status.CRASH, "the compiler died"),
-    "the lock": (Status.TIMEOUT, "did not end within 2 s"),
+    "the lock": (Status.TIMEOUT, f"did not end within {DEADLINE:g} s"),
     "a long message": (Status.COMPILE_ERROR, "planted"),
     "no memory": (Status.OOM, "planted"),
     "no memory for a process": (Status.OOM, "planted"),
@@ -239,7 +241,7 @@ def test_a_hang_ends_at_its_deadline_with_the_processes_it_started(faulty: Compi
     result = ask(faulty, "hang", str(tmp_path / "pid"))
     assert result.status is Status.TIMEOUT
     assert time.monotonic() - started < 20
-    assert "did not end within 2 s" in result.error
+    assert f"did not end within {DEADLINE:g} s" in result.error
     assert "in hang" in result.error  # the Python stack
     assert gone(int((tmp_path / "pid").read_text()))
     assert ask(faulty, "launch", Sample("copy", offset=2)).status is Status.PASS

@@ -26,6 +26,7 @@ from conformance.judging.planner import plan_case
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get
 from conformance.machine.gpus import Gpus
+from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.records import Status
 from conformance.targets import find
 from tests.execution.sample_kernels import Sample
@@ -289,7 +290,7 @@ def test_a_kernel_that_was_not_precompiled_is_compiled_and_reported(precompiled:
         f"--run-dir={tmp_path / 'run'}",
     )
     done = run(*words, "-n", "0", folder=tmp_path / "site", cache=tmp_path / "cache")
-    assert done.returncode == 1
+    assert done.returncode == INFRASTRUCTURE
     assert f"kernels are not in {precompiled} and were compiled: " in done.stdout
 
 
@@ -319,7 +320,7 @@ sys.meta_path.insert(0, Plant())
 def test_what_the_stage_forgets_and_what_it_makes_in_vain_is_a_problem(precompiled: Path, tmp_path: Path) -> None:
     words = (*SUITES, *CHOICE, f"--run-dir={tmp_path / 'run'}", "-n", "0")
     done = run(*words, folder=tmp_path / "site", cache=precompiled.parent / "cache", planted=FORGETFUL)
-    assert done.returncode == 1, done.stdout
+    assert done.returncode == INFRASTRUCTURE, done.stdout
     assert "the compile stage missed gemm_persistent_device_descriptors for sm_90: the case compiled it" in done.stdout
     assert re.search(r"the compile stage compiled in vain for \d+ cases, first test_tma_store.py::", done.stdout)
 

@@ -70,6 +70,19 @@ def test_layouts_of_a_compiled_kernel_fit(compiled, name):
     assert judged(compiled(name)) == ([], [])
 
 
+OLDER = """module attributes {"triton_gpu.num-warps" = 4 : i32} {
+  tt.func public @copied(%from: tensor<16x!tt.ptr<f32>, #blocked>, %tile: !tt.memdesc<16xf32, #shared>) {
+    %copy = triton_gpu.async_copy_global_to_local %from, %tile : tensor<16x!tt.ptr<f32>, #blocked> -> <16xf32, #shared>
+    tt.return
+  }
+}
+"""
+
+
+def test_layouts_that_triton_3_2_spells_are_unknown_and_no_fault():
+    assert judged(OLDER) == ([], ["dialect triton_gpu of Triton 3.2"])
+
+
 def alias(text, pattern):
     """The first alias whose layout matches."""
     return re.search(rf"^(#\w+) = .*{pattern}.*$", text, re.M)[1]
