@@ -522,6 +522,11 @@ def _warp_specialization(target: Target) -> tuple[bool, str]:
     return _arch(target) >= 90, "tl.range(warp_specialize=True) takes effect on NVIDIA from sm_90 on"
 
 
+def _flat_loop(target: Target) -> tuple[bool, str]:
+    has = "flatten" in _parameters("range")
+    return has, f"the installed Triton's tl.range has {'' if has else 'no '}flatten"
+
+
 def _constant_argument(target: Target) -> tuple[bool, str]:
     """Up to Triton 3.2 only a parameter that is annotated so can be a constant."""
     only_annotated = hasattr(importlib.import_module("triton.runtime.jit"), "compute_spec_key")
@@ -598,6 +603,7 @@ _PREDICATES: dict[str, _Predicate] = {
     "wmma": _hardware(lambda t: t.vendor == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
     "tdm": _hardware(lambda t: t.arch == "gfx1250", "a tensor data mover (AMD gfx1250)"),
     "warp-specialization": _warp_specialization,
+    "flat-loop": _flat_loop,
     "constant-argument": _constant_argument,
     "constant-item": _constant_item,
     "scaled-packing": _scaled_packing,

@@ -12,10 +12,11 @@ from conformance.kernels import carveout
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.mm_persistent import gemm_persistent_pointers
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.gemm import PointerGemm, output_tiles
+from conformance.kernels.gemm import PointerGemm, lacking, output_tiles
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import itemsize
+from conformance.records import Reason
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline, nested and flattened into one.
 CONFIGS: tuple[AnyConfig, ...] = (
@@ -32,6 +33,10 @@ class PersistentPointerGemm(PointerGemm):
     core = False
     persistent = True
     zero_sign = "ieee"
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`. The kernel names ``flatten`` where it is false, too."""
+        return lacking(plan, "flat-loop") or super().refusal(plan)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
