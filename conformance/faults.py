@@ -1,4 +1,4 @@
-"""What went wrong with a case or a run, by class: regression, infrastructure or unfinished."""
+"""Describes what went wrong with a case or a run, by class: regression, infrastructure or unfinished."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FaultClass(str, Enum):
 
 
 class FaultKind(str, Enum):
-    """What broke. Each kind belongs to one class; a new kind of fault is a new member, and changes no exit status.
+    """Says what broke. Each kind belongs to one class; a new kind of fault is a new member, and changes no exit status.
     Records hold the value as text, so that a reader of an older version takes one that it does not know."""
 
     FAILED = "failed"  # a case failed, crashed, hung or did not compile

@@ -15,8 +15,8 @@ from conformance.case_record import CaseRecord, Check, CheckKind, ExecutorName, 
 
 
 class ProofLevel(IntEnum):
-    """What judged a case; a higher level proves more. ``INTERPRETED`` judges the numbers of the source, ``EXECUTED``
-    those of compiled code, without a device."""
+    """Says what judged a case; a higher level proves more. ``INTERPRETED`` judges the numbers of the source,
+    ``EXECUTED`` those of compiled code, without a device."""
 
     NOTHING = 0
     COMPILED = 1
@@ -26,7 +26,7 @@ class ProofLevel(IntEnum):
 
     @property
     def words(self) -> str:
-        """What a comparison calls the level, such as "TTGIR executed"."""
+        """Returns what a comparison calls the level, such as "TTGIR executed"."""
         return _WORDS[self]
 
 
@@ -76,15 +76,15 @@ def proof_limit(record: CaseRecord, on_device: bool) -> ProofLevel:
 
 
 def ttgir_was_right(checks: Iterable[str], failing: Collection[str]) -> bool | None:
-    """What running the TTGIR showed of a case with verdicts of ``checks``, of which ``failing`` failed: True if it was
-    right, False if it was wrong, None if nothing says that it ran."""
+    """Returns what running the TTGIR showed of a case with verdicts of ``checks``, of which ``failing`` failed: True if
+    it was right, False if it was wrong, None if nothing says that it ran."""
     executed = [check for check in checks if is_ttgir_check(check)]
     return all(check not in failing for check in executed) if executed else None
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_ttgir_check(check: str) -> bool:
-    """Whether ``check`` judges a run of the TTGIR: its layouts alone are no run."""
+    """Returns whether ``check`` judges a run of the TTGIR: its layouts alone are no run."""
     name = Check.parse(check).name
     return name == _EXECUTED or name.startswith(f"{_EXECUTED}/")
 
@@ -126,8 +126,8 @@ class ProofCount:
 
     @property
     def reservation(self) -> str:
-        """What a result has beside it unless compiled code was run for every case that ran a kernel or compiled one:
-        "source only" where no compiled code was run at all, or such as "24 of 60 cases source only"."""
+        """Returns what a result has beside it unless compiled code was run for every case that ran a kernel or compiled
+        one: "source only" where no compiled code was run at all, or such as "24 of 60 cases source only"."""
         if not self.total:
             return ""
         source, compiled = self._levels[ProofLevel.INTERPRETED], self._levels[ProofLevel.COMPILED]

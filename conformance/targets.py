@@ -550,7 +550,7 @@ def _fp64_products(target: Target) -> tuple[bool, str]:
 
 
 def _scaled_packing(target: Target) -> tuple[bool, str]:
-    """Whether ``tl.dot_scaled`` is told along which dimension two codes share a byte."""
+    """Returns whether ``tl.dot_scaled`` is told along which dimension two codes share a byte."""
     has = "lhs_k_pack" in _parameters("dot_scaled")
     return has, f"the installed Triton's tl.dot_scaled has {'' if has else 'no '}lhs_k_pack"
 

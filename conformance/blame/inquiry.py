@@ -351,8 +351,8 @@ class Inquiry:
         return {side.functions[other]: side.own[other]["stages"].get("ttgir") for other in plan}
 
     def _said_of_orders(self, side: _Side, number: int, files: Mapping[str, str | None]) -> str | None:
-        """What is wrong in an order if the functions of a plan have the TTGIR in ``files``; "" if nothing is, None if
-        it cannot be run."""
+        """Returns what is wrong in an order if the functions of a plan have the TTGIR in ``files``; "" if nothing is,
+        None if it cannot be run."""
         if None in files.values():
             self._why_no_order = "TTGIR was not run: a launch of the case does not compile to it"
             return None

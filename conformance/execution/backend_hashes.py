@@ -1,5 +1,5 @@
-"""What the compilers of Triton's backends say of themselves: the part of the keys of Triton's cache by which a backend
-tells its versions apart."""
+"""Describes what the compilers of Triton's backends say of themselves: the part of the keys of Triton's cache by which
+a backend tells its versions apart."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _reaches(
 
 
 def _moves_accumulators(code: Code, loop: range) -> bool:
-    """Whether ``loop`` stores values to tensor memory that it has loaded from there, or made of such. They are
+    """Returns whether ``loop`` stores values to tensor memory that it has loaded from there, or made of such. They are
     followed from register to register, and not through other memory. An epilogue only loads, and what a sum begins
     with was not loaded."""
     load, store = _IN_LOOPS.values()

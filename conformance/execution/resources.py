@@ -76,7 +76,7 @@ def over_limits(resources: KernelResources, target: Target) -> list[str]:
 
 
 def near_limits(resources: KernelResources, target: Target) -> list[str]:
-    """What is close below ``target``'s limits, such as "shared memory: 225,280 of 232,448 bytes (96 %)"."""
+    """Returns what is close below ``target``'s limits, such as "shared memory: 225,280 of 232,448 bytes (96 %)"."""
     used, limit = resources.shared_memory, target.limits.shared_memory
     return [f"shared memory: {near_text(used, limit)}"] if NEAR * limit <= used <= limit else []
 

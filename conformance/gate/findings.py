@@ -129,7 +129,7 @@ MEANING: Mapping[Kind, str] = {
 
 
 class Harm(str, Enum):
-    """What a failure does to who relies on the kernel. The order is that of a report: wrong comes before slow."""
+    """Says what a failure does to who relies on the kernel. The order is that of a report: wrong comes before slow."""
 
     WRONG = "wrong numbers"
     RACE = "race"
@@ -274,8 +274,8 @@ class Scope:
 
 @dataclass(frozen=True)
 class Narrowing:
-    """That a comparison is of a part of a tier only. ``options`` are those of the runs that left cases out, ``cases``
-    is how many are compared, ``whole`` how many a whole run has, None if no list of the package says it."""
+    """Says that a comparison is of a part of a tier only. ``options`` are those of the runs that left cases out,
+    ``cases`` is how many are compared, ``whole`` how many a whole run has, None if no list of the package says it."""
 
     options: tuple[str, ...]
     cases: int
@@ -340,7 +340,7 @@ class Comparison:
 
     @property
     def newly_failing_by_known_defects(self) -> frozenset[str]:
-        """Those of :attr:`newly_failing` that fail as an expected failure says."""
+        """Returns those of :attr:`newly_failing` that fail as an expected failure says."""
         return frozenset(one.case for group in self.groups for one in group.findings if one.newly_fails and one.defect)
 
     @property
@@ -350,5 +350,5 @@ class Comparison:
 
     @property
     def safe(self) -> bool:
-        """Whether there is an answer, and nothing here speaks against the candidate."""
+        """Returns whether there is an answer, and nothing here speaks against the candidate."""
         return not self.broken and not self.regressions and not self.objections

@@ -28,5 +28,5 @@ def last_words(text: str, limit: int) -> str:
 
 
 def _closed(text: str) -> bool:
-    """Whether no id, whose parameters are in brackets and may hold blanks, goes on beyond ``text``."""
+    """Returns whether no id, whose parameters are in brackets and may hold blanks, goes on beyond ``text``."""
     return text.count("[") == text.count("]")

@@ -1,4 +1,4 @@
-"""Whether the compiled code of a kernel is in order, as verdicts: ``codegen/order/<kind>``."""
+"""Checks whether the compiled code of a kernel is in order, as verdicts: ``codegen/order/<kind>``."""
 
 from __future__ import annotations
 

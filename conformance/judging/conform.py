@@ -218,8 +218,8 @@ def _explained(
     fills: tuple[str, ...] | None,
     verdicts: Iterable[Verdict],
 ) -> str:
-    """What running the TTGIR says of a kernel that is wrong on a device, as ``verdicts`` show: a sentence for the
-    diagnosis."""
+    """Returns what running the TTGIR says of a kernel that is wrong on a device, as ``verdicts`` show: a sentence for
+    the diagnosis."""
     size = sum(int(tensor.span) for tensor in (*plan.problem.operands, *plan.problem.outputs))
     if size > EXPLAINED:
         return f"its TTGIR was not run: {size} elements are too many"

@@ -65,7 +65,7 @@ class CaseReports:
         self._count_once(reporter.stats)
 
     def tracebacks(self) -> dict[str, str]:
-        """What pytest shows of the cases that ended by an error, by their ids; empty if pytest has shown it."""
+        """Returns what pytest shows of the cases that ended by an error, by their ids; empty if pytest has shown it."""
         return self._raised
 
     def _case(self, report: Any) -> str | None:

@@ -567,11 +567,11 @@ class SessionRun:
             reporter.write_line(line)
 
     def _summary(self) -> Summary:
-        """What the run's records show; nothing if they could not be merged."""
+        """Returns what the run's records show; nothing if they could not be merged."""
         return self._tally.summary(self._info or RunInfo(**self._facts(), **self._ending_facts()), self._notes())
 
     def _ending_facts(self) -> dict[str, Any]:
-        """What ``run.json`` says of the end of the run."""
+        """Returns what ``run.json`` says of the end of the run."""
         status = self._faults.exit_status(self._pytests, self._interrupted)
         return {
             "faults": self._faults.faults,

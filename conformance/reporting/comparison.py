@@ -106,9 +106,10 @@ def _facts(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> list[str]:
-    """What the cases prove, which the answer "safe" itself says; what earlier answers and further runs of the baseline
-    show; that no device took part, if none did, or that another one timed cases; what neither side takes; and, if the
-    answer is not safe, which of several targets regressed, and from what on spills and occupancy are regressions."""
+    """Returns what the cases prove, which the answer "safe" itself says; what earlier answers and further runs of the
+    baseline show; that no device took part, if none did, or that another one timed cases; what neither side takes; and,
+    if the answer is not safe, which of several targets regressed, and from what on spills and occupancy are
+    regressions."""
     scope = comparison.scope
     proven = [] if comparison.safe else ["; ".join(proof(scope))]
     no_device = NO_DEVICE if scope.judged and DEVICE not in scope.levels else ""

@@ -73,8 +73,8 @@ def meaning(comparison: Comparison, group: Group) -> str:
 
 
 def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
-    """What the reader can do now, one sentence each, the first thing first. If a side has to run again, nothing else is
-    advised: what was compared is no answer."""
+    """Returns what the reader can do now, one sentence each, the first thing first. If a side has to run again, nothing
+    else is advised: what was compared is no answer."""
     kinds = {group.kind for group in comparison.regressions}
     steps = [
         f"Run the {broken.side} again: it is no answer ({broken.fault_class.value})." for broken in comparison.broken
@@ -125,7 +125,8 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
 
 
 def _about_known_defects(comparison: Comparison) -> str:
-    """What to do about failures by known defects: wait for the releases that mend them, as far as entries say so."""
+    """Returns what to do about failures by known defects: wait for the releases that mend them, as far as entries say
+    so."""
     regressions = (one for group in comparison.regressions for one in group.findings)
     releases = sorted({one.defect.fixed_in for one in regressions if one.defect and one.defect.fixed_in})
     mended = f"; the release that mends it, where one is known, is {' or '.join(releases)}" if releases else ""
@@ -139,8 +140,8 @@ def _sample(comparison: Comparison, info: RunInfo | None) -> str | None:
 
 
 def _no_failure(comparison: Comparison) -> str:
-    """What got worse, and that nothing newly fails, where every case could be judged and nothing else speaks against
-    the candidate."""
+    """Returns what got worse, and that nothing newly fails, where every case could be judged and nothing else speaks
+    against the candidate."""
     worse = "what got worse may cost time. "
     lost = any(group.kind is Kind.LOST_COVERAGE for group in comparison.groups)
     synchronises = any(group.kind is Kind.SYNC_CHANGED for group in comparison.groups)
@@ -152,12 +153,13 @@ def _no_failure(comparison: Comparison) -> str:
 
 
 def _without_gpu(comparison: Comparison) -> bool:
-    """Whether no case was judged on a device on both sides. A device in a run's stack says nothing of its cases."""
+    """Returns whether no case was judged on a device on both sides. A device in a run's stack says nothing of its
+    cases."""
     return DEVICE not in comparison.scope.levels
 
 
 def _without_device(scope: Scope) -> str:
-    """What judged the cases instead of a device."""
+    """Returns what judged the cases instead of a device."""
     texts = {
         ProofLevel.EXECUTED.words: "the TTGIR of compiled kernels was run, and what is below it was inspected alone",
         ProofLevel.INTERPRETED.words: "Triton's interpreter ran the source of kernels",

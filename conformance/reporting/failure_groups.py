@@ -14,7 +14,7 @@ NOTE_LIMIT = 160
 
 
 class Meaning(str, Enum):
-    """What it means that a case failed. The order is that of a list, the gravest first."""
+    """Says what it means that a case failed. The order is that of a list, the gravest first."""
 
     WRONG = "wrong result"
     UNSTABLE = "results that differ from run to run"
@@ -102,7 +102,7 @@ class FailureGroup:
 
 
 def failure(record: CaseRecord) -> tuple[Meaning, str, str]:
-    """What it means that the case of ``record`` failed, why, and what its gravest failing check said."""
+    """Returns what it means that the case of ``record`` failed, why, and what its gravest failing check said."""
     if record.fault is not None and record.fault_class is FaultClass.INFRASTRUCTURE:
         text = record.fault.text
         return Meaning.MACHINE, f"{record.fault.kind}: {normalised(first_line(text))}", one_line(text)[:NOTE_LIMIT]

@@ -43,7 +43,7 @@ def answer(comparison: Comparison) -> str:
 
 
 def both_changed(comparison: Comparison) -> list[str]:
-    """That torch and Triton both changed, where they did: what is found may be due to either."""
+    """Returns the sentence that torch and Triton both changed, if they did: either may be the reason of a finding."""
     before, after = comparison.baseline.stack, comparison.candidate.stack
     changes = [
         f"{name} ({clean(str(before[name]))[:VERSION_CHARACTERS]} to {clean(str(after[name]))[:VERSION_CHARACTERS]})"
@@ -64,13 +64,13 @@ def broken_text(broken: BrokenSide) -> str:
 
 
 def _so_far(comparison: Comparison) -> str:
-    """What to do, and what speaks against the candidate in the part that was compared."""
+    """Returns what to do, and what speaks against the candidate in the part that was compared."""
     against = "; ".join(_against(comparison))
     return "run it again" + (f"; found so far, and not to be relied on: {against}" if against else "")
 
 
 def _against(comparison: Comparison) -> list[str]:
-    """What speaks against the candidate: cases that newly fail, regressions by kind, and objections."""
+    """Returns what speaks against the candidate: cases that newly fail, regressions by kind, and objections."""
     groups, parts = comparison.regressions, []
     if groups:
         by_kind = Counter[str]()
@@ -125,7 +125,8 @@ def narrowing_text(comparison: Comparison) -> str:
 
 
 def proof(scope: Scope) -> list[str]:
-    """What the judged cases prove: how many by which level, and in which shapes; why others are not among them."""
+    """Returns what the judged cases prove: how many by which level, and in which shapes; why others are not among
+    them."""
     parts = [", ".join(f"{count:,} {level}" for level, count in scope.levels.items()) or "none was judged"]
     shapes = list(scope.shapes)
     if shapes:

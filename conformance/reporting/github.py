@@ -1,4 +1,5 @@
-"""What GitHub Actions shows: annotations of a step and the job's summary for a comparison, and groups of a log.
+"""Describes what GitHub Actions shows: annotations of a step and the job's summary for a comparison, and groups of a
+log.
 
 Format of the commands and their escaping: GitHub's "Workflow commands for GitHub Actions" and the toolkit's
 ``packages/core/src/command.ts``. A step shows at most 10 annotations of each level; a summary holds at most 1 MiB.

@@ -210,8 +210,8 @@ def component_name(name: str) -> str:
 
 
 def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
-    """What is replaced by what, such as "Triton 3.8.0 to 3.9.0"; "The same stack" if nothing differs, and other words
-    if a run does not say what its stack was."""
+    """Returns what is replaced by what, such as "Triton 3.8.0 to 3.9.0"; "The same stack" if nothing differs, and other
+    words if a run does not say what its stack was."""
     names = [*_COMPONENTS, *(name for name in {**baseline, **candidate} if name not in (*_COMPONENTS, "harness"))]
     parts = [
         f"{component_name(name)} {baseline.get(name) or 'none'} to {candidate.get(name) or 'none'}".strip()

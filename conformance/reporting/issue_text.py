@@ -103,7 +103,7 @@ def _release(comparison: Comparison, side: Side) -> str:
 
 
 def _wrong(group: Group, record: ComparedRecord | None) -> str:
-    """What is wrong, in a few words."""
+    """Returns what is wrong, in a few words."""
     if record is None:
         return group.kind.value.lower().replace("_", " ")
     failing = _failing(group, record)
@@ -188,7 +188,7 @@ def _versions(comparison: Comparison, group: Group, record: ComparedRecord | Non
 
 
 class _Judge(Enum):
-    """What a finding rests on, in a sentence."""
+    """Says what a finding rests on, in a sentence."""
 
     DEVICE = "The kernel was run on a device, which the table names."
     TTGIR = "The TTGIR of the compiled kernel was run on a CPU; no GPU took part in it."
@@ -202,7 +202,7 @@ class _Judge(Enum):
 
 
 def _judge(group: Group, record: ComparedRecord | None) -> _Judge:
-    """What the finding rests on: the check that failed, and what ran it."""
+    """Returns what the finding rests on: the check that failed, and what ran it."""
     if record is None:
         return _Judge.NOTHING
     if group.kind is Kind.LOST_COVERAGE and record.checks:
@@ -238,7 +238,7 @@ def _expected(group: Group, record: ComparedRecord | None) -> str:
 
 
 def _seen(group: Group, record: ComparedRecord | None) -> Iterator[str]:
-    """What the record says of the failure: the failing checks, or else the diagnosis."""
+    """Returns what the record says of the failure: the failing checks, or else the diagnosis."""
     if record is None:
         return
     for check, text in _failing(group, record)[:CHECKS_SHOWN]:

@@ -41,7 +41,7 @@ WHY_LIMIT = 200
 
 
 def older_source(text: str) -> Stack | Path:
-    """What the user has of an older release: a stack, or the folder of a run. Raises :class:`StackError`."""
+    """Returns what the user has of an older release: a stack, or the folder of a run. Raises :class:`StackError`."""
     folder = Path(text)
     if not folder.is_dir():
         return parse(text)
@@ -168,7 +168,7 @@ def _release(side: ComparedRun, component: str) -> Version | None:
 
 
 def _rest(stack: Stack, component: str) -> Stack:
-    """What ``stack`` has beside ``component``, by whatever name."""
+    """Returns what ``stack`` has beside ``component``, by whatever name."""
     return replace(without(stack, component), name="", brings=())
 
 
@@ -215,7 +215,7 @@ def _outstanding(asked: _Asked) -> Mapping[Version, str]:
 def _sights(
     one: Finding, runs: Mapping[Version, ComparedRun], candidate: ComparedRun, limits: KernelThresholds
 ) -> dict[Version, Sight]:
-    """What each of ``runs`` shows of the finding ``one``."""
+    """Returns what each of ``runs`` shows of the finding ``one``."""
     device = candidate.stack.get("device")
     return {
         version: sight(

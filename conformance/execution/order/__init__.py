@@ -1,1 +1,2 @@
-"""Whether a kernel's code is in order: fences before the asynchronous proxy reads, waits for products and for LDS."""
+"""Checks whether a kernel's code is in order: fences before the asynchronous proxy reads, waits for products and for
+LDS."""

@@ -1,4 +1,4 @@
-"""What is known of one kind of order in a kernel."""
+"""Describes what is known of one kind of order in a kernel."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class Answer:
 
     @property
     def right(self) -> bool:
-        """Whether the order is known and right."""
+        """Returns whether the order is known and right."""
         return not (self.fault or self.unknown)

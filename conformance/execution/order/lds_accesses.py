@@ -1,4 +1,4 @@
-"""Whether AMD's waves pass a barrier with an access of LDS open that other waves may meet behind it.
+"""Checks whether AMD's waves pass a barrier with an access of LDS open that other waves may meet behind it.
 
 An access is open until s_waitcnt or s_wait says that it has ended. A load that is open at a barrier may read what other
 waves write behind the barrier; of an open store other waves may read, or write over, what was there before. Ping-pong
@@ -104,8 +104,8 @@ def _sign_of_field(value: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray
 
 
 def lds_answer(code: Code, text: str) -> Answer:
-    """Whether no access of LDS in AMD's ``code``, whose text is ``text``, is open across a barrier that other waves
-    may meet."""
+    """Returns whether no access of LDS in AMD's ``code``, whose text is ``text``, is open across a barrier that other
+    waves may meet."""
     barriers, before = code.numbers(_BARRIER), code.predecessors()
     opened = {barrier: _open_accesses(code, before, barrier) for barrier in barriers}
     if not any(opened.values()):
@@ -164,7 +164,7 @@ def _left_open(operation: str, operands: str) -> int:
 
 
 def _is_skipped(code: Code, barrier: int) -> bool:
-    """Whether some waves jump over ``barrier``, so that the others fall one barrier behind."""
+    """Returns whether some waves jump over ``barrier``, so that the others fall one barrier behind."""
     return any(_SKIPPED.match(code.operations[at]) for at in range(max(0, barrier - 3), barrier))
 
 
@@ -199,7 +199,7 @@ def _until_barrier(code: Code, nexts: Mapping[int, Sequence[int]], starts: Itera
 
 
 def _of_several_waves(mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> bool:
-    """Whether a word of LDS is touched by two waves: the accesses of one wave end in their order."""
+    """Returns whether a word of LDS is touched by two waves: the accesses of one wave end in their order."""
     words = np.intersect1d(mine // _WAVES, theirs // _WAVES)
     touched = np.union1d(mine, theirs)
     return bool(np.isin(touched // _WAVES, words).sum() > len(words))

@@ -1,4 +1,4 @@
-"""Whether every wgmma is waited for: before its sums are used, and before the kernel ends.
+"""Checks whether every wgmma is waited for: before its sums are used, and before the kernel ends.
 
 wgmma.mma_async returns at once. wgmma.commit_group closes a group of them, and wgmma.wait_group N waits for all groups
 but the N youngest; until then nobody may use the registers of the sums (PTX ISA, "Asynchronous wgmma"). All paths are
@@ -56,7 +56,7 @@ class _Open:
 
 
 def wait_answer(code: Code) -> Answer:
-    """Whether PTX ``code`` waits for each wgmma."""
+    """Returns whether PTX ``code`` waits for each wgmma."""
     if not code.numbers(_PRODUCT):
         return Answer("wait")
     graph = BlockGraph(code)
@@ -88,8 +88,8 @@ def _loops(graph: BlockGraph) -> Iterator[set[int]]:
 
 
 def _after(code: Code, at: int, state: _Open, loops: list[set[int]], faults: dict[int, str]) -> _Open:
-    """What is open after an instruction. A use of what is open goes into ``faults``; ``loops`` are those that wait for
-    no product."""
+    """Returns what is open after an instruction. A use of what is open goes into ``faults``; ``loops`` are those that
+    wait for no product."""
     operation = code.operations[at]
     if operation.startswith("wgmma"):
         ages = state.by_age
@@ -125,7 +125,7 @@ def _after(code: Code, at: int, state: _Open, loops: list[set[int]], faults: dic
 
 
 def _used(code: Code, at: int, state: _Open, registers: list[str], faults: dict[int, str]) -> _Open:
-    """What is open after an instruction that has registers of open products among its ``registers``."""
+    """Returns what is open after an instruction that has registers of open products among its ``registers``."""
     operation, operands, of = code.operations[at], code.operands[at], dict(state.of)
     if _MOVE.match(operation):
         target, _, source = operands.partition("}" if operands.startswith("{") else ",")

@@ -1,4 +1,4 @@
-"""Whether tensor cores and TMA read tiles that threads wrote to shared memory, without a proxy fence between.
+"""Checks whether tensor cores and TMA read tiles that threads wrote to shared memory, without a proxy fence between.
 
 Stores of threads, and the copies of cp.async that are no bulk copies, write through the generic proxy. A wgmma, a
 tcgen05.mma and a bulk copy read through the asynchronous one. The PTX ISA orders the two only by fence.proxy.async, at
@@ -74,7 +74,7 @@ _TARGETS = 40
 
 
 def fence_answer(code: Code, text: str) -> Answer:
-    """Whether what the PTX ``code``, whose text is ``text``, reads by tensor cores and TMA is fenced."""
+    """Returns whether what the PTX ``code``, whose text is ``text``, reads by tensor cores and TMA is fenced."""
     events = {at: kind for kind, pattern in _KINDS.items() for at in code.numbers(pattern)}
     if not any(kind in _ASYNCHRONOUS for kind in events.values()):
         return Answer("fence")
@@ -99,7 +99,7 @@ class _Partitions:
         self._reached = graph.reached(without=dispatch) if self.several else []
 
     def apart(self, one: int, other: int) -> bool:
-        """Whether the instructions ``one`` and ``other`` are of different partitions."""
+        """Returns whether the instructions ``one`` and ``other`` are of different partitions."""
         if not self.several:
             return False
         first, second = self.block_of[one], self.block_of[other]
@@ -112,8 +112,8 @@ def _follows_barrier(code: Code, at: int) -> bool:
 
 @dataclass(frozen=True)
 class _Pending:
-    """What was written through the generic proxy and not fenced, as bits of instruction numbers: ``written``; copies
-    ``by_age`` of their group, those of no group yet first; those that an mbarrier will report, ``reported``."""
+    """Says what was written through the generic proxy and not fenced, as bits of instruction numbers: ``written``;
+    copies ``by_age`` of their group, those of no group yet first; those that an mbarrier will report, ``reported``."""
 
     written: int = 0
     by_age: tuple[int, ...] = (0,) * _AGES
@@ -177,7 +177,7 @@ def _numbers(bits: int) -> set[int]:
 
 
 def _after(pending: _Pending, kind: str, code: Code, at: int) -> _Pending:
-    """What is pending after an instruction."""
+    """Returns what is pending after an instruction."""
     ages = pending.by_age
     if kind == "write":
         return replace(pending, written=pending.written | 1 << at)
@@ -331,8 +331,8 @@ class _Judge:
             shared.state[pieces] = _FENCED
 
     def _copied_over(self, at: int, piece: int) -> bool:
-        """Whether a bulk copy of another partition may have filled ``piece`` before the access ``at``: what threads
-        stored there was then for another purpose, and is not what is read."""
+        """Returns whether a bulk copy of another partition may have filled ``piece`` before the access ``at``: what
+        threads stored there was then for another purpose, and is not what is read."""
         copies = [one for one, kind in self.events.items() if kind == "bulk write" and self.partitions.apart(one, at)]
         touched = [self.touched.get(one) for one in copies]
         return any(pieces is None or bool(pieces[piece]) for pieces in touched)
@@ -432,8 +432,8 @@ def _judged(
 
 
 def _elsewhere(judge: _Judge, at: int, writes: Iterable[int]) -> bool:
-    """Whether walks passed the asynchronous access ``at`` and all ``writes``, which touch no piece of its tile. A tile
-    that a bulk copy brings for products is what these read."""
+    """Returns whether walks passed the asynchronous access ``at`` and all ``writes``, which touch no piece of its tile.
+    A tile that a bulk copy brings for products is what these read."""
     tile = judge.touched.get(at)
     if tile is not None and judge.events[at] == "bulk write":
         read = np.zeros(_PIECES, np.bool_)

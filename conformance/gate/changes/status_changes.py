@@ -87,7 +87,7 @@ def standing(record: ComparedRecord | None) -> Standing:
 
 
 def fails(record: ComparedRecord | None) -> bool:
-    """Whether the case of ``record`` failed, expected or not."""
+    """Returns whether the case of ``record`` failed, expected or not."""
     return standing(record) in _FAILURES
 
 
@@ -228,7 +228,7 @@ def _is_repeat(check: str) -> bool:
 
 
 def is_order_check(check: str) -> bool:
-    """Whether ``check`` judges the order of the code by itself, whatever another stack does."""
+    """Returns whether ``check`` judges the order of the code by itself, whatever another stack does."""
     parsed = Check.parse(check)
     return parsed.kind is CheckKind.CODEGEN and parsed.subject.startswith("order/")
 
@@ -254,7 +254,7 @@ def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
 
 
 def _subject_of(check: str) -> str:
-    """What a check is about: the kind, but each directive about the code, and each check of a run of TTGIR, by
+    """Returns what a check is about: the kind, but each directive about the code, and each check of a run of TTGIR, by
     itself."""
     parsed = Check.parse(check)
     alone = parsed.kind in (CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.EXECUTED)

@@ -78,8 +78,8 @@ def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Find
 
 
 def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
-    """What might race or cost time in the code it ``was``, and does so less often or no longer in the code ``now``. A
-    count that newer records do not have says nothing where it is missing."""
+    """Returns what might race or cost time in the code it ``was``, and does so less often or no longer in the code
+    ``now``. A count that newer records do not have says nothing where it is missing."""
     if was.sync is None or now.sync is None:
         return
     for name in (name for name in _FAULTS if name not in _judged(after)):

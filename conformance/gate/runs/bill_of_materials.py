@@ -88,7 +88,7 @@ def with_backend_hashes(bill: Mapping[str, str], hashes: Mapping[str, str]) -> d
 
 
 def is_of_backend(name: str) -> bool:
-    """Whether ``name`` is a row of a backend."""
+    """Returns whether ``name`` is a row of a backend."""
     return name.startswith(BACKEND)
 
 
@@ -99,12 +99,13 @@ def backend_digests(bill: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_of_triton(name: str) -> bool:
-    """Whether ``name`` is a row of a backend that is a part of Triton's package, and changes with its version."""
+    """Returns whether ``name`` is a row of a backend that is a part of Triton's package, and changes with its
+    version."""
     return is_of_backend(name) and " (" not in name
 
 
 def lists_backends(bill: Mapping[str, str]) -> bool:
-    """Whether ``bill`` names backends: that of an earlier version of the harness does not."""
+    """Returns whether ``bill`` names backends: that of an earlier version of the harness does not."""
     return any(map(is_of_backend, bill))
 
 

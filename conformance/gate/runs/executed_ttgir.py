@@ -1,4 +1,5 @@
-"""What a record says of running the TTGIR of its kernels: the executor's verdict, never only that there is one."""
+"""Describes what a record says of running the TTGIR of its kernels: the executor's verdict, never only that there is
+one."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class TtgirVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether every plan was run and all was right."""
+        """Returns whether every plan was run and all was right."""
         return bool(self.right) and self.whole and not self.wrong
 
     def __str__(self) -> str:

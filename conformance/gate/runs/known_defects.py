@@ -1,4 +1,4 @@
-"""What the failure of a record does, and the known defect by which a case fails as an entry expects.
+"""Describes what the failure of a record does, and the known defect by which a case fails as an entry expects.
 
 Both follow from the record: from its failing checks, or, where none failed, from the status that the failure had before
 an entry excused it. What they do not tell is unknown. Of several failing checks the worst counts.
@@ -44,7 +44,7 @@ _STOPPED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 
 
 def harm_of(record: ComparedRecord) -> Harm:
-    """What the failure of ``record`` does to who relies on its kernel."""
+    """Returns what the failure of ``record`` does to who relies on its kernel."""
     harms = [harm for check, text in record.failing if (harm := harm_of_check(Check.parse(check), text))]
     status = _status(record)
     if status in _STOPPED:
@@ -68,8 +68,8 @@ def known_defect(record: ComparedRecord) -> KnownDefect:
 
 
 def words_of(record: ComparedRecord) -> str:
-    """What the failure of ``record``, an expected failure, says: its first failing check, else its diagnosis without
-    the name of its entry."""
+    """Returns what the failure of ``record``, an expected failure, says: its first failing check, else its diagnosis
+    without the name of its entry."""
     if record.failing:
         check, text = record.failing[0]
         return f"{check}: {text}"
@@ -85,7 +85,7 @@ def _status(record: ComparedRecord) -> Status | None:
 
 
 def harm_of_check(check: Check, text: str = "") -> Harm | None:
-    """What it does that ``check`` failed with this ``text``; None for a check that only explains others."""
+    """Returns what it does that ``check`` failed with this ``text``; None for a check that only explains others."""
     if check.kind is CheckKind.DIAGNOSIS:
         return None
     if check.kind is CheckKind.EXECUTED:
@@ -98,8 +98,8 @@ def harm_of_check(check: Check, text: str = "") -> Harm | None:
 
 
 def _harm_of_run(subject: str, text: str) -> Harm:
-    """What it does that running TTGIR, or comparing its layouts, showed a fault: a check of a run has its own name
-    below the stage's, and values in other layouts than operations take them are wrong numbers."""
+    """Returns what it does that running TTGIR, or comparing its layouts, showed a fault: a check of a run has its own
+    name below the stage's, and values in other layouts than operations take them are wrong numbers."""
     stage, _, check = subject.partition("/")
     if check:
         return harm_of_check(Check.parse(check), text) or Harm.UNKNOWN

@@ -1,4 +1,4 @@
-"""What is wrong with a run as a whole: what makes it no answer, and what else speaks against it.
+"""Describes what is wrong with a run as a whole: what makes it no answer, and what else speaks against it.
 
 A run is no answer if it is unfinished, or if its machine or environment broke it.
 """

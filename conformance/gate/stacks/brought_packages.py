@@ -1,4 +1,4 @@
-"""What a stack brings along, found before anything is fetched: versions, builds and sizes of its packages."""
+"""Describes what a stack brings along, found before anything is fetched: versions, builds and sizes of its packages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def triton_of(packages: Iterable[Package]) -> Package | None:
 
 
 def build_of(torch: Package | None) -> str:
-    """What a torch was built for, such as "CPU build" or "CUDA 13.0 build"; empty without one."""
+    """Returns what a torch was built for, such as "CPU build" or "CUDA 13.0 build"; empty without one."""
     if torch is None:
         return ""
     label = torch.version.partition("+")[2]
@@ -88,8 +88,9 @@ def build_of(torch: Package | None) -> str:
 
 
 def brought(packages: Mapping[str, Package], here: Mapping[str, Package], written: Iterable[str]) -> tuple[str, ...]:
-    """What a stack with ``packages`` changes beside what its user has ``written``, against the environment ``here``:
-    another Triton, such as "triton 3.8.0", and a torch that is built for something else, such as "CPU build"."""
+    """Returns what a stack with ``packages`` changes beside what its user has ``written``, against the environment
+    ``here``: another Triton, such as "triton 3.8.0", and a torch that is built for something else, such as "CPU
+    build"."""
     changes = [
         f"{name} {packages[name].version}"
         for name in _NAMED

@@ -126,8 +126,9 @@ def install(arguments: Sequence[str], say: Say) -> None:
 
 
 def planned(arguments: Sequence[str], cache: Path, say: Say) -> list[Mapping[str, Any]] | None:
-    """What ``pip install`` with ``arguments`` would install: of each package pip's report, without fetching it. None if
-    there is no pip that can say so; ``say`` is told why. Raises :class:`PipError` if it could not be installed."""
+    """Returns what ``pip install`` with ``arguments`` would install: of each package pip's report, without fetching it.
+    None if there is no pip that can say so; ``say`` is told why. Raises :class:`PipError` if it could not be
+    installed."""
     local = all(argument.startswith("-") or os.path.exists(argument) for argument in arguments)
     variables = {} if local or _reports_first(_package()) else _newer_pip(cache, say)
     if variables is None:
@@ -164,8 +165,8 @@ def _package() -> Path | None:
 
 
 def _reports_first(package: Path | None) -> bool:
-    """Whether the pip in the folder ``package`` reports what it would install before it fetches it. Older ones fetch
-    all while they resolve; the newer ones do so in the command, after the report."""
+    """Returns whether the pip in the folder ``package`` reports what it would install before it fetches it. Older ones
+    fetch all while they resolve; the newer ones do so in the command, after the report."""
     if package is None:
         return True  # it fails with the reason
     try:

@@ -91,7 +91,7 @@ class StackRun:
 
     @property
     def name(self) -> str:
-        """What reports call the stack: its name, and what it brings."""
+        """Returns what reports call the stack: its name, and what it brings."""
         return self.environment.stack.title
 
 
@@ -268,12 +268,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _has_records(folder: Path) -> bool:
-    """Whether a run left records in ``folder``, and not only a beginning."""
+    """Returns whether a run left records in ``folder``, and not only a beginning."""
     return bool(record_files(folder)) and (folder / RUN_FILE).is_file()
 
 
 def _what_broke(status: int, ending: str) -> tuple[FaultKind, str]:
-    """What broke a run that left no records: by its exit status, and the last words of its log."""
+    """Returns what broke a run that left no records: by its exit status, and the last words of its log."""
     kind = FaultKind.PROCESS
     if status < 0:
         kind = FaultKind.KILLED if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP) else FaultKind.FAILED

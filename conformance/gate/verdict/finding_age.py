@@ -89,7 +89,7 @@ def _release(releases: Releases, version: Version) -> str:
 
 
 def _not_known(releases: Releases, sights: Mapping[Version, Sight], versions: Sequence[Version]) -> str:
-    """That ``versions`` were not asked or not judged, with the reasons; "" if there is none."""
+    """Returns the sentence that ``versions`` were not asked or not judged, with the reasons; "" if there is none."""
     whys: dict[tuple[str, str], list[Version]] = {}
     for version in versions:
         judged = version in sights
@@ -140,7 +140,7 @@ def _text(releases: Releases, cases: Sequence[tuple[Finding, Mapping[Version, Si
 
 
 def _words(seen: Mapping[Version, Sight]) -> dict[str, str]:
-    """What each release shows, the newest first, as the JSON has it."""
+    """Returns what each release shows, the newest first, as the JSON has it."""
     words = {Shows.YES: "shows it", Shows.NO: "does not show it"}
     return {
         str(version): words.get(sight.shows, f"not judged: {sight.why}")

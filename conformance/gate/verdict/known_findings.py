@@ -36,7 +36,7 @@ def with_known(comparison: Comparison, answers: Sequence[EarlierAnswer]) -> Comp
 
 
 def _state(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
-    """Whether ``group`` is known, and a sentence about it."""
+    """Returns whether ``group`` is known, and a sentence about it."""
     name, as_kind = _earlier_name(group, answers)
     first = next((answer for answer in answers if name in answer.causes), None)
     if first is None:
@@ -71,7 +71,7 @@ def _earlier_name(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, 
 
 
 def _then(group: Group, earlier: Sequence[EarlierCause]) -> str:
-    """That the cause was no regression then, if it is one now."""
+    """Returns the sentence that the cause was no regression then, if it is one now."""
     was_one = any(one.severity == Severity.REGRESSION.value for one in earlier)
     return (
         "" if was_one or group.severity is not Severity.REGRESSION else f", where it was only a {earlier[-1].severity}"

@@ -45,7 +45,7 @@ _OTHER_EXECUTOR = "run by: "
 
 
 class Shows(Enum):
-    """Whether a run shows a finding."""
+    """Says whether a run shows a finding."""
 
     YES = "yes"
     NO = "no"
@@ -54,7 +54,7 @@ class Shows(Enum):
 
 @dataclass(frozen=True)
 class Sight:
-    """Whether a run shows a finding, and for :attr:`Shows.UNKNOWN` why nobody can say."""
+    """Says whether a run shows a finding, and for :attr:`Shows.UNKNOWN` why nobody can say."""
 
     shows: Shows
     why: str = ""
@@ -71,8 +71,8 @@ def sight(
     *,
     same_device: bool,
 ) -> Sight:
-    """Whether the record ``other`` of another run shows the finding ``one``. ``candidate`` is the record that the
-    finding was made of. ``thresholds`` are those of its kernel; ``same_device``: both runs had the same device."""
+    """Returns whether the record ``other`` of another run shows the finding ``one``. ``candidate`` is the record that
+    the finding was made of. ``thresholds`` are those of its kernel; ``same_device``: both runs had the same device."""
     if one.kind is Kind.LOST_COVERAGE:
         return _lost(one, other, candidate)
     if other is None or candidate is None:
@@ -101,8 +101,8 @@ def _status(record: ComparedRecord) -> str:
 
 
 def _lost(one: Finding, other: ComparedRecord | None, candidate: ComparedRecord | None) -> Sight:
-    """Whether the other run lacks what the candidate lost. It may judge more than the candidate in another respect: a
-    run without the check ``memory`` shows that it was lost, whether or not it has the check ``grid``."""
+    """Returns whether the other run lacks what the candidate lost. It may judge more than the candidate in another
+    respect: a run without the check ``memory`` shows that it was lost, whether or not it has the check ``grid``."""
     if other is None:
         return _unknown("the case is not in its run")
     lost = _lost_between(other, candidate)
@@ -127,13 +127,13 @@ def _lost(one: Finding, other: ComparedRecord | None, candidate: ComparedRecord 
 
 
 def _lost_between(other: ComparedRecord, candidate: ComparedRecord | None) -> Finding | None:
-    """What the candidate lost of what the other run judged or measured; None if nothing."""
+    """Returns what the candidate lost of what the other run judged or measured; None if nothing."""
     became = status_finding(other, candidate, lambda record: "")
     return became if became is not None and became.kind is Kind.LOST_COVERAGE else None
 
 
 def _lost_checks(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> Sight:
-    """Whether the other run made the checks that ``one`` names no more often than the candidate."""
+    """Returns whether the other run made the checks that ``one`` names no more often than the candidate."""
     names = one.detail.rpartition("; ")[2].split(", ")  # the number of runs that show it may come first
     made = [name for name in names if _times_made(name, other) > _times_made(name, candidate)]
     if len(made) == len(names):
@@ -163,7 +163,7 @@ def _failure(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> 
 
 
 def _causes(record: ComparedRecord) -> dict[str, str]:
-    """What ``record`` failed by: each cause, with the check that failed, "" where none did."""
+    """Returns what ``record`` failed by: each cause, with the check that failed, "" where none did."""
     causes = {stable_cause(failure_cause(record, (pair,))): pair[0] for pair in record.failing}
     return causes or {stable_cause(failure_cause(record)): ""}
 

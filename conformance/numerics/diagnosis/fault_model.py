@@ -169,7 +169,7 @@ class FaultModel:
 
 
 def poison_values(dtype: str) -> tuple[float, ...]:
-    """What each byte of POISON is in elements of ``dtype``."""
+    """Returns what each byte of POISON is in elements of ``dtype``."""
     size = itemsize(dtype)
     return tuple(float(torch.full((size,), byte, dtype=torch.uint8).view(DTYPES[dtype]).double()) for byte in POISON)
 

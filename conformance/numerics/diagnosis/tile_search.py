@@ -114,8 +114,8 @@ def search_product(
 
 
 def tells_causes_apart(wrong: Tensor) -> bool:
-    """Whether the ``wrong`` elements hold more than one finite value: NaN, infinity or one constant fit too many causes
-    to guess any."""
+    """Returns whether the ``wrong`` elements hold more than one finite value: NaN, infinity or one constant fit too
+    many causes to guess any."""
     finite = wrong[wrong.isfinite()]
     return finite.numel() > 1 and bool((finite != finite[0]).any())
 
