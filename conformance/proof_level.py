@@ -142,7 +142,10 @@ class ProofCount:
 
     def __str__(self) -> str:
         """Such as "device 0, TTGIR 24, interpreter 3 (source only: no compiled code was run)"."""
-        notes = {ProofLevel.INTERPRETED: " (source only: no compiled code was run)"}
+        notes = {
+            ProofLevel.INTERPRETED: " (source only: no compiled code was run)",
+            ProofLevel.NOTHING: " (such as choices and refusals)",
+        }
         always = (ProofLevel.DEVICE, ProofLevel.EXECUTED, ProofLevel.INTERPRETED)
         return ", ".join(
             f"{name} {self._levels[level]}{notes.get(level, '') if self._levels[level] else ''}"

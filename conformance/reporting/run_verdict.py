@@ -85,6 +85,12 @@ def count_lines(summary: Summary) -> list[str]:
     return lines
 
 
+def tested_line(run: RunInfo) -> str:
+    """Returns the versions that were tested, such as "tested: triton 3.9.0, torch 2.13.0+cpu"; "" if none is known."""
+    versions = [f"{name} {run.stack[name]}" for name in ("triton", "torch") if run.stack.get(name)]
+    return f"tested: {', '.join(versions)}" if versions else ""
+
+
 def fault_lines(run: RunInfo, lost: str = "") -> list[str]:
     """A line for each thing that went wrong in the run and is no failed case, nor said by its problems or ``lost``."""
     known = (*run.problems, lost)

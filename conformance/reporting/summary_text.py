@@ -97,7 +97,8 @@ def verdict_lines(summary: Summary, folder: Path, summary_file: Path, lost: str 
     first line is the verdict. ``lost`` says why the run could not be finished; "" if it was."""
     width = max(NARROWEST, min(width, WIDEST))
     verdict = _wrapped(run_verdict.headline(summary, lost), width, "")
-    counts = [part for line in run_verdict.count_lines(summary) for part in _wrapped(line, width)]
+    texts = [*run_verdict.count_lines(summary), run_verdict.tested_line(summary.run)]
+    counts = [part for text in texts for part in _wrapped(text, width)]
     steps = run_verdict.what_to_open(summary, folder, summary_file)
     wide = max(map(len, steps))
     end = [f"{what + ':':{wide + 1}} {command}" for what, command in steps.items()]

@@ -25,6 +25,7 @@ from conformance.reporting.summary_text import (
 from tests.command_runs import write_run
 
 RUN = RunInfo(id="r", started="2026-01-02T03:04:05+00:00", tier="quick", seed=0, wall_s=4.0)
+STACK = {"triton": "3.9.0", "torch": "2.13.0", "device": None}
 FOLDER = Path("reports/r")
 #: Lines of the end of a log that a hurried reader sees. pytest's own last line is one of them.
 SEEN = 20
@@ -74,8 +75,13 @@ def test_all_is_well_is_a_sentence():
     assert lines[0] == "PASSED: all 1,283 judged cases passed or failed as expected"
     assert lines[1] == "cases: 1,274 pass, 9 expected-fail (4 known defects)"
     assert "0 cases ran on a device" in " ".join(lines)
+    assert not any(line.startswith("tested: ") for line in lines), "the versions are not known"
     assert lines[-1].endswith("reports/r/summary.md")
     assert failure_lines(summary, {}) == []
+
+
+def test_the_end_names_what_was_tested():
+    assert ending(summarise(case(1), stack=STACK))[-3] == "tested: triton 3.9.0, torch 2.13.0"
 
 
 def test_a_run_on_a_device_does_not_say_that_none_ran_there():
