@@ -339,10 +339,10 @@ class Inquiry:
             return one
         # the other launches are the good stack's: what is wrong in them would be laid at this one's door
         files = self._ttgir(self._good, number) | {side.functions[number]: answer["stages"]["ttgir"]}
-        said = self._said_of_orders(side, number, files)
-        if said is None:
+        fault = self._order_fault(side, number, files)
+        if fault is None:
             return one
-        wrong = {ORDERS: said} if said else {}
+        wrong = {ORDERS: fault} if fault else {}
         return Shown({**one.figures, ORDERS: len(wrong)}, {**one.texts, **wrong})
 
     def _ttgir(self, side: _Side, number: int) -> dict[str, str | None]:
@@ -350,7 +350,7 @@ class Inquiry:
         plan = [other for other, plan in enumerate(self._plans) if plan == self._plans[number]]
         return {side.functions[other]: side.own[other]["stages"].get("ttgir") for other in plan}
 
-    def _said_of_orders(self, side: _Side, number: int, files: Mapping[str, str | None]) -> str | None:
+    def _order_fault(self, side: _Side, number: int, files: Mapping[str, str | None]) -> str | None:
         """Returns what is wrong in an order if the functions of a plan have the TTGIR in ``files``; "" if nothing is,
         None if it cannot be run."""
         if None in files.values():
@@ -372,9 +372,9 @@ class Inquiry:
             good, bad = (self._ttgir(side, number) for side in (self._good, self._bad))
             if len(bad) < 2 or None in (*good.values(), *bad.values()):
                 continue
-            said = self._said_of_orders(self._bad, number, bad)
-            if said and not self._said_of_orders(self._good, number, good):
-                return said
+            fault = self._order_fault(self._bad, number, bad)
+            if fault and not self._order_fault(self._good, number, good):
+                return fault
         return ""
 
     def _boundary(self, number: int, maker: _Side, rest: _Side, place: int, names: Sequence[str]) -> Shown:

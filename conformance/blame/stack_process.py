@@ -201,7 +201,7 @@ class Server:
         return {**answer, **named, "target": target and target.id, "ptxas": tool and str(tool)}
 
     def _plan_numbers(self) -> list[int]:
-        """For each launch the number of its plan. A launch that is not one of a plan's has a number of its own."""
+        """Returns for each launch the number of its plan. A launch without a plan gets an unused number."""
         plans: list[Any] = []
         numbers = []
         for request, _ in self._launches:

@@ -99,7 +99,8 @@ def parsed(stage: str, text: str) -> Code:
 def _targets(
     operands: str, scope: int, labels: Mapping[str, Mapping[int, int]], tables: Mapping[str, list[str]]
 ) -> Iterator[int]:
-    """Where a jump in the block of braces ``scope`` may go. Inline assembly has labels of its own in each block."""
+    """Returns the labels to which a jump in the block of braces ``scope`` may go. Each block of inline assembly has its
+    own labels."""
     for named in re.findall(r"[$\w.]+", operands)[-1:]:
         for label in tables.get(named, [named]):
             if places := labels.get(label):

@@ -22,8 +22,8 @@ def wants_frames(config: pytest.Config, words: Sequence[str]) -> bool:
     option = config.option
     if option.tbstyle == "no":
         return False
-    asked = any(word.partition("=")[0] == "--tb" for word in words)
-    return asked or config.get_verbosity() > 1 or option.showlocals or option.fulltrace
+    tb_option = any(word.partition("=")[0] == "--tb" for word in words)
+    return tb_option or config.get_verbosity() > 1 or option.showlocals or option.fulltrace
 
 
 class CaseReports:

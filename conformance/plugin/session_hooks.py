@@ -197,7 +197,7 @@ class SessionRun:
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
-        if self._owes_ending and reporter is not None:  # pytest has no summary after an error of its own
+        if self._owes_ending and reporter is not None:  # after its own error pytest prints no summary
             self._write_ending(reporter)
         self._cleanup.close()
 

@@ -84,7 +84,7 @@ class WorkerWatch:
         return self._reasons.get(worker, "")
 
     def was_stopped(self, worker: str) -> bool:
-        """Returns whether somebody had stopped the worker that this ended: that is no fault of its case."""
+        """Returns whether a signal from outside had stopped ``worker`` before: that is no fault of its case."""
         return worker in self._stopped
 
     def _run(self) -> None:

@@ -141,7 +141,7 @@ def _bound(module: Module, launch: Launch) -> Names:
     stands for it on a target without TMA, and after it those that are no arguments of the launch. Raises
     UnknownOperation for an argument that is none of the kinds below."""
     arguments = bound_arguments(launch.function, launch.arguments)
-    given: Any = None
+    descriptor: Any = None
     more: Iterator[Any] = iter(())
     bound: Names = {}
     for (name, spelled), argument in zip(module.function.parameters, _arguments_of(module, launch), strict=True):
@@ -150,14 +150,14 @@ def _bound(module: Module, launch: Launch) -> Names:
         try:
             kind = type_of(spelled)
             if not argument:
-                if given is None:
+                if descriptor is None:
                     raise UnknownOperation(f"a parameter {name}, which is no argument of the launch")
                 flag = kind.element == "i1"
-                bound[name] = _flag(given, name) if flag else rounded(np.asarray(next(more)), kind.element)[()]
+                bound[name] = _flag(descriptor, name) if flag else rounded(np.asarray(next(more)), kind.element)[()]
                 continue
-            given = value if hasattr(value, "block_shape") else None
-            if given is not None:
-                sizes = [*map(int, given.shape), *map(int, given.strides)]
+            descriptor = value if hasattr(value, "block_shape") else None
+            if descriptor is not None:
+                sizes = [*map(int, descriptor.shape), *map(int, descriptor.strides)]
                 more = itertools.chain(sizes, sizes)
             bound[name] = _argument(value, kind)
         except (*MISREAD, StopIteration) as error:

@@ -37,7 +37,7 @@ from tests.execution.sample_kernels import Sample, compiled, launch, pool, submi
 
 SAMPLES = "tests.execution.sample_kernels"
 COPY = Sample("copy")
-#: Seconds. A loaded machine still does within it what is not meant to be late.
+#: Seconds: a loaded machine compiles a sample in less.
 DEADLINE = 5.0
 SM80, SM90 = Target("cuda", 80, 32), Target("cuda", 90, 32)
 

@@ -76,3 +76,17 @@ def test_packed_codes_are_refused_where_the_product_cannot_be_told_of_them(name,
     targets._capability.cache_clear()
     assert (refused.code, refused.subject) == (ReasonCode.CAPABILITY, "scaled-packing")
     assert "tl.dot_scaled has no lhs_k_pack" in refused.detail
+
+
+def test_persistent_programs_by_pointers_are_refused_where_no_loop_can_be_flat(monkeypatch):
+    def reason() -> Any:
+        targets._capability.cache_clear()
+        kernel = catalogue.get("mm_persistent")
+        return kernel.example_refusal("bf16", kernel.configs[0], targets.find("sm_80"))
+
+    assert reason() is None
+    monkeypatch.setattr(targets, "_parameters", lambda function: ["arg1", "num_stages"])
+    refused = reason()
+    targets._capability.cache_clear()
+    assert (refused.code, refused.subject) == (ReasonCode.CAPABILITY, "flat-loop")
+    assert "tl.range has no flatten" in refused.detail

@@ -98,7 +98,7 @@ def _of_targets(options: Sequence[str], can: Abilities) -> list[str]:
 
 
 @dataclass
-class _Asked:
+class _AgeRuns:
     """The runs of older releases of one ``component``, and why others were not asked. ``harness`` is that of the
     candidate's run: another one judges by other rules."""
 
@@ -141,7 +141,7 @@ def with_ages(
         older.say(f"how old the causes are cannot be asked: {why}")
         return comparison
     cases = sorted({one.case for _, one in chosen})
-    asked = _Asked(component, sides[1].stack.get("harness"))
+    asked = _AgeRuns(component, sides[1].stack.get("harness"))
     if _rest(stacks[0], component) == _rest(stacks[1], component):
         asked.take(baseline.folder, baseline.name)
     for source in older.sources:
@@ -173,7 +173,7 @@ def _rest(stack: Stack, component: str) -> Stack:
 
 
 def _ask(
-    asked: _Asked, older: OlderRuns, source: Stack | Path, cases: Sequence[str], version: Version | None = None
+    asked: _AgeRuns, older: OlderRuns, source: Stack | Path, cases: Sequence[str], version: Version | None = None
 ) -> None:
     """Takes the run of ``source``, which is made if it is a stack. That a stack cannot be run is no error here."""
     name = source.name if isinstance(source, Stack) else str(source)
@@ -208,7 +208,7 @@ def _known_releases(candidate: Stack, component: str, older: OlderRuns) -> tuple
         return older_releases.kept_versions(name, older.cache), False, str(error)
 
 
-def _outstanding(asked: _Asked) -> Mapping[Version, str]:
+def _outstanding(asked: _AgeRuns) -> Mapping[Version, str]:
     return {version: why for version, why in asked.not_asked.items() if version not in asked.runs}
 
 

@@ -67,8 +67,8 @@ def _script(comparison: Comparison, group: Group, folder: Path | None, name: str
         path = folder / file_name(one.case)
         outcome = next((line for line in comparison.scripts if path.name in line), "")
         if outcome and path.is_file():
-            said = outcome.partition(f"{path.name}: ")[2] or outcome
-            scripts.append(IssueScript(f"{name}.py", path.read_text(encoding="utf-8"), said))
+            words = outcome.partition(f"{path.name}: ")[2] or outcome
+            scripts.append(IssueScript(f"{name}.py", path.read_text(encoding="utf-8"), words))
     scripts.sort(key=lambda script: not script.outcome.startswith("confirmed"))
     return scripts[0] if scripts else None
 
@@ -76,9 +76,9 @@ def _script(comparison: Comparison, group: Group, folder: Path | None, name: str
 def _why_none(comparison: Comparison, group: Group) -> str:
     """Why there is no script for ``group``."""
     begins = f"{group.kind.value} {group.cause}"
-    said = next((line for line in comparison.scripts if line.startswith(begins) and "no script" in line), "")
+    reason = next((line for line in comparison.scripts if line.startswith(begins) and "no script" in line), "")
     return (
-        f"There is no script: {said.partition('no script')[2].lstrip(' :,')[:300]}."
-        if said
+        f"There is no script: {reason.partition('no script')[2].lstrip(' :,')[:300]}."
+        if reason
         else "No script was written."
     )

@@ -119,11 +119,11 @@ def lds_answer(code: Code, text: str) -> Answer:
             for other in others:
                 if _LOAD.match(code.operations[access]) and _LOAD.match(code.operations[other]):
                     continue
-                mine, theirs = pieces.get(access), pieces.get(other)
+                first, second = pieces.get(access), pieces.get(other)
                 where = f"{_named(code, access)} is open at the barrier of line {code.lines[barrier]}"
-                if mine is None or theirs is None:
+                if first is None or second is None:
                     unknown = unknown or f"{where}, and {_named(code, other)} follows"
-                elif _of_several_waves(mine, theirs):
+                elif _of_several_waves(first, second):
                     verb = (
                         "overwrites what it reads" if _LOAD.match(code.operations[access]) else "needs what it writes"
                     )
@@ -198,10 +198,10 @@ def _until_barrier(code: Code, nexts: Mapping[int, Sequence[int]], starts: Itera
     return accesses, ends
 
 
-def _of_several_waves(mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> bool:
+def _of_several_waves(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
     """Returns whether a word of LDS is touched by two waves: the accesses of one wave end in their order."""
-    words = np.intersect1d(mine // _WAVES, theirs // _WAVES)
-    touched = np.union1d(mine, theirs)
+    words = np.intersect1d(first // _WAVES, second // _WAVES)
+    touched = np.union1d(first, second)
     return bool(np.isin(touched // _WAVES, words).sum() > len(words))
 
 
@@ -316,8 +316,8 @@ def _joined(one: _Values, other: _Values) -> _Values:
     """The registers where two paths meet: what is not the same on both is not known, unless one path has no value."""
     joined = {**one, **other}
     for name in one.keys() & other.keys():
-        mine, theirs = one[name], other[name]
-        if mine is not theirs and (mine is None or theirs is None or not np.array_equal(mine, theirs)):
+        first, second = one[name], other[name]
+        if first is not second and (first is None or second is None or not np.array_equal(first, second)):
             joined[name] = None
     return joined
 

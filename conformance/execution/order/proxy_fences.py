@@ -216,7 +216,7 @@ _FENCED, _UNFENCED, _UNSURE = 0, 1, 2
 @dataclass
 class _Shared:
     """Shared memory on a walk: who ``wrote`` each piece through the generic proxy (one more than the number of the
-    instruction, 0 for nobody), and its ``state``."""
+    instruction, 0 for none), and its ``state``."""
 
     wrote: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_PIECES, np.int64))
     state: NDArray[np.int8] = field(default_factory=lambda: np.zeros(_PIECES, np.int8))

@@ -237,7 +237,7 @@ def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
     """The new failures of a case that failed in the baseline too, expected or not.
 
     A failing check is new if it passed in the baseline, or if no check of its subject failed there: a failure of the
-    memory is new where only numbers were wrong. Each directive about the code is a subject of its own. A run of TTGIR
+    memory is new where only numbers were wrong. Each directive about the code is its own subject. A run of TTGIR
     records one check if all is right, and the names of those that failed: each other name is new.
 
     If no check failed in the baseline, each one is new, unless the baseline is known to have failed by the same.

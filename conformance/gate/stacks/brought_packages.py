@@ -186,7 +186,7 @@ def _against(package: Package, here: Package | None) -> str:
 
 
 def _size(url: str) -> int | None:
-    """Bytes of the file at ``url``, None if nobody says."""
+    """Returns the bytes of the file at ``url``; None if the server does not say."""
     try:
         if url.startswith("file:"):
             return Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path)).stat().st_size

@@ -26,7 +26,7 @@ from conformance.gate.stacks.stack_file import COMPONENTS, Stack, spelled
 MOST_RELEASES = 3
 #: Seconds that the index may take to name the releases.
 INDEX_SECONDS = 60
-#: Distributions of Triton; torch for ROCm and XPU brings one of its own.
+#: Distributions of Triton; torch for ROCm and for XPU brings its own.
 _TRITONS = tuple(name for name in COMPONENTS if "triton" in name)
 _VERSIONS = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
 

@@ -54,7 +54,7 @@ class Shows(Enum):
 
 @dataclass(frozen=True)
 class Sight:
-    """Says whether a run shows a finding, and for :attr:`Shows.UNKNOWN` why nobody can say."""
+    """Says whether a run shows a finding, and for :attr:`Shows.UNKNOWN` why that is not known."""
 
     shows: Shows
     why: str = ""
