@@ -7,7 +7,8 @@ import difflib
 import importlib
 import re
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from conformance.commands import CommandError
@@ -17,14 +18,23 @@ from conformance.gate.near_names import did_you_mean
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say of a process that SIGINT ended
 
-#: The modules of ``conformance.commands``, in the order of use, which is that of the help text.
-COMMANDS = (
-    *("run", "show", "report", "reproduce"),
-    *("list", "targets", "check-kernel"),
-    *("gate", "blame", "compare", "matrix", "mustpass"),
-    *("precompile", "sweep", "calibrate", "benchmark", "mutants"),
-    *("keygen", "bundle", "verify"),
-)
+#: The modules of ``conformance.commands`` by the group of the help text, in the order of use.
+GROUPS = {
+    "judge": ("run", "show", "report", "reproduce", "list", "kernels", "targets", "check-kernel"),
+    "upgrade": ("gate", "blame", "compare", "matrix"),
+    "evidence": ("mustpass", "keygen", "bundle", "verify"),
+    "laboratory": ("precompile", "sweep", "calibrate", "benchmark", "mutants"),
+}
+#: What a group is for, as the help text says it.
+TITLES = {
+    "judge": "judge kernels, and read what a run found",
+    "upgrade": "compare two stacks",
+    "evidence": "lists of what must pass, and signed runs",
+    "laboratory": "compile ahead, measure devices, and test the harness itself",
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+LONGEST = max(map(len, COMMANDS))
+INDENT = " " * (LONGEST + 4)  # of a help text's second line
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -77,15 +87,34 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="conformance", description="Conformance of Triton's matrix kernels.", allow_abbrev=False)
+    modules = {name: importlib.import_module(f"conformance.commands.{name.replace('-', '_')}") for name in COMMANDS}
+    parser = _Parser(
+        prog="conformance",
+        usage="conformance [-h] COMMAND ...",
+        description="Conformance of Triton's matrix kernels.",
+        epilog=_listed({name: module.HELP for name, module in modules.items()}),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.set_defaults(parser=parser)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in COMMANDS:
-        module = importlib.import_module(f"conformance.commands.{name.replace('-', '_')}")
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", prog=parser.prog, help=argparse.SUPPRESS)
+    for name, module in modules.items():
+        command = commands.add_parser(name, description=module.HELP, allow_abbrev=False)
         command.set_defaults(command=module.run, takes_any_option=False, parser=command)
         module.configure(command)
     return parser
+
+
+def _listed(helps: Mapping[str, str]) -> str:
+    """Returns the lines that list the commands in their groups; argparse itself knows no groups of commands."""
+    groups = []
+    for group, names in GROUPS.items():
+        lines = [
+            textwrap.fill(f"{name:<{LONGEST}}  {helps[name]}", 100, initial_indent="  ", subsequent_indent=INDENT)
+            for name in names
+        ]
+        groups.append("\n".join([f"{group}: {TITLES[group]}", *lines]))
+    return "\n\n".join([*groups, "'conformance COMMAND --help' lists the options of a command."])
 
 
 if __name__ == "__main__":

@@ -285,3 +285,20 @@ def test_targets_without_the_stack(monkeypatch, capsys):
     monkeypatch.delattr(conformance, "targets", raising=False)
     assert cli.main(["targets"]) == cli.USAGE
     assert "pip install 'triton-conformance[stack]'" in capsys.readouterr().err
+
+
+def test_the_help_has_each_command_below_its_group(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["-h"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    for group, names in cli.GROUPS.items():
+        (start,) = [number for number, line in enumerate(lines) if line == f"{group}: {cli.TITLES[group]}"]
+        end = next(number for number in range(start + 1, len(lines)) if not lines[number].startswith("  "))
+        listed = [line.split()[0] for line in lines[start + 1 : end] if not line.startswith(cli.INDENT)]
+        assert listed == list(names)
+
+
+def test_each_module_of_a_command_is_in_a_group():
+    folder = Path(cli.__file__).parent / "commands"
+    modules = {path.stem.replace("_", "-") for path in folder.glob("*.py") if path.stem != "__init__"}
+    assert sorted(cli.COMMANDS) == sorted(modules)

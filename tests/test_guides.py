@@ -311,6 +311,8 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance list -k tma": Run(says="mm_persistent_tma"),
         "conformance list --tier quick --left-out": Read(Why.LONG),
         "conformance list --fills": Read(Why.ELSEWHERE),
+        "conformance kernels": Run(says="mm_persistent_tma"),
+        "conformance kernels --markdown": Read(Why.ELSEWHERE),
         "conformance targets": Read(Why.ELSEWHERE),
         "conformance targets sm_90": Read(Why.ELSEWHERE),
         "conformance check-kernel mm": Run(says="transposition"),

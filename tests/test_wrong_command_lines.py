@@ -24,6 +24,8 @@ WRONG = [
     ("blame test_a.py::test_x[mm] --good tritn==3.8.0 --bad current", "did you mean triton?"),
     ("blame test_a.py::test_x[mm] --good current --bad current --timeout 0", "'0': a number, 1 or more, is required"),
     ("targest", "did you mean targets?"),
+    ("kernels mm", "'mm' is one word too many"),
+    ("kernels --markdwn", "did you mean --markdown?"),
     ("run --suite transpositoin", "--suite transpositoin: there is no such suite; did you mean transposition?"),
     ("run --target sm_99", "--target sm_99: there is no such target; did you mean sm_90?"),
     ("run --target gfx900", "--target gfx900: there is no such target; did you mean gfx950?"),
