@@ -30,7 +30,7 @@ class KindThresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class TimeThresholds(KindThresholds, frozen=True, kw_only=True):
     """Clocks, temperature and the placement of buffers move a GEMM's time by a few per cent between runs of one binary.
     The best config moved if the old one is slower by as much. Two devices of one kind differ by more: two H200s in 215
-    kernels by up to 13 % (reports/published/README.md)."""
+    kernels by up to 13 % (reports/history.md)."""
 
     share: Share = 0.05
     other_device_share: Share = 0.25
