@@ -18,8 +18,11 @@ import torch
 from torch import Tensor
 
 from conformance import targets
-from conformance.execution.compilation import CompilePool, CompileRequest
-from conformance.execution.device import DeviceExecutor
+from conformance.execution.compile.compilation import CompilePool, CompileRequest
+from conformance.execution.device.executor import DeviceExecutor
+from conformance.families.attention.problem import Attention, Mask
+from conformance.families.conv.problem import conv2d
+from conformance.families.gemm.problem import bmm, int_mm, mm, scaled_mm
 from conformance.heuristics.configs import AnyConfig
 from conformance.heuristics.device_class import HEAD_DIMS
 from conformance.heuristics.lookup import flex_default
@@ -27,7 +30,7 @@ from conformance.inputs.random_tensors import random_tensors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan, Variant
 from conformance.kernels.launch import Launch
-from conformance.problems import Attention, Layout, Mask, Problem, bmm, conv2d, int_mm, mm, scaled_mm
+from conformance.problems import Layout, Problem
 from conformance.records import Status
 from conformance.targets import Target
 

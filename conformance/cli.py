@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from conformance.commands import CommandError
 from conformance.commands.shared.stack_modules import INSTALL
-from conformance.gate.near_names import did_you_mean
+from conformance.machine.near_names import did_you_mean
 
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say of a process that SIGINT ended

@@ -20,13 +20,13 @@ from typing import Any, Protocol
 
 from conformance import filecheck as filecheck_module
 from conformance.filecheck import FileCheckResult, filecheck
-from conformance.gate.runs.nvidia_tools import nvidia_tool
 from conformance.machine.kept_answers import kept_answer, source_digest
+from conformance.machine.nvidia_tools import nvidia_tool
 from conformance.targets import Target
 
 
 class SpillFigures(Protocol):
-    """What is read of a kernel's resources; :class:`conformance.execution.resources.KernelResources` has it."""
+    """What is read of a kernel's resources; :class:`conformance.execution.compile.resources.KernelResources` has it."""
 
     @property
     def registers(self) -> int: ...
@@ -39,7 +39,7 @@ class SpillFigures(Protocol):
 
 
 class CompiledCode(Protocol):
-    """What is read of a compiled kernel; :class:`conformance.execution.compilation.Artefact` has it."""
+    """What is read of a compiled kernel; :class:`conformance.execution.compile.compilation.Artefact` has it."""
 
     @property
     def target_id(self) -> str: ...

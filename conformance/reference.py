@@ -1,8 +1,8 @@
-"""The oracle: what the right result of a problem is, whatever its family.
+"""The oracle: the right result of a problem of any family.
 
-:func:`value` and :func:`magnitude` dispatch on the problem's class (:func:`functools.singledispatch`). Every module of
-:mod:`conformance.references` registers its family. A family may register its own anywhere else, such as beside its
-fills (:mod:`conformance.inputs.fills`)::
+:func:`value` and :func:`magnitude` dispatch on the problem's class (:func:`functools.singledispatch`). Each family in
+:mod:`conformance.families` registers its own. A family of another package does the same, for example next to its fills
+(:mod:`conformance.inputs.fills`)::
 
     from conformance import reference
 
@@ -15,13 +15,7 @@ and likewise ``magnitude``, if its error bounds need one.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
-from conformance import references
-from conformance.references.dispatch import Device, magnitude, value
+import conformance.families  # noqa: F401  (registers the reference of each family)
+from conformance.problems.reference_dispatch import Device, magnitude, value
 
 __all__ = ["Device", "magnitude", "value"]
-
-for _module in pkgutil.iter_modules(references.__path__):
-    importlib.import_module(f"{references.__name__}.{_module.name}")

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from conformance import targets
 from conformance.benchmark import Timed, launch_all
-from conformance.execution.compilation import CompilePool, CompileRequest
-from conformance.execution.device import DeviceExecutor
+from conformance.execution.compile.compilation import CompilePool, CompileRequest
+from conformance.execution.device.executor import DeviceExecutor
+from conformance.families.gemm.problem import Gemm, mm
 from conformance.heuristics.lookup import for_target
 from conformance.inputs.random_tensors import random_tensors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Plan, Variant
-from conformance.problems import Gemm, mm
 from conformance.records import Status
 from conformance.targets import Target
 

@@ -156,7 +156,9 @@ def test_a_command_about_the_device_says_that_there_is_none(monkeypatch, capsys,
         raise NoDevice("torch sees no accelerator here")
 
     monkeypatch.setitem(
-        sys.modules, "conformance.execution.device", types.SimpleNamespace(NoDevice=NoDevice, DeviceExecutor=none)
+        sys.modules,
+        "conformance.execution.device.executor",
+        types.SimpleNamespace(NoDevice=NoDevice, DeviceExecutor=none),
     )
     monkeypatch.setitem(sys.modules, "conformance.calibration.device", types.SimpleNamespace(main=none))
     assert cli.main([command]) == cli.USAGE

@@ -31,7 +31,7 @@ from conformance.codegen_checks import (
     filecheck,
     present,
 )
-from conformance.execution.compilation import Artefact
+from conformance.execution.compile.compilation import Artefact
 from conformance.records import Status
 from conformance.targets import Target, compile_targets, find
 from tests.execution.sample_kernels import Sample, compiled, submit

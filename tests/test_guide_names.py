@@ -12,9 +12,9 @@ import re
 import pytest
 
 from conformance import cli
-from conformance.gate.run_options import OPTIONS
 from conformance.inputs.fills import fill_table
 from conformance.records import Status
+from conformance.user_files.run_options import OPTIONS
 from tests.test_guides import PAGES
 from tests.test_map import quoted, section
 

@@ -20,15 +20,17 @@ ORDER = [
     ("records",),
     ("proof_level",),
     ("data",),
+    ("machine",),
+    ("user_files",),
     ("gate",),
     ("reporting",),  # readings of records and comparisons; the plugin shows them
-    ("machine",),
     ("problems",),
     ("targets",),
-    ("references",),
-    ("reference",),
     ("numerics",),
     ("inputs",),
+    ("families",),
+    ("reference",),
+    ("diagnosis",),
     ("filecheck",),
     ("codegen_checks",),
     ("heuristics",),
@@ -50,7 +52,17 @@ ORDER = [
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-RECORDS_ONLY = ("record_forms", "plain_json", "faults", "case_record", "records", "proof_level", "reporting", "gate")
+RECORDS_ONLY = (
+    "record_forms",
+    "plain_json",
+    "faults",
+    "case_record",
+    "records",
+    "proof_level",
+    "reporting",
+    "gate",
+    "user_files",
+)
 STACK = ("torch", "triton")
 #: What starts without torch and triton: rooms, and modules of rooms that need them elsewhere. The plugin loads what
 #: needs them when the environment has been prepared.

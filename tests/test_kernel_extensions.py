@@ -10,15 +10,15 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance.codegen_checks import FEATURES, REGISTERED, Evidence, Feature, check, register_feature
-from conformance.execution import machine_code
-from conformance.execution.resources import KernelResources
-from conformance.gate.user_files.expected_failures import ExpectedFailures, with_kernels
-from conformance.gate.user_files.toml_entries import EntryError
+from conformance.execution.compile import machine_code
+from conformance.execution.compile.resources import KernelResources
 from conformance.judging import sweep
 from conformance.kernels import catalogue
 from conformance.records import KernelDeclarations
 from conformance.reproducers.kernel_scripts import NotReproducible, patterns
 from conformance.targets import OutsideError, find
+from conformance.user_files.expected_failures import ExpectedFailures, with_kernels
+from conformance.user_files.toml_entries import EntryError
 
 SHOWN_BY = {"nvidia": (Evidence("ptx", r"CHECK: {{^prefetch\.global\.L2\b}}"),)}
 PREFETCH = Feature("MY_PREFETCH", "prefetches into L2", SHOWN_BY)

@@ -158,7 +158,7 @@ def test_a_new_room_and_an_empty_docstring_are_seen(text, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("path", ["judging/conform.py", "execution/trial.py"])
+@pytest.mark.parametrize("path", ["judging/conform.py", "execution/trial/trial.py"])
 def test_a_file_of_the_case_that_is_gone_is_seen(text, path):
     steps = section(text, CASE)
     assert f"`{path}`" in steps

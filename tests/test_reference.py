@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.problems import (
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.problem import (
     Bias,
     Fusion,
     addmm,
@@ -18,7 +19,6 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
-from conformance.references import gemm
 
 
 def integers(*shape, dtype=torch.float16, seed=0):

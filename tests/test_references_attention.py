@@ -8,12 +8,11 @@ import math
 import pytest
 import torch
 
-from conformance.inputs import attention_operands
+from conformance.families.attention import operands as attention_operands
+from conformance.families.attention import reference as meaning
+from conformance.families.attention.problem import PACKED, Attention, Mask, Score
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, Contract
-from conformance.problems import Attention, Mask, Score
-from conformance.problems.attention import PACKED
-from conformance.references import attention as meaning
 
 BASE = Attention("attention", 2, 4, 9, 12, 6, "fp32", kv_heads=2)
 #: mask -> whether a query at a position sees a key

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from conformance import targets
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.problems import mm
 from conformance.records import ReasonCode
 from conformance.targets import (
     CAPABILITIES,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, RESPELLED_FILE, Entry, mixed
-from conformance.execution.compilation import CompilePool, CompileRequest, Task
+from conformance.execution.compile.compilation import CompilePool, CompileRequest, Task
 from conformance.records import Status
 from conformance.targets import Target
 
@@ -45,13 +45,13 @@ def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
     case."""
     from conformance.cases.case_table import Selection
     from conformance.cases.lookup import CaseLookup, near_case
-    from conformance.execution.compile_worker import named
-    from conformance.gate.user_files.expected_failures import ExpectedFailures
+    from conformance.execution.compile.compile_worker import named
     from conformance.judging.planner import plan_case
     from conformance.judging.settings import Settings
     from conformance.kernels.catalogue import catalogue
     from conformance.machine.gpus import Gpus
     from conformance.targets import compile_targets
+    from conformance.user_files.expected_failures import ExpectedFailures
 
     words = re.split(r"[\[\]-]", case)
     every = compile_targets()
@@ -73,8 +73,8 @@ def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
 
 def compiled(asked: Compilation, target: Target) -> dict[str, Any]:
     """The figures of the code that the compilation gave. Its stages stay in Triton's cache in ``asked.folder``."""
-    from conformance.execution.compile_worker import Compiler, named
-    from conformance.execution.machine_code import describe
+    from conformance.execution.compile.compile_worker import Compiler, named
+    from conformance.execution.compile.machine_code import describe
 
     with _surroundings(asked), mixed(asked.entry, asked.folder, asked.trace):
         launch = named(asked.request.factory)(asked.request.payload, target)
@@ -118,7 +118,7 @@ def _forget_assemblers() -> None:
 def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tuple[str, str]]:
     """The checks of the code that fail, with their texts: those that a case makes of a launch of its plan."""
     from conformance import codegen_checks
-    from conformance.execution.resources import over_limits
+    from conformance.execution.compile.resources import over_limits
     from conformance.judging.code_faults import fault_verdicts
     from conformance.judging.plan_code import plan_verdicts
     from conformance.kernels.catalogue import get, meta_launch

@@ -15,15 +15,16 @@ from torch import Tensor
 from conformance import targets
 from conformance.calibration.probes import EXPONENTS, PROBE_K, Dots, ExponentRange, Probe, compare
 from conformance.calibration.proof import Product, merged, prove, text
-from conformance.execution.device import DeviceExecutor
-from conformance.execution.observation import Executor
-from conformance.execution.trial import trial
+from conformance.execution.device.executor import DeviceExecutor
+from conformance.execution.trial.observation import Executor
+from conformance.execution.trial.trial import trial
+from conformance.families.gemm.problem import Gemm, mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.machine.gpus import find_gpus
 from conformance.numerics.measured_units import Calibration, UnitEvidence, evidence
-from conformance.problems import DTYPES, FNUZ, FP8, Gemm, Layout, Operand, mm, scaled_mm
+from conformance.problems import DTYPES, FNUZ, FP8, Layout, Operand
 from conformance.targets import Target
 
 #: Edge of the products: so many probes run in one launch.
@@ -188,8 +189,8 @@ def conversions(executor: Executor, target: Target) -> tuple[list[str], bool]:
 
 def main(output: Path | None = None) -> int:
     """``conformance calibrate``: 0 if the device keeps what the contracts promise, 1 if not. ``output``: the file to
-    which the calibration is written. Raises :class:`conformance.execution.device.NoDevice` without a device, OSError
-    for a file that cannot be written."""
+    which the calibration is written. Raises :class:`conformance.execution.device.executor.NoDevice` without a device,
+    OSError for a file that cannot be written."""
     executor, target = DeviceExecutor(), targets.devices()[0]
     lines, units, agrees = calibrated(device_probes(executor, target), target)
     more, converted = conversions(executor, target)

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from conformance import targets
-from conformance.gate.near_names import did_you_mean
+from conformance.machine.near_names import did_you_mean
 
 PACKAGE_SUITES = Path(__file__).resolve().parents[1] / "suites"
 

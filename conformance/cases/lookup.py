@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from conformance.cases.case_table import CaseTable, Selection, cases_of
-from conformance.gate.run_options import TIERS
+from conformance.user_files.run_options import TIERS
 
 SUITES = "conformance.suites"
 

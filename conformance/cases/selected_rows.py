@@ -17,6 +17,10 @@ from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import ABOUT_THE_TARGET, contained
 from conformance.cases.unrolled import UNROLLED, within_limit
+from conformance.families.attention.problem import Attention
+from conformance.families.conv.problem import Conv
+from conformance.families.gemm.problem import Gemm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
 from conformance.heuristics.lookup import flex_default, for_target
@@ -25,7 +29,7 @@ from conformance.kernels.catalogue import catalogue
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Kernel, Variant
-from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
+from conformance.problems import Problem
 from conformance.records import Reason
 from conformance.targets import Target
 

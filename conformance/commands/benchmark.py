@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the report and returns 0. Raises :class:`CommandError` without a device."""
-    device = import_with_stack("execution.device", "benchmark")
+    device = import_with_stack("execution.device.executor", "benchmark")
     try:
         executor = device.DeviceExecutor()
     except device.NoDevice as error:

@@ -12,10 +12,11 @@ from conformance.blame.answer_text import data, text
 from conformance.blame.inquiry import BlameError, ask_case
 from conformance.blame.symptoms import NAMES, is_known
 from conformance.commands import CommandError, command_errors, positive
-from conformance.gate.near_names import did_you_mean
-from conformance.gate.stacks.environments import default_cache, prepare
+from conformance.gate.stacks.environments import prepare
 from conformance.gate.stacks.stack_file import StackError, parse
+from conformance.machine.cache_folder import default_cache
 from conformance.machine.gpus import find_gpus
+from conformance.machine.near_names import did_you_mean
 from conformance.reporting.text import log_safe
 
 HELP = "Name the compiler stage, and its pass, that is guilty of what a case shows with one stack."

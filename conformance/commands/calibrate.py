@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the device keeps what the contracts promise, 1 if not. Raises :class:`CommandError` without one, or
     for a file that cannot be written."""
-    device = import_with_stack("execution.device", "calibrate")
+    device = import_with_stack("execution.device.executor", "calibrate")
     try:
         return int(import_with_stack("calibration.device", "calibrate").main(arguments.output))
     except device.NoDevice as error:

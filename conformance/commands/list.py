@@ -8,8 +8,8 @@ import sys
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
 from conformance.commands.shared.stack_modules import import_with_stack
-from conformance.gate.run_options import NO_CASE, joined
 from conformance.reporting.text import markdown_table
+from conformance.user_files.run_options import NO_CASE, joined
 
 HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
 

@@ -13,10 +13,10 @@ from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.mustpass import mustpass_lists
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
-from conformance.gate.user_files.stack_ranges import range_problem
 from conformance.gate.verdict import gate_verdict
 from conformance.records import Status, plain_file, replace_file
 from conformance.reporting.text import clean, log_safe, one_line
+from conformance.user_files.stack_ranges import range_problem
 
 HELP = "Write the lists of cases that a target must pass, or check a run against them."
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from conformance.commands import CommandError, command_errors, positive
 from conformance.commands.shared.stack_modules import import_with_stack
-from conformance.gate.near_names import did_you_mean
-from conformance.gate.run_options import DEFAULT_SEED, TIERS
 from conformance.machine.gpus import core_count, find_gpus
+from conformance.machine.near_names import did_you_mean
 from conformance.mutation.known_survivors import KNOWN, WrongLine, known_survivors
 from conformance.mutation.operators import CLASSES
+from conformance.user_files.run_options import DEFAULT_SEED, TIERS
 
 HELP = "Plant faults in kernels, derived from their source, and count those that a tier's cases see."
 

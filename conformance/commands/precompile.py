@@ -9,11 +9,11 @@ from pathlib import Path
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors, positive
 from conformance.commands.shared.stack_modules import import_with_stack
-from conformance.gate.run_options import DEFAULT_SEED, TIERS
-from conformance.gate.user_files.expected_failures import ExpectedFailures
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, core_count
 from conformance.reporting.progress import ProgressDisplay, can_redraw
+from conformance.user_files.expected_failures import ExpectedFailures
+from conformance.user_files.run_options import DEFAULT_SEED, TIERS
 
 HELP = "Compile the kernels of a run for another machine, which takes them with --compiled=DIR."
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     stage = import_with_stack("judging.compile_stage", "precompile")
     lookup = import_with_stack("cases.lookup", "precompile")
     targets = import_with_stack("targets", "precompile")
-    carried = import_with_stack("execution.carried_kernels", "precompile")
+    carried = import_with_stack("execution.compile.carried_kernels", "precompile")
     selection_of = import_with_stack("cases.case_table", "precompile").Selection
     deadline = import_with_stack("judging.harness", "precompile").COMPILE_DEADLINE
     settings = _settings(arguments)

@@ -18,9 +18,9 @@ from conformance.gate.changes.sync_changes import new_faults
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.confirm_scripts import attempt
-from conformance.gate.user_files.expected_failures import status_without_entry
 from conformance.records import CaseRecord, Status, read_records
 from conformance.reproducers.script_request import ScriptRequest, file_name
+from conformance.user_files.expected_failures import status_without_entry
 
 #: Seconds that the case may take unless told otherwise, for pytest's start and the case's own deadline.
 SECONDS = 600.0

@@ -6,7 +6,7 @@ import argparse
 
 from conformance.commands import takes_any_option
 from conformance.commands.shared import suites
-from conformance.gate.run_options import joined
+from conformance.user_files.run_options import joined
 
 HELP = f"Run the suites; options go to pytest ({suites.FILTERS}, -n auto)."
 

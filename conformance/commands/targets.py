@@ -10,8 +10,8 @@ from typing import Any
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors
 from conformance.commands.shared.stack_modules import import_with_stack
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.records import jsonable
+from conformance.user_files.toml_entries import EntryError
 
 HELP = "Show devices and compile targets, and which capabilities they have or lack."
 
@@ -65,7 +65,7 @@ def _data(targets: Any, gpus: Any) -> dict[str, Any]:
 
 
 def _why_not_interpreted() -> str | None:
-    from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+    from conformance.execution.interpreter.executor import InterpreterExecutor, InterpreterUnsupported
 
     try:
         InterpreterExecutor()

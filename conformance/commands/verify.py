@@ -14,7 +14,7 @@ from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.evidence.statement import EXTENSION, result_of
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.gate.runs.bill_of_materials import BACKEND, is_of_backend
-from conformance.gate.runs.code_digest import code_digest
+from conformance.machine.code_digest import code_digest
 from conformance.proof_level import ProofCount
 from conformance.records import first_of, plain_file
 from conformance.reporting.text import clean

@@ -13,7 +13,7 @@ from conformance.inputs.draws import Draws
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Problem
-from conformance.references.dispatch import Device
+from conformance.problems.reference_dispatch import Device
 
 SomeProblem = TypeVar("SomeProblem", bound=Problem)
 

@@ -1,8 +1,8 @@
 """The fills of a problem under a contract, whatever the problem's family.
 
 A fill depends on the operation, sizes, dtypes, bias kind, alpha, beta, scaling, contract and seed, never on layouts:
-one set of fills serves all layouts of a problem. A family registers its fills for its problems' class, in a module of
-this room or anywhere else, and its reference as :mod:`conformance.reference` says::
+one set of fills serves all layouts of a problem. A family registers its fills for its problems' class, in its
+folder of :mod:`conformance.families` or anywhere else, and its reference as :mod:`conformance.reference` says::
 
     RANDN = FillKind("randn", exact=False, holds="near-normal values", shows="errors past the bound")
 
@@ -14,16 +14,13 @@ this room or anywhere else, and its reference as :mod:`conformance.reference` sa
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Sequence
 
-from conformance import inputs
 from conformance.inputs.fill_set import REGISTERED, FillError, FillKind, FillRequest, FillSet, fill_set, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Problem
-from conformance.references.dispatch import Device
+from conformance.problems.reference_dispatch import Device
 
 __all__ = [
     "Fill",
@@ -37,9 +34,6 @@ __all__ = [
     "fills",
     "register_fills",
 ]
-
-for _module in pkgutil.iter_modules(inputs.__path__):
-    importlib.import_module(f"{inputs.__name__}.{_module.name}")
 
 
 def fills(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from conformance.problems import DTYPES, GroupedGemm, Problem
+from conformance.problems import DTYPES, Problem
 
 #: Bytes of a page of a device's memory.
 PAGE = 2 << 20
@@ -20,8 +20,8 @@ def random_tensors(problem: Problem, device: torch.device, seed: int = 0) -> dic
     for operand in problem.tensors:
         dtype = DTYPES[operand.dtype]
         memory = _empty(max(operand.span, 1), dtype, device)
-        if operand.name == "offsets" and isinstance(problem, GroupedGemm):
-            memory.copy_(torch.tensor(problem.ends, device=device))
+        if operand.name in problem.fixed_values:
+            memory.copy_(torch.tensor(problem.fixed_values[operand.name], device=device))
         elif dtype.is_floating_point:
             memory.copy_(torch.randn(memory.shape, device=device, generator=generator))
         else:  # document numbers, row numbers and masks are small, and all of them may be 0 or 1

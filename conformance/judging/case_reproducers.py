@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance.codegen_checks import SPILL
-from conformance.execution.fill_groups import fills_for
+from conformance.execution.trial.fill_groups import fills_for
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.kernels.kernel import Kernel, Plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from conformance.codegen_checks import CompiledCode
-from conformance.execution import assembly, order
+from conformance.execution import order
+from conformance.execution.compile import assembly
 from conformance.execution.order.answer import Answer
 from conformance.execution.order.answers import STAGES, order_answers
 from conformance.machine.kept_answers import kept_answer, package_digest, source_digest

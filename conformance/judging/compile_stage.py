@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from conformance.cases.case_table import Selection
-from conformance.execution.carried_kernels import CarriedKernels, Toolchain
-from conformance.execution.compilation import CompilePool, CompileRequest, CompileResult, Task, process_group
-from conformance.execution.resources import over_memory
+from conformance.execution.compile.carried_kernels import CarriedKernels, Toolchain
+from conformance.execution.compile.compilation import CompilePool, CompileRequest, CompileResult, Task, process_group
+from conformance.execution.compile.resources import over_memory
 from conformance.judging.planner import PlannedLaunch
 from conformance.judging.settings import Settings
 from conformance.records import Status
@@ -124,7 +124,7 @@ class CompileStage:
 
     def toolchain(self, selection: Selection) -> Toolchain:
         """What these processes compile with. Raises RuntimeError if they cannot say."""
-        task = Task("conformance.execution.carried_kernels:toolchain", None, selection.targets[0])
+        task = Task("conformance.execution.compile.carried_kernels:toolchain", None, selection.targets[0])
         result = self._pool(process_group(task.target)).submit(task).result()
         if not isinstance(result.value, Toolchain):
             raise RuntimeError(f"the compile process cannot say what it compiles with: {result.error}")

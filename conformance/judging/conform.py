@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
-from conformance.execution import machine_code
-from conformance.execution.compilation import Artefact, CompileRequest
-from conformance.execution.interpreter import InterpreterUnsupported
-from conformance.execution.resources import near_limits, over_limits, over_memory
-from conformance.execution.trial import Trial
+from conformance.execution.compile import machine_code
+from conformance.execution.compile.compilation import Artefact, CompileRequest
+from conformance.execution.compile.resources import near_limits, over_limits, over_memory
+from conformance.execution.interpreter.executor import InterpreterUnsupported
+from conformance.execution.trial.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers

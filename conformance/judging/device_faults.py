@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from conformance.execution.fault_search import fault_of
-from conformance.execution.trial import Trial
+from conformance.execution.device.fault_search import fault_of
+from conformance.execution.trial.trial import Trial
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.harness import Harness
 from conformance.kernels.kernel import Kernel, Plan

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from conformance.families.attention.problem import Attention
+from conformance.families.conv.problem import Conv
+from conformance.families.gemm.problem import Gemm
+from conformance.families.grouped.problem import GroupedGemm
+from conformance.families.int4.problem import Int4Gemm
+from conformance.families.linear_attention.problem import LinearAttention
+from conformance.families.microscaled.problem import MicroscaledGemm
+from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
+from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import AnyConfig, BatchConfig, DepthwiseConfig
 from conformance.kernels.kernel import Kernel, Plan
-from conformance.problems import Attention, Conv, Gemm, GroupedGemm
-from conformance.problems.int4 import Int4Gemm
-from conformance.problems.linear_attention import LinearAttention
-from conformance.problems.microscaled import MicroscaledGemm
-from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
-from conformance.problems.weight_gradient import WeightGradient
 
 
 def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] | None:

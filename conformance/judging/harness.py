@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from conformance import targets
-from conformance.execution.compiled_index import IndexedPools
-from conformance.execution.fill_groups import GROUPS
-from conformance.execution.observation import Executor
+from conformance.execution.compile.compiled_index import IndexedPools
 from conformance.execution.order.answers import fenced
-from conformance.execution.repeated_trials import repeated
-from conformance.execution.trial import Trial, trial
+from conformance.execution.trial.fill_groups import GROUPS
+from conformance.execution.trial.observation import Executor
+from conformance.execution.trial.repeated_trials import repeated
+from conformance.execution.trial.trial import Trial, trial
 from conformance.judging.kept_verdicts import kept
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import own_kernels
@@ -68,10 +68,10 @@ class Harness:
         if self.settings.compile_only:
             return Reason(ReasonCode.NO_DEVICE, "compile-only", "nothing was to be run: --compile-only was given")
         if self.settings.has_gpu:
-            from conformance.execution.device import DeviceExecutor
+            from conformance.execution.device.executor import DeviceExecutor
 
             return DeviceExecutor()
-        from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+        from conformance.execution.interpreter.executor import InterpreterExecutor, InterpreterUnsupported
 
         try:
             return InterpreterExecutor()

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
-from conformance.execution.observation import Executor
-from conformance.execution.repeated_trials import repeated
-from conformance.execution.resources import over_limits
-from conformance.execution.trial import trial
+from conformance.execution.compile.resources import over_limits
+from conformance.execution.trial.observation import Executor
+from conformance.execution.trial.repeated_trials import repeated
+from conformance.execution.trial.trial import trial
+from conformance.families.attention.problem import Attention
 from conformance.heuristics.configs import AnyConfig
 from conformance.inductor.compile import provider
 from conformance.inductor.compile.observation import has_option
@@ -54,7 +55,7 @@ from conformance.judging.harness import Harness, needed
 from conformance.kernels.kernel import Plan, Variant
 from conformance.machine import device_memory
 from conformance.machine.environment_faults import fault_of_text
-from conformance.problems import Attention, Operand, Problem
+from conformance.problems import Operand, Problem
 from conformance.records import (
     Check,
     CheckKind,

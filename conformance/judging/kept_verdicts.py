@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from conformance.gate.runs.code_digest import code_digest
-from conformance.gate.stacks.environments import default_cache
 from conformance.kernels.kernel import Plan
+from conformance.machine.cache_folder import default_cache
+from conformance.machine.code_digest import code_digest
 from conformance.records import Verdict
 from conformance.ttgir.verdict import Executed
 

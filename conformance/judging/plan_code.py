@@ -17,10 +17,10 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import CompiledCode
+from conformance.families.microscaled.problem import BlockScaled
 from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import EVERY_FP8, FNUZ
-from conformance.problems.microscaled import BlockScaled
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: dtype -> what TTIR calls it.

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseCall, CaseLookup, test_function
 from conformance.cases.unrolled import multiply_adds, unrolled_product
-from conformance.execution.compilation import CompileRequest, Request
-from conformance.execution.compile_worker import named
-from conformance.execution.compiled_index import identity
-from conformance.execution.specialisation import specialisation
+from conformance.execution.compile.compilation import CompileRequest, Request
+from conformance.execution.compile.compile_worker import named
+from conformance.execution.compile.compiled_index import identity
+from conformance.execution.compile.specialisation import specialisation
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.conform import gauge_plan, launches_to_compile
@@ -34,7 +34,8 @@ MATRIX_UNIT_SHARE = 1 / 8
 
 @dataclass(frozen=True)
 class PlannedLaunch:
-    """A launch that a case compiles. ``identity`` is that of :mod:`~conformance.execution.compiled_index`, ``key`` that
+    """A launch that a case compiles. ``identity`` is that of :mod:`~conformance.execution.compile.compiled_index`,
+    ``key`` that
     of its specialisation; ``work`` grows with the time that it may take to compile. It is needed only if the launch of
     identity ``unless_past`` fits its target; None: in any case."""
 

@@ -5,10 +5,10 @@ A block size that is replaced by another computes the same numbers, in another t
 
 from __future__ import annotations
 
+from conformance.families.attention.problem import Attention
+from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import AnyConfig, FlexBackwardConfig, FlexConfig
 from conformance.kernels.kernel import Plan
-from conformance.problems import Attention
-from conformance.problems.linear_attention import LinearAttention
 
 #: Rows, columns and the extent that is summed over, of one product of tiles.
 Tile = tuple[int, int, int]

@@ -12,22 +12,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK
+from conformance.families.int4.problem import Int4Gemm
+from conformance.families.microscaled.problem import BlockScaled
 from conformance.kernels.kernel import Kernel, Plan, Variant
-from conformance.problems import (
-    BASE_ALIGNMENT,
-    BLOCK_SCALINGS,
-    DTYPES,
-    EVERY_FP8,
-    FNUZ,
-    FP8,
-    SPLIT_PRECISIONS,
-    Attention,
-    Operand,
-    itemsize,
-)
-from conformance.problems.gemm import SCALE_BLOCK
-from conformance.problems.int4 import Int4Gemm
-from conformance.problems.microscaled import BlockScaled
+from conformance.problems import BASE_ALIGNMENT, DTYPES, EVERY_FP8, FNUZ, FP8, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.records import Reason, ReasonCode
 
 #: Bytes of which a descriptor's base and pitch, and the rows of what it stores, are multiples.

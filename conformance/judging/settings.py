@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.gate.user_files.expected_failures import ExpectedFailures
 from conformance.machine.gpus import Gpus
 from conformance.records import KernelDeclarations
+from conformance.user_files.expected_failures import ExpectedFailures
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import warnings
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from conformance.execution.resources import over_memory
+from conformance.execution.compile.resources import over_memory
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.row_limits import shared_memory
 from conformance.inputs.random_tensors import random_tensors
@@ -21,7 +21,7 @@ from conformance.reporting.sweep import sized
 from conformance.targets import Target
 
 if TYPE_CHECKING:
-    from conformance.execution.compilation import Artefact
+    from conformance.execution.compile.compilation import Artefact
     from conformance.judging.harness import Harness
 
 _SPILLS = str(Check(CheckKind.SPILLS))
@@ -36,7 +36,7 @@ PLACES_BYTES = 2 << 30
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
     """Times the kernel's timed problem on the device. Returns what the record keeps under "observed": the problem's id,
     microseconds of each run and their median, and which device it was; or the reason why the config was not timed."""
-    from conformance.execution.device import DeviceExecutor
+    from conformance.execution.device.executor import DeviceExecutor
 
     problem = kernel.timed(dtype)
     try:

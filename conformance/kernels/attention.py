@@ -12,6 +12,8 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.attention.problem import SCALES, Attention
+from conformance.families.gemm.problem import Gemm, mm
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
 from conformance.heuristics.configs import AnyConfig, Config, FlexBackwardConfig
 from conformance.kernels import carveout
@@ -31,8 +33,7 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import Contract
-from conformance.problems import Attention, Gemm, Operand, itemsize, mm
-from conformance.problems.attention import SCALES
+from conformance.problems import Operand, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: From this many queries on, splitting the keys is not worth merging the parts.

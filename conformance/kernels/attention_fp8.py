@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import Gemm, scaled_mm
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention import Forward
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.problems import FNUZ, FP8, Attention, Gemm, scaled_mm
+from conformance.problems import FNUZ, FP8
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, with and without a pipeline.

@@ -9,12 +9,12 @@ from typing import Any
 import triton
 from torch import Tensor
 
+from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention import Forward
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import Attention, Mask, Score
 
 #: Tiles of large and of small matrix instructions, with and without a pipeline.
 CONFIGS: tuple[AnyConfig, ...] = (

@@ -11,12 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
+from conformance.families.attention.problem import Attention
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention_packed import PackedForward
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import Attention
 
 #: Blocks of keys within one page of 64, and over several of 16; for few queries and for many.
 CONFIGS: tuple[AnyConfig, ...] = (

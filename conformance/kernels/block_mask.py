@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from conformance.problems import Attention
+from conformance.families.attention.problem import Attention
 
 
 @dataclass(frozen=True)

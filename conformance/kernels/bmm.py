@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import broadcast_strides, dot_precision
 from conformance.kernels.device.bmm import gemm_batched
@@ -13,7 +14,7 @@ from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import FNUZ, FP8, Gemm
+from conformance.problems import FNUZ, FP8
 
 #: Tiles of fp8 operands, loops with and without a pipeline.
 CONFIGS: tuple[AnyConfig, ...] = (

@@ -12,15 +12,15 @@ from importlib.metadata import entry_points
 import torch
 from torch import Tensor
 
-from conformance.gate.near_names import did_you_mean
-from conformance.gate.user_files.expected_failures import of_kernel, table_to_record
-from conformance.gate.user_files.threshold_file import checked
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
+from conformance.machine.near_names import did_you_mean
 from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import KernelDeclarations, Reason, ReasonCode
 from conformance.targets import OutsideError, Target
+from conformance.user_files.expected_failures import of_kernel, table_to_record
+from conformance.user_files.threshold_file import checked
+from conformance.user_files.toml_entries import EntryError
 
 ENTRY_POINT_GROUP = "conformance.kernels"
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, ChainedConfig, Config
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.chained_mm import gemm_chained, gemm_plus_gemm_one_loop
@@ -21,7 +22,7 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import Gemm, Problem
+from conformance.problems import Problem
 from conformance.records import Reason, ReasonCode
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import triton
 from torch import Tensor
 
+from conformance.families.gemm.problem import Gemm
 from conformance.kernels.device.contiguous_mm import copy_matrix
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, workspace
-from conformance.problems import Gemm, Layout
+from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode
 
 #: Tile and compile options of the copying launch.

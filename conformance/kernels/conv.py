@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import triton
 from torch import Tensor
 
+from conformance.families.conv.problem import Conv
+from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, size_arguments, spans_wide
@@ -19,7 +21,7 @@ from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import Conv, Gemm, Layout
+from conformance.problems import Layout
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: The kernels of the product that a convolution is: they say what it asks of dtype, config and target, and what its

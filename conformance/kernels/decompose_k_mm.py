@@ -10,6 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
+from conformance.families.gemm.problem import Gemm, mm
 from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
@@ -19,7 +20,6 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import Gemm, mm
 from conformance.records import Reason, ReasonCode
 
 #: Tile and compile options of the summing launch.

@@ -22,7 +22,7 @@ STORED = (*FLOATS, *FP8, "int8", "uint8")
 
 
 class FusedGemm(PointerGemm):
-    """A product with what its problem's :class:`~conformance.problems.Fusion` asks for."""
+    """A product with what its problem's :class:`~conformance.families.gemm.problem.Fusion` asks for."""
 
     core = False
     zero_sign = "ieee"

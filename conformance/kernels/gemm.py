@@ -9,6 +9,7 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.problem import BLOCK_SCALINGS
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import (
@@ -25,7 +26,7 @@ from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, SPLITS, Accumulator, Contract, Split
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import BLOCK_SCALINGS, EVERY_FP8, FNUZ, FP8, PRECISIONS, SPLIT_PRECISIONS, itemsize
+from conformance.problems import EVERY_FP8, FNUZ, FP8, PRECISIONS, SPLIT_PRECISIONS, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).

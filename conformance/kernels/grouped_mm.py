@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.arguments import dot_precision, pointer_arguments, spans_wide
@@ -30,7 +31,7 @@ from conformance.kernels.persistent_tma import (
 )
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import FNUZ, GroupedGemm, Operand
+from conformance.problems import FNUZ, Operand
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import triton
 from torch import Tensor
 
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import pointer_arguments, size_arguments, spans_wide
 from conformance.kernels.device.int4_mm import gemm_int4
@@ -17,7 +18,7 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
-from conformance.problems import itemsize, mm
+from conformance.problems import itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline, blocks of K below and above the

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from conformance.gate.changes.thresholds import UNMOVED, Tables
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import SHAPES
@@ -24,6 +23,7 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import DTYPES, Problem, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
+from conformance.user_files.thresholds import UNMOVED, Tables
 
 if TYPE_CHECKING:
     from conformance.codegen_checks import Feature

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import triton
 from torch import Tensor
 
+from conformance.families.gemm.problem import mm
+from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import AnyConfig, Config, LinearAttentionConfig
 from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments, size_arguments
 from conformance.kernels.device.linear_attention import linear_attention
@@ -21,8 +23,6 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
-from conformance.problems import mm
-from conformance.problems.linear_attention import LinearAttention
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Smallest extent of a tile that every matrix unit takes.

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
@@ -21,7 +22,6 @@ from conformance.kernels.gemm import PointerGemm, lacking
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
-from conformance.problems import mm
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Tiles for units of every size: tcgen05's scaled product takes 128 rows, mma.sync's and AMD's fewer.

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.device.microscaled_mm_batch import gemm_microscaled_batch
@@ -24,7 +25,6 @@ from conformance.kernels.microscaled_persistent_tma import (
     host_descriptors,
 )
 from conformance.kernels.persistent_tma import leading, matrices_apart, row_major
-from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Reason, ReasonCode
 
 #: Tiles for the scaled unit of Blackwell and for units of fewer rows, loops with and without a pipeline.

@@ -15,6 +15,7 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.heuristics.configs import AnyConfig, BatchConfig
 from conformance.kernels.device.microscaled_mm_batch_tiles import gemm_microscaled_batch_tiles
 from conformance.kernels.families.draw import Draw
@@ -24,7 +25,6 @@ from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import MicroscaledMm, code_arguments, scale_arguments, tile_arguments
 from conformance.problems import Problem
-from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of two matrices and of four, loops with and without a pipeline.

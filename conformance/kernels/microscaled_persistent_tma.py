@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.microscaled.problem import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.blackwell_ws import TCGEN05_ROWS, TCGEN05_WARPS, specialises
@@ -23,7 +24,6 @@ from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import MicroscaledMm, scale_arguments, tile_arguments
 from conformance.kernels.persistent_tma import TMA_BYTES, host_descriptor, leading, row_major, undescribable, unstorable
 from conformance.problems import BASE_ALIGNMENT, Layout, itemsize
-from conformance.problems.microscaled import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of the scaled unit of Blackwell and of those of fewer rows; loops with pipelines of two and three stages,

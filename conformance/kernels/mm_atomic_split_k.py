@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.decompose_k_mm import SplitKGemm
@@ -20,7 +21,7 @@ from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, unstorable
 from conformance.numerics.contract import Contract
-from conformance.problems import Gemm, Layout
+from conformance.problems import Layout
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.

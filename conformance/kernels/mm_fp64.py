@@ -7,11 +7,11 @@ import dataclasses
 import triton.language as tl
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.int_mm import ConvertingGemm
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import FMA64, Contract
-from conformance.problems import Gemm
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Loops with and without a pipeline; where multiply-adds compute the products, a step has a few hundred per thread.

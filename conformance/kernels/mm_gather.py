@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.problem import Fusion, Gemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.mm_gather import gemm_described, gemm_gathered
@@ -18,7 +19,7 @@ from conformance.kernels.gemm import PointerGemm, lacking
 from conformance.kernels.kernel import Features, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable, unstorable
-from conformance.problems import Fusion, Gemm, Layout, itemsize
+from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.

@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from conformance.families.gemm.problem import Gemm
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.mm_plus_mm import gemm_plus_gemm
 from conformance.kernels.families.examples import matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
 
 

@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, SpecialisedConfig
 from conformance.kernels import carveout
 from conformance.kernels.device.mm_specialised import gemm_specialised
@@ -25,7 +26,7 @@ from conformance.kernels.int_mm import IntegerGemm
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable
-from conformance.problems import Gemm, Layout, itemsize
+from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
 
 #: Each loop with each kind of load; tiles of every shape, four and eight warps, one and two blocks in a cluster.

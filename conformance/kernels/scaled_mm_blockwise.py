@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from conformance.families.gemm.problem import SCALE_BLOCK
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import pointer_arguments
 from conformance.kernels.device.scaled_mm_blockwise import gemm_blockwise, gemm_blockwise_descriptors
@@ -22,7 +23,6 @@ from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.kernels.persistent_tma import leading
 from conformance.numerics.contract import Accumulator
 from conformance.problems import FNUZ
-from conformance.problems.gemm import SCALE_BLOCK
 from conformance.records import Reason, ReasonCode
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.

@@ -17,7 +17,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # of linux/prctl.h
 #: Parts of the command lines of helpers that end when the process that uses them does, and must outlive it.
 _HELPERS = ("multiprocessing.resource_tracker", "_inductor/compile_worker")
 #: A part of the command lines of this package's own servers: they may be ended at once, and nobody need hear of it.
-_OWN = "conformance.execution.fork_server"
+_OWN = "conformance.execution.compile.fork_server"
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import sys
 
 from packaging.version import InvalidVersion, Version
 
-from conformance.gate.runs.code_digest import code_digest
-from conformance.gate.runs.nvidia_tools import assembler_versions
+from conformance.machine.code_digest import code_digest
 from conformance.machine.gpus import Gpus
+from conformance.machine.nvidia_tools import assembler_versions
 
 #: Triton's oldest version whose API the kernels here know, by pointers and with the descriptors of its time.
 OLDEST_TRITON = "3.2"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.execution.specialisation import specialisation
+from conformance.execution.compile.specialisation import specialisation
 from conformance.kernels.catalogue import get, meta_launch, own_kernels
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.kernels.launch import Launch
@@ -215,7 +215,7 @@ def _functions(plans: Sequence[Plan]) -> Iterator[DeviceFunction]:
 
 def _answer(question: _Question, tell: Callable[[Any], None]) -> None:
     """In a fork: tells an answer for each plan."""
-    from conformance.execution.compile_worker import Compiler
+    from conformance.execution.compile.compile_worker import Compiler
 
     os.environ["TRITON_CACHE_DIR"] = folder = tempfile.mkdtemp()
     if question.source is not None:
@@ -268,7 +268,7 @@ def _innermost(error: BaseException) -> str:
 def _checked(compiler: Any, plan: Plan) -> str:
     """The first check of the compiled code of ``plan`` that fails, with its text; empty if none does."""
     from conformance import codegen_checks
-    from conformance.execution.resources import over_limits
+    from conformance.execution.compile.resources import over_limits
     from conformance.judging.code_faults import fault_verdicts
     from conformance.judging.plan_code import descriptor_features, plan_verdicts
 
@@ -298,7 +298,7 @@ def _checked(compiler: Any, plan: Plan) -> str:
 
 def main() -> None:
     """Answers pickled questions on standard input until it ends."""
-    from conformance.execution.compile_worker import hash_triton
+    from conformance.execution.compile.compile_worker import hash_triton
 
     hash_triton()
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

@@ -17,11 +17,11 @@ from unittest import mock
 
 import torch
 
-from conformance.execution import trial as trials
-from conformance.execution.fill_groups import fills_for
-from conformance.execution.first_error import raised_by_kernel
-from conformance.execution.interpreter import InterpreterUnsupported
-from conformance.execution.trial import trial
+from conformance.execution.device.first_error import raised_by_kernel
+from conformance.execution.interpreter.executor import InterpreterUnsupported
+from conformance.execution.trial import trial as trials
+from conformance.execution.trial.fill_groups import fills_for
+from conformance.execution.trial.trial import trial
 from conformance.inputs.fills import applicable_fills
 from conformance.judging.harness import needed
 from conformance.kernels.catalogue import get

@@ -22,7 +22,7 @@ from conformance.mutation.tier_plans import TierPlan
 #: Parts of the package that no judgement of a mutant on one plan depends on. Device functions, faults, and the plans
 #: that suites ask for, have digests of their own.
 WITHOUT_EFFECT = (
-    *("commands", "gate", "inductor", "plugin", "reporting", "reproducers", "cli.py"),
+    *("commands", "gate", "inductor", "plugin", "reporting", "reproducers", "user_files", "cli.py"),
     *("suites", "cases", "kernels/families", "kernels/device"),
     *(f"mutation/{name}.py" for name in ("causes", "known_survivors", "names", "operators", "score", "session")),
 )

@@ -161,10 +161,10 @@ def sample(mutants: Sequence[Mutant], seed: int, count: int) -> list[Mutant]:
 @functools.cache
 def _executor(name: ExecutorName) -> Any:
     if name is ExecutorName.INTERPRETER:
-        from conformance.execution.interpreter import InterpreterExecutor
+        from conformance.execution.interpreter.executor import InterpreterExecutor
 
         return InterpreterExecutor()
-    from conformance.execution.device import DeviceExecutor
+    from conformance.execution.device.executor import DeviceExecutor
 
     return DeviceExecutor()
 

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseLookup, case_ids, test_function
-from conformance.gate.user_files.expected_failures import ExpectedFailures
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.harness import Harness
@@ -24,6 +23,7 @@ from conformance.machine.gpus import Gpus
 from conformance.mutation.functions import DeviceFunction, reachable
 from conformance.problems import Problem
 from conformance.records import ExecutorName, Reason, ReasonCode
+from conformance.user_files.expected_failures import ExpectedFailures
 
 
 @dataclass(frozen=True)

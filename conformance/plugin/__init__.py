@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from conformance.execution.fork_server import RUN_VARIABLE
-from conformance.gate.run_options import joined
+from conformance.execution.compile.fork_server import RUN_VARIABLE
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
@@ -38,6 +37,7 @@ from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder,
 from conformance.plugin.shared_collection import SharedCollection
 from conformance.plugin.warm_up import INDUCTOR_SUITES, WarmUp
 from conformance.plugin.worker_imports import INDUCTOR_IMPORT, WorkerImports
+from conformance.user_files.run_options import joined
 
 __all__ = ["recorder"]  # a fixture is known by being here
 

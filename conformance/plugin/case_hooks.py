@@ -13,9 +13,8 @@ from typing import Any, TextIO
 
 import pytest
 
-from conformance.execution.backend_hashes import backend_hashes
-from conformance.execution.first_error import raised_by_kernel, with_first_error
-from conformance.gate.run_options import DEFAULT_SEED
+from conformance.execution.compile.backend_hashes import backend_hashes
+from conformance.execution.device.first_error import raised_by_kernel, with_first_error
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.machine import device_memory
@@ -30,6 +29,7 @@ from conformance.plugin.run_signals import RunEnded
 from conformance.plugin.watchdog import Watchdog
 from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Fault, Status, Verdict
 from conformance.reporting.text import log_safe
+from conformance.user_files.run_options import DEFAULT_SEED
 
 
 class TypedSkip(CaseEnded, pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class

@@ -44,7 +44,7 @@ class RunStage:
     def prepare(self) -> None:
         """Starts what the stage will need, while the cases are collected: imports here and in the server that forks
         compile processes, and the question which targets there are."""
-        from conformance.execution.compilation import fork_server
+        from conformance.execution.compile.compilation import fork_server
 
         if self._settings.case is None:
             fork_server(()).start()
@@ -61,7 +61,7 @@ class RunStage:
         carried = self._settings.compiled
         if len(cases) < FEWEST_CASES and carried is None:
             return
-        from conformance.execution.compiled_index import INDEX_FILE, CompiledIndex
+        from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex
         from conformance.judging.compile_stage import CannotBeUsed, CompileStage
         from conformance.judging.harness import COMPILE_DEADLINE
 
@@ -82,7 +82,7 @@ class RunStage:
         """What the stage missed, one sentence each. Removes the stage's files."""
         if self._compiled is None:
             return []
-        from conformance.execution.compiled_index import INDEX_FILE, CompiledIndex, asked
+        from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex, asked
 
         missed, used = asked(self._folder)
         index = CompiledIndex(self._folder / INDEX_FILE)

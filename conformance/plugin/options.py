@@ -1,8 +1,8 @@
 """The command-line options, and the settings made of them.
 
-The options are declared in :mod:`conformance.gate.run_options`. Each is always known as ``--conformance-<name>``. The
-short ``--<name>`` exists only where the suites are selected, because another project's conftest may define a ``--seed``
-or ``--target`` of its own.
+The options are declared in :mod:`conformance.user_files.run_options`. Each is always known as ``--conformance-<name>``.
+The short ``--<name>`` exists only where the suites are selected, because another project's conftest may define a
+``--seed`` or ``--target`` of its own.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 import pytest
 
 from conformance.cases import known_names
-from conformance.gate.near_names import did_you_mean
-from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, KERNELS_MAY_BE_LOST, OPTIONS, TIERS
-from conformance.gate.user_files.case_list import CaseListError, read_case_list
-from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures, with_kernels
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, find_gpus, unusable
+from conformance.machine.near_names import did_you_mean
 from conformance.machine.versions import unloadable
 from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
+from conformance.user_files.case_list import CaseListError, read_case_list
+from conformance.user_files.expected_failures import ExpectedFailures, read_expected_failures, with_kernels
+from conformance.user_files.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, KERNELS_MAY_BE_LOST, OPTIONS, TIERS
+from conformance.user_files.toml_entries import EntryError
 
 #: The group in which packages name kernels.
 OUTSIDE_KERNELS = "conformance.kernels"
@@ -120,7 +120,7 @@ def check_gpus(chosen: Settings) -> None:
         built_for = f"CUDA {cuda}" if cuda else f"ROCm {hip}" if hip else ""
         raise BrokenEnvironment(unusable(chosen.gpus, torch.__version__, built_for))
     if chosen.require == "interpreted":
-        from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+        from conformance.execution.interpreter.executor import InterpreterExecutor, InterpreterUnsupported
 
         try:
             InterpreterExecutor()

@@ -21,9 +21,8 @@ from typing import Any, TextIO
 import pytest
 
 from conformance.cases import known_names
-from conformance.execution.backend_hashes import backend_hashes
+from conformance.execution.compile.backend_hashes import backend_hashes
 from conformance.faults import FaultKind
-from conformance.gate.run_options import KERNELS_MAY_BE_LOST
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
@@ -76,6 +75,7 @@ from conformance.reporting.summary import Summary, Tally
 from conformance.reporting.summary_markdown import render_markdown
 from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, problem_lines, verdict_lines
 from conformance.reporting.text import log_safe
+from conformance.user_files.run_options import KERNELS_MAY_BE_LOST
 
 CONTROLLER = "controller"
 SUMMARY_FILE = "summary.md"

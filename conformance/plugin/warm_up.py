@@ -55,7 +55,7 @@ class WarmUp:
             importlib.import_module("torch").accelerator.synchronize()
 
     def _triton(self) -> None:
-        importlib.import_module("conformance.execution.compile_worker").hash_triton()
+        importlib.import_module("conformance.execution.compile.compile_worker").hash_triton()
 
     def _inductor(self, nodeids: Iterable[str]) -> None:
         files = {nodeid.partition("::")[0] for nodeid in nodeids} if self._has_gpu else set()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])  # not this folder: its modules have common names
 
-from conformance.execution.fork_server import ForkServer, ForkServerLost  # noqa: E402
+from conformance.execution.compile.fork_server import ForkServer, ForkServerLost  # noqa: E402
 
 #: What each worker of the suites imports. Not this package: pytest rewrites its asserts when a worker imports it.
 PRELOADED = ("numpy", "torch", "triton", "pytest")
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         if not interpreter:
             server.start()
             return 0
-        interpret = "conformance.execution.fork_server:interpret"
+        interpret = "conformance.execution.compile.fork_server:interpret"
         worker = server.fork(interpret, {"code": interpreter[-1]}, (0, 1), 2, environment)
     except ForkServerLost:
         os.execv(sys.executable, [sys.executable, *interpreter])

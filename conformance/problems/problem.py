@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping, Sequence
 
 from conformance.problems.tensors import Operand
 
@@ -36,6 +37,11 @@ class Problem(abc.ABC):
     @abc.abstractmethod
     def dense(self) -> Problem:
         """The same problem without its layouts, on which the values of a fill do not depend."""
+
+    @property
+    def fixed_values(self) -> Mapping[str, Sequence[int]]:
+        """The operands that have one value only, whatever the fill."""
+        return {}
 
     @property
     def output(self) -> Operand:

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from statistics import median
 
-from conformance.gate.changes.thresholds import DEFAULT
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
 from conformance.gate.runs.bill_of_materials import is_of_backend, is_of_triton, lists_backends
 from conformance.gate.shortened_text import first_words
 from conformance.gate.verdict.scope import DEVICE
 from conformance.reporting.first_line import answer, many, proof
 from conformance.reporting.text import clean, log_safe, text_table
 from conformance.reporting.text import markdown_literal as _markdown
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
+from conformance.user_files.thresholds import DEFAULT
 
 #: How many cases of a group, and groups of one severity, are shown; JSON has all of them.
 CASES_SHOWN = 5

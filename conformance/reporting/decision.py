@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 from conformance.gate.evidence.options import check_options
-from conformance.gate.findings import Comparison, Group, Kind, Scope, Severity
 from conformance.gate.runs.recorded_options import recorded_options
 from conformance.gate.verdict.scope import DEVICE
 from conformance.proof_level import ProofLevel
 from conformance.records import RunInfo, Status
 from conformance.reporting.comparison import refused
 from conformance.reporting.first_line import many, narrowing_text, newly_failing, proof
+from conformance.user_files.findings import Comparison, Group, Kind, Scope, Severity
 
 #: Tiers that leave out no case of the suites.
 WHOLE_TIERS = ("full", "exhaustive")

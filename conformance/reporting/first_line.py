@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from conformance.faults import FaultClass
-from conformance.gate.findings import BrokenSide, Comparison, Scope, Severity
 from conformance.reporting.text import clean
+from conformance.user_files.findings import BrokenSide, Comparison, Scope, Severity
 
 #: So many cases or fewer are a handful, and the answer says that it is about them alone.
 HANDFUL = 12

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from conformance.gate.findings import Comparison, Group, Severity
 from conformance.gate.shortened_text import first_words
 from conformance.reporting.comparison import render_markdown, summary_line
 from conformance.reporting.first_line import answer
 from conformance.reporting.text import clean
+from conformance.user_files.findings import Comparison, Group, Severity
 
 ANNOTATIONS = 10
 SUMMARY_LIMIT = 1 << 20

@@ -12,13 +12,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.findings import Comparison, Severity
 from conformance.records import CaseRecord
 from conformance.reporting import html_artefacts, html_data
 from conformance.reporting.failure_groups import Meaning
 from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, PER_CELL, RANK, RANKED, ListedCases, listed_cases
 from conformance.reporting.page_data import packed, plain
+from conformance.user_files.findings import Comparison, Severity
 
 #: The page's scripts in the order in which they are joined: each uses those before it.
 SCRIPTS = (

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.findings import Comparison, Side
 from conformance.gate.runs.bill_of_materials import VARIABLE
 from conformance.gate.shortened_text import MARK, first_words
 from conformance.gate.verdict.finding_signatures import signature
@@ -21,6 +20,7 @@ from conformance.reporting.comparison import assembler_rows, broken_lines, stack
 from conformance.reporting.failure_groups import failure
 from conformance.reporting.first_line import answer
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
+from conformance.user_files.findings import Comparison, Side
 
 NOTE_LIMIT = 160  # characters of a diagnosis or reason in the list of cases
 CASE_LIMIT = 2_000  # characters of a case id

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from conformance.gate.findings import Comparison, Finding, Group, Kind, KnownDefect, Side
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.proof_level import ProofLevel, level_by
 from conformance.records import Check, CheckKind, Status
 from conformance.reporting.comparison import summary_line
 from conformance.reporting.text import clean, markdown_table, one_line
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, KnownDefect, Side
 
 #: Characters of a title, and of one text that a record or a compiler wrote.
 TITLE_LIMIT = 150

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
 from conformance.gate.shortened_text import first_words
 from conformance.records import Status
@@ -17,6 +16,7 @@ from conformance.reporting.html import stylesheet
 from conformance.reporting.html_data import component_name
 from conformance.reporting.listed_cases import RANKED
 from conformance.reporting.text import clean
+from conformance.user_files.thresholds import DEFAULT
 
 #: Shares that lie no further apart read the same.
 SAME = 0.005

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from conformance.codegen_checks import FEATURES, Feature, evidence_of
-from conformance.execution.interpreter_corrections import corrections
-from conformance.execution.specialisation import bound_arguments
-from conformance.execution.trial import place
+from conformance.execution.compile.specialisation import bound_arguments
+from conformance.execution.interpreter.corrections import corrections
+from conformance.execution.trial.trial import place
 from conformance.inputs.fills import Fill
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import Kernel, Plan
@@ -48,7 +48,7 @@ class Checks:
     ``features`` maps names to whether they are required. ``limits`` maps names of resources, as ``used_on_nvidia`` and
     ``used_on_amd`` in ``copied/compiled_code.py`` call them, to the most that is allowed. ``dies``: the compiler
     crashes or hangs, so a child process runs it, for :data:`SECONDS` at most. ``faults`` are names of counts of
-    :mod:`conformance.execution.code_structure` that must be 0.
+    :mod:`conformance.execution.compile.code_structure` that must be 0.
     """
 
     features: Mapping[str, bool] = dataclasses.field(default_factory=dict)

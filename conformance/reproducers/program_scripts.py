@@ -12,7 +12,6 @@ import msgspec
 import torch
 
 from conformance import targets
-from conformance.gate.user_files.expected_failures import status_without_entry
 from conformance.inductor.compile.program import Program
 from conformance.problems import DTYPES, Operand
 from conformance.records import CaseRecord, Check, CheckKind, Status, Verdict
@@ -21,6 +20,7 @@ from conformance.reproducers.copied import compiled_code, programs
 from conformance.reproducers.definitions import NotReproducible, Sources
 from conformance.reproducers.kernel_scripts import child, patterns, raw
 from conformance.reproducers.script_text import failure_in
+from conformance.user_files.expected_failures import status_without_entry
 
 #: Checks that a script can show, by the first part of their names.
 SHOWN = (CheckKind.NUMERICS, CheckKind.REPEAT, CheckKind.MEMORY, CheckKind.COMPILE)

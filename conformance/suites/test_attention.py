@@ -5,12 +5,11 @@ from typing import Any
 
 from conformance.cases.scenarios import CROSSED, every_kernel, scenario, where
 from conformance.cases.unrolled import UNROLLED
+from conformance.families.attention.problem import LETTERS, Attention, Mask, Score
 from conformance.judging.refusals import expect_refusal
 from conformance.kernels.attention import DECODE_QUERIES
 from conformance.kernels.families.examples import WHOLE_TILES
 from conformance.kernels.kernel import Variant
-from conformance.problems import Attention, Mask, Score
-from conformance.problems.attention import LETTERS
 from conformance.records import ReasonCode
 
 MASKS = {

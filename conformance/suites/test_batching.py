@@ -5,8 +5,9 @@ import math
 import pytest
 
 from conformance.cases.scenarios import ragged, scenario, where
+from conformance.families.gemm.problem import Bias
 from conformance.kernels.kernel import Variant
-from conformance.problems import Bias, Layout
+from conformance.problems import Layout
 from conformance.records import ReasonCode
 
 BATCHED = ("bmm", "baddbmm")

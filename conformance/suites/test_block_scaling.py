@@ -3,8 +3,9 @@
 import pytest
 
 from conformance.cases.scenarios import scenario, where
+from conformance.families.gemm.problem import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.kernels import catalogue
-from conformance.problems import BLOCK_SCALINGS, Bias, Layout, scaled_mm
+from conformance.problems import Layout
 from conformance.records import ReasonCode
 
 #: K with a ragged last block that a scale still covers, of one block, and of less than one.

@@ -3,8 +3,8 @@
 import math
 
 from conformance.cases.scenarios import scenario, where
+from conformance.families.conv.problem import Conv
 from conformance.judging.refusals import expect_refusal
-from conformance.problems import Conv
 from conformance.records import ReasonCode
 
 LAST, FIRST = "channels-last", "contiguous"

@@ -10,8 +10,8 @@ from conformance.cases.each_kernel import each_kernel, first_plan
 from conformance.cases.own_code import has_own_code
 from conformance.cases.scenarios import CROSSED, every_kernel, ragged, scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
-from conformance.execution.compilation import CompileRequest
-from conformance.execution.specialisation import specialisation
+from conformance.execution.compile.compilation import CompileRequest
+from conformance.execution.compile.specialisation import specialisation
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import refused
 from conformance.judging.inductor_judge import FURTHER_FILLS

@@ -3,7 +3,8 @@ e5m2, there is no infinity, and what would be -0 is NaN. Only the matrix unit of
 refuse them."""
 
 from conformance.cases.scenarios import ragged, scenario, where
-from conformance.problems import FNUZ, Bias
+from conformance.families.gemm.problem import Bias
+from conformance.problems import FNUZ
 
 
 def takes_fnuz(kernel):

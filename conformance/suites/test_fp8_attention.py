@@ -3,8 +3,8 @@
 from typing import Any
 
 from conformance.cases.scenarios import scenario, where
+from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.judging.refusals import expect_refusal
-from conformance.problems import Attention, Mask, Score
 from conformance.records import ReasonCode
 
 MASKS = {

@@ -1,7 +1,8 @@
 """What happens to A before a product and to the sum after it, inside one kernel."""
 
 from conformance.cases.scenarios import ragged, scenario, where
-from conformance.problems import Bias, Fusion, Layout
+from conformance.families.gemm.problem import Bias, Fusion
+from conformance.problems import Layout
 
 #: The quick tier has the first one, which has every step but gelu.
 EPILOGUES = [

@@ -2,11 +2,11 @@
 
 from conformance.cases.scenarios import scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
+from conformance.families.grouped.problem import KINDS
 from conformance.judging.refusals import expect_refusal
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
-from conformance.problems.grouped import KINDS
 from conformance.records import ReasonCode
 
 #: Extents of the groups by name -> what they are in blocks of the dimension that is split.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conformance import targets
-from conformance.execution.compilation import Task
+from conformance.execution.compile.compilation import Task
 from conformance.inductor.checks import caches as checks
 from conformance.inductor.compile.program import program_of
 from conformance.inductor.compile.provider import PRELOADED

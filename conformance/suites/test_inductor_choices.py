@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
+from conformance.families.gemm.problem import mm
 from conformance.inductor.checks import choices as checks
 from conformance.inductor.checks import split_k
 from conformance.inductor.compile.observation import known
@@ -21,7 +22,6 @@ from conformance.inductor.compile.program import Decision, program_of
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.judging.inductor_judge import CHOICES
-from conformance.problems import mm
 from conformance.records import Reason, ReasonCode, Verdict
 
 GRAPHS, OWN = "conformance.inductor.graphs.products", "conformance.inductor.graphs.choices"

@@ -11,8 +11,9 @@ import zipfile
 import pytest
 import torch
 
-from conformance import problems
 from conformance.cases.generated_cases import Thin, generated
+from conformance.families.conv import problem as conv
+from conformance.families.gemm import problem as gemm
 from conformance.inductor.checks import dropout
 from conformance.inductor.checks import operations as checks
 from conformance.inductor.checks.choices import compiled_verdict
@@ -25,6 +26,7 @@ from conformance.inductor.replay.exact import small_integers
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.inductor.tuning import child_process, tuning_jobs
 from conformance.judging.inductor_judge import PINNED_SETTINGS
+from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode
 
 GRAPHS, PRODUCTS = graphs_operations.__name__, "conformance.inductor.graphs.products"
@@ -73,7 +75,7 @@ def pinned_choice(inductor, graph, operands, target, *, settings, pick=0, **fiel
 @generated(space=SEARCH_SPACES)
 def test_mm_plus_mm(inductor, target, space):
     """The sum of two products in one kernel with one store."""
-    problem = product(inductor, problems.mm_plus_mm, "fp16")
+    problem = product(inductor, gemm.mm_plus_mm, "fp16")
     for run in inductor.pinned(problem, target, inductor.template("mm_plus_mm"), settings=searching(space)):
         run.record(checks.alone(run.generated))
 
@@ -83,7 +85,7 @@ def test_mm_plus_mm(inductor, target, space):
 def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
     """With a K that may change only ATen's two products are offered, and no choice where these are not allowed.
     PyTorch's test checks that nothing is raised."""
-    problem = problems.mm_plus_mm(*SIZES, "fp16")
+    problem = gemm.mm_plus_mm(*SIZES, "fp16")
     name = inductor.template("mm_plus_mm")
     inductor.refused(problem, target, name, "NoValidChoicesError", dynamic=True)
     program = program_of(f"{PRODUCTS}:mm_plus_mm", problem.operands, {**PINNED_SETTINGS, **BOTH}, dynamic=True)
@@ -98,7 +100,7 @@ def test_baddbmm(inductor, target, space):
     """A bias of one row per matrix, which the template's kernel adds."""
     small = (2, 72, 40, 24) if is_quick(inductor) else (3, 136, 72, 40)
     batch, rows, columns, k = inductor.sized((8, 264, 192, 64), small)
-    problem = problems.baddbmm(rows, columns, k, "fp16", batch=batch, bias=problems.Bias("b1n"), alpha=1.0, beta=1.0)
+    problem = gemm.baddbmm(rows, columns, k, "fp16", batch=batch, bias=gemm.Bias("b1n"), alpha=1.0, beta=1.0)
     fills = inductor.sized(("transparent", "randn"), None)
     for run in inductor.pinned(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_baddbmm")
@@ -108,7 +110,7 @@ def test_baddbmm(inductor, target, space):
 @generated()
 def test_int_mm(inductor, target):
     """int8 operands: the sums are int32 from the first product to the store."""
-    for run in inductor.pinned(product(inductor, problems.int_mm, "int8"), target, inductor.template("mm")):
+    for run in inductor.pinned(product(inductor, gemm.int_mm, "int8"), target, inductor.template("mm")):
         run.exactly(1, "accumulator", r"ACC_TYPE : tl\.constexpr = tl\.int32$")
         run.record(checks.alone(run.generated))
 
@@ -120,7 +122,7 @@ FURTHER_SIZES = [(40, 264, 136), (296, 72, 24)]
 @generated(operation=["mm", "addmm"])
 def test_dynamic_sizes(inductor, target, operation):
     """All sizes may change: the kernel takes them as arguments, and one compilation serves three shapes."""
-    make = problems.mm if operation == "mm" else problems.addmm
+    make = gemm.mm if operation == "mm" else gemm.addmm
     problem = product(inductor, make, "fp16")
     also = [make(*extents, "fp16") for extents in FURTHER_SIZES]
     for run in inductor.pinned(problem, target, inductor.template("mm"), dynamic=True, also=also):
@@ -145,17 +147,17 @@ def test_non_contiguous_input(inductor, target, operation):
     """Column-major operands with a gap after each column, on a device in the full tier as large as in PyTorch's test.
     That takes the strides from its own padding; this test sets them on every machine. mm_plus_mm is in fp32."""
     products = {
-        "mm": (problems.mm, "bf16", {}),
-        "addmm": (problems.addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
-        "bmm": (problems.bmm, "bf16", {"batch": 1}),
-        "mm_plus_mm": (problems.mm_plus_mm, "fp32", {}),
+        "mm": (gemm.mm, "bf16", {}),
+        "addmm": (gemm.addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
+        "bmm": (gemm.bmm, "bf16", {"batch": 1}),
+        "mm_plus_mm": (gemm.mm_plus_mm, "fp32", {}),
     }
     make, dtype, arguments = products[operation]
     small, tier = (145, 72, 88), inductor.harness.settings.tier
     whole = (50257, 768, 2048) if tier in ("full", "exhaustive") else small
     rows, columns, k = inductor.sized(whole, small)
     # the columns of A are 47 elements further apart than it has rows: 50304
-    problem = make(rows, columns, k, dtype, layout_a=problems.Layout("col", pad=47), **arguments)
+    problem = make(rows, columns, k, dtype, layout_a=Layout("col", pad=47), **arguments)
     fields = inductor.sized({"fills": ("transparent", "randn"), "choices": 1}, {})
     for run in inductor.pinned(problem, target, inductor.template(template_kind(operation)), **fields):
         checks.check_strides(run, problem)
@@ -178,8 +180,8 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     PyTorch measures whether to fuse, but always fuses if there is a single choice. A graph
     of fp16 may round the product before the fused steps or not: releases differ in that."""
     steps = EPILOGUES[epilogue]
-    bias = problems.Bias() if "bias" in steps else None
-    problem = product(inductor, problems.fused_mm, dtype, fusion=problems.Fusion(epilogue=steps), bias=bias)
+    bias = gemm.Bias() if "bias" in steps else None
+    problem = product(inductor, gemm.fused_mm, dtype, fusion=gemm.Fusion(epilogue=steps), bias=bias)
     # folding constants, torch makes the zeros of a dropout on the device
     fields = {"dynamic": dynamic, "settings": inductor.sized({}, {"joint_graph_constant_folding": False})}
     if dtype == "fp32":
@@ -271,7 +273,7 @@ def test_conv1x1(inductor, target, space):
 def test_conv1x1_dynamic_size(inductor, target, order):
     """A 1x1 convolution of three sizes by one compilation, for which H and W are symbols."""
     orders = LAST if order == "channels-last" else {}
-    problem, *also = (problems.conv2d(2, 24, size, 40, 1, "fp16", **orders) for size in ((11, 13), (5, 16), (17, 3)))
+    problem, *also = (conv.conv2d(2, 24, size, 40, 1, "fp16", **orders) for size in ((11, 13), (5, 16), (17, 3)))
     fields = {"dynamic": None, "marked": (("x", 2), ("x", 3)), "also": also, "settings": TRITON}
     for run in inductor.pinned(problem, target, inductor.template("convolution 2d"), **fields):
         checks.check_recompiles(run)
@@ -303,7 +305,7 @@ def test_conv2d(inductor, target, order, space):
     """The convolution of the following test by itself."""
     orders = LAST if order == "channels-last" else {}
     batch, size = inductor.sized((4, 33), (2, 9))
-    problem = problems.conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
+    problem = conv.conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
     fills = inductor.sized(("transparent", "randn"), None)
     kind = inductor.template("convolution 2d")
     for run in inductor.pinned(problem, target, kind, fills=fills, settings=searching(space)):
@@ -325,7 +327,7 @@ def test_conv_cat(inductor, target, space):
 def test_conv3d(inductor, target, space):
     """A template's 3d convolution, smaller without a device. PyTorch's test is on the CPU, which has no template."""
     size, kernel = inductor.sized(((8, 16, 32), 7), ((5, 6, 7), 3))
-    problem = problems.conv3d(1, 3, size, 3, kernel, "fp32")
+    problem = conv.conv3d(1, 3, size, 3, kernel, "fp32")
     kind = inductor.template("convolution 3d")
     for run in inductor.pinned(problem, target, kind, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")

@@ -9,6 +9,7 @@ import importlib
 import pytest
 
 from conformance.cases.generated_cases import Thin, generated
+from conformance.families.gemm.problem import addmm, mm, scaled_mm
 from conformance.inductor.checks import prescreened_choices
 from conformance.inductor.checks import pruned_choices as checks
 from conformance.inductor.compile.observation import unmeasured_fusion
@@ -17,7 +18,6 @@ from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning.prescreened_choices import place
 from conformance.judging.case_steps import record
 from conformance.judging.inductor_judge import PINNED_SETTINGS
-from conformance.problems import addmm, mm, scaled_mm
 from conformance.records import Reason, ReasonCode
 
 # --- configs past the shared memory -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import torch
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import MFMA, MFMA_FP8, POINTER_STORE, TMA_LOAD, TMA_STORE
+from conformance.families.gemm.problem import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.inductor.checks import scaled as checks
 from conformance.inductor.checks.choices import compiled_verdict
 from conformance.inductor.checks.descriptors import check_descriptors
@@ -23,7 +24,7 @@ from conformance.inductor.graphs.operands import dense
 from conformance.inductor.graphs.scaled import MX_FORMATS, mx_scales
 from conformance.inductor.source import templates
 from conformance.judging.inductor_judge import PINNED_SETTINGS
-from conformance.problems import BLOCK_SCALINGS, FNUZ, Bias, Operand, scaled_mm
+from conformance.problems import FNUZ, Operand
 from conformance.records import Reason, ReasonCode
 
 GRAPHS = "conformance.inductor.graphs.scaled"

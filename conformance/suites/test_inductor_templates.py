@@ -12,14 +12,15 @@ import torch
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import TMA_LOAD
+from conformance.families.gemm.problem import mm
+from conformance.families.grouped.problem import KINDS, GroupedGemm
 from conformance.inductor.checks import templates as checks
 from conformance.inductor.compile.program import Decision
 from conformance.inductor.graphs import templates as graphs
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.source.templates import leaves_gradients_to_aten
 from conformance.judging.inductor_judge import PINNED_SETTINGS
-from conformance.problems import GroupedGemm, Layout, itemsize, mm
-from conformance.problems.grouped import KINDS
+from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
 
 GRAPHS = graphs.__name__

@@ -3,7 +3,7 @@
 from typing import Any
 
 from conformance.cases.scenarios import CROSSED, scenario, where
-from conformance.problems.linear_attention import LinearAttention
+from conformance.families.linear_attention.problem import LinearAttention
 
 #: Lengths from no position to more blocks than the pipeline has stages, as functions of a block and the stages.
 LENGTHS = {

@@ -8,7 +8,7 @@ import functools
 import pytest
 
 from conformance.cases.config_space import torch_tables
-from conformance.execution.compilation import Task
+from conformance.execution.compile.compilation import Task
 from conformance.heuristics.base import BASE
 from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA

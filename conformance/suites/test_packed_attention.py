@@ -4,9 +4,8 @@ values also in pages of a cache."""
 from typing import Any
 
 from conformance.cases.scenarios import every_kernel, scenario, where
+from conformance.families.attention.problem import PACKED, Attention, Mask, Score
 from conformance.judging.refusals import expect_refusal
-from conformance.problems import Attention, Mask, Score
-from conformance.problems.attention import PACKED
 from conformance.records import ReasonCode
 
 #: By what it shows: sequences, and blocks of queries and of keys with more of each.

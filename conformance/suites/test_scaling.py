@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from conformance.cases.scenarios import ragged, scenario, where
+from conformance.families.gemm.problem import Bias
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable
-from conformance.problems import Bias
 from conformance.records import ReasonCode
 
 

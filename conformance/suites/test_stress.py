@@ -11,10 +11,10 @@ import math
 
 from conformance.cases.each_kernel import each_dtype
 from conformance.cases.unrolled import within_limit
-from conformance.execution.fill_groups import fills_for
-from conformance.execution.resources import over_memory
-from conformance.execution.stress import LAUNCHES, second_stream, stressed
-from conformance.execution.trial import place
+from conformance.execution.compile.resources import over_memory
+from conformance.execution.device.stress import LAUNCHES, second_stream, stressed
+from conformance.execution.trial.fill_groups import fills_for
+from conformance.execution.trial.trial import place
 from conformance.inputs.random_tensors import random_tensors
 from conformance.judging.case_steps import need_device
 from conformance.judging.conform import compile_plan, launches_to_compile

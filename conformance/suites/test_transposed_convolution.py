@@ -1,8 +1,8 @@
 """Transposed convolutions, and gradients of convolutions for their images: strides, padding, dilation and groups."""
 
 from conformance.cases.scenarios import scenario, where
-from conformance.problems import Conv
-from conformance.problems.transposed_conv import TransposedConv, conv_transpose2d, input_gradient
+from conformance.families.conv.problem import Conv
+from conformance.families.conv.transposed import TransposedConv, conv_transpose2d, input_gradient
 
 LAST, FIRST = "channels-last", "contiguous"
 

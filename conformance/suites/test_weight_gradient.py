@@ -1,8 +1,8 @@
 """Gradients of convolutions for weights and bias: strides, padding, dilation, groups, and positions of all images."""
 
 from conformance.cases.scenarios import CROSSED, scenario, where
-from conformance.problems import Conv
-from conformance.problems.weight_gradient import WeightGradient
+from conformance.families.conv.problem import Conv
+from conformance.families.weight_gradient.problem import WeightGradient
 
 LAST, FIRST = "channels-last", "contiguous"
 

@@ -4,8 +4,8 @@ import itertools
 
 from conformance.cases.each_kernel import each_kernel, first_plan
 from conformance.cases.scenarios import scenario, where
-from conformance.execution.interpreter import InterpreterUnsupported
-from conformance.execution.window import whole_in_panels, window_of
+from conformance.execution.device.window import whole_in_panels, window_of
+from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.kernels.kernel import NotApplicable
 from conformance.machine import device_memory
 from conformance.problems import DTYPES, Layout, itemsize

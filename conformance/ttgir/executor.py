@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.execution.observation import Ran
-from conformance.execution.specialisation import bound_arguments, parameters
+from conformance.execution.compile.specialisation import bound_arguments, parameters
+from conformance.execution.trial.observation import Ran
 from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import MISREAD, UnknownOperation

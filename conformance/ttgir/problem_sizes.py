@@ -1,7 +1,8 @@
 """Problems of other sizes that the code compiled for a plan serves: they reach every branch and wrap every ring.
 
-Sizes are arguments of a launch, and the compiler knows of them only what :mod:`conformance.execution.specialisation`
-says, such as whether 16 divides one. So the same text runs them, and nothing is compiled again.
+Sizes are arguments of a launch, and the compiler knows of them only what
+:mod:`conformance.execution.compile.specialisation` says, such as whether 16 divides one. So the same text runs them,
+and nothing is compiled again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.execution.specialisation import Specialisation, specialisation
+from conformance.execution.compile.specialisation import Specialisation, specialisation
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import NotApplicable, Plan, Variant
 from conformance.problems import Problem

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from conformance.execution.trial import Launchable, Trial, trial
+from conformance.execution.trial.trial import Launchable, Trial, trial
 from conformance.inputs.fill_set import fill_set
 from conformance.inputs.fills import applicable_fills
 from conformance.kernels.kernel import Plan

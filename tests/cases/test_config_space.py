@@ -16,7 +16,7 @@ from conformance.cases.config_space import covering_sample, space
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import Scenario, every_kernel, rows, where
 from conformance.cases.selected_rows import selected
-from conformance.execution.resources import KernelResources
+from conformance.execution.compile.resources import KernelResources
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target

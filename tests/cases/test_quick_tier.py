@@ -20,7 +20,7 @@ from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import TURNS, Scenario, every_kernel, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
-from conformance.execution.compilation import CompilePool, CompileRequest
+from conformance.execution.compile.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
 from conformance.kernels.catalogue import catalogue, get, own_kernels
 from conformance.targets import claims, compile_targets, find

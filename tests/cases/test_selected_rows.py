@@ -14,6 +14,9 @@ from conformance.cases.config_space import space
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import ABOUT_THE_TARGET, Scenario, every_kernel, shapes_of
 from conformance.cases.selected_rows import SelectedRows, rows
+from conformance.families.attention.problem import Attention
+from conformance.families.conv.problem import Conv
+from conformance.families.gemm.problem import Gemm
 from conformance.heuristics import cuda, rocm
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cpu import CPU
@@ -22,7 +25,6 @@ from conformance.heuristics.lookup import for_target
 from conformance.heuristics.scaled_rows import Symbolic
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.families.examples import SHAPES, SPLITS
-from conformance.problems import Attention, Conv, Gemm
 from conformance.targets import Target, find
 
 LISTED = Scenario(every_kernel, {"shape": shapes_of}, every_config=True)

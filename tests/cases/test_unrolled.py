@@ -11,10 +11,10 @@ from conformance.cases import random_problems, scenarios, selected_rows, unrolle
 from conformance.cases.random_problems import random_plan
 from conformance.cases.scenarios import Scenario, every_kernel, rows
 from conformance.cases.unrolled import LIMIT, UNROLLED, multiply_adds, within_limit
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.kernel import NotApplicable
-from conformance.problems import mm
 from conformance.targets import find
 
 HOPPER = find("sm_90")

@@ -135,7 +135,7 @@ def differing(made: Tensor, wanted: Tensor, what: str) -> list[str]:
 
 def conversions() -> list[str]:
     """Each conversion that a compiler knows, near ties, at overflow and among subnormals."""
-    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.execution.interpreter.executor import InterpreterExecutor
 
     executor, wrong = InterpreterExecutor(), []
     for source, name, modes in [
@@ -171,7 +171,7 @@ def conversions() -> list[str]:
 
 def arithmetic() -> list[str]:
     """bf16 and fp16 (and where rules of NaN are concerned fp32): each operation rounds once."""
-    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.execution.interpreter.executor import InterpreterExecutor
 
     executor, wrong = InterpreterExecutor(), []
 
@@ -231,7 +231,7 @@ def to_odd(p: float, q: float) -> float:
 
 def reductions() -> list[str]:
     """Sums of bf16 and fp16 round each sum of two; atomics add one after the other; a maximum of all drops NaN."""
-    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.execution.interpreter.executor import InterpreterExecutor
 
     executor, wrong = InterpreterExecutor(), []
     for name, large in (("bf16", 256.0), ("fp16", 2048.0)):

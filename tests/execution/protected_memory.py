@@ -7,8 +7,8 @@ import mmap
 
 import torch
 
-from conformance.execution.page_edges import PageEdges
-from conformance.execution.virtual_memory import Region, Unmappable
+from conformance.execution.device.page_edges import PageEdges
+from conformance.execution.device.virtual_memory import Region, Unmappable
 from conformance.records import ExecutorName
 from tests.execution.test_trial import TorchExecutor
 
@@ -16,7 +16,8 @@ GRANULE = mmap.PAGESIZE
 
 
 class ProtectedMemory:
-    """Maps regions as :class:`conformance.execution.virtual_memory.VirtualMemory` does. ``most`` of them at most."""
+    """Maps regions as :class:`conformance.execution.device.virtual_memory.VirtualMemory` does. ``most`` of them at
+    most."""
 
     def __init__(self, most=100):
         self.most, self.regions = most, []

@@ -20,7 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
-from conformance.execution.compilation import Artefact, CompilePool, CompileRequest, CompileResult
+from conformance.execution.compile.compilation import Artefact, CompilePool, CompileRequest, CompileResult
 from conformance.kernels.kernel import NotApplicable
 from conformance.kernels.launch import Launch
 from conformance.records import Reason, ReasonCode

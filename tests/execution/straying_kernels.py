@@ -178,7 +178,7 @@ def undefined_numbers(dtype: torch.dtype, plausible: bool) -> list[float]:
 
 def refused(way: str) -> str:
     """Why a launch cannot be interpreted."""
-    from conformance.execution.interpreter import InterpreterUnsupported
+    from conformance.execution.interpreter.executor import InterpreterUnsupported
     from conformance.kernels.launch import Launch
 
     tensors = {"a": torch.ones(6, 16), "out": torch.zeros(6, 16)}

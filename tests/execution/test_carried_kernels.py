@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.execution.carried_kernels import KERNELS_FILE, CarriedKernels, Toolchain, toolchain
-from conformance.execution.compilation import CompilePool, CompileRequest, CompileResult
-from conformance.execution.specialisation import specialisation
+from conformance.execution.compile.carried_kernels import KERNELS_FILE, CarriedKernels, Toolchain, toolchain
+from conformance.execution.compile.compilation import CompilePool, CompileRequest, CompileResult
+from conformance.execution.compile.specialisation import specialisation
 from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import Sample, launch

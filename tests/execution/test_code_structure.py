@@ -8,10 +8,11 @@ import pytest
 from packaging.version import Version
 
 from conformance import targets
-from conformance.execution.code_structure import structure
-from conformance.execution.compilation import CompilePool
-from conformance.execution.machine_code import ptx_name
+from conformance.execution.compile.code_structure import structure
+from conformance.execution.compile.compilation import CompilePool
+from conformance.execution.compile.machine_code import ptx_name
 from conformance.execution.order.answers import fenced, order_answers
+from conformance.families.gemm.problem import mm
 from conformance.gate.runs.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
@@ -22,7 +23,6 @@ from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
-from conformance.problems import mm
 
 RIGHT_COPIES = """
 .visible .entry k(

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from conformance import targets
-from conformance.execution import compilation
-from conformance.execution.compilation import (
+from conformance.execution.compile import compilation
+from conformance.execution.compile.compilation import (
     CompilePool,
     CompilePools,
     CompileRequest,
@@ -27,9 +27,9 @@ from conformance.execution.compilation import (
     child_environment,
     process_group,
 )
-from conformance.execution.compile_worker import processor_seconds
-from conformance.execution.fork_server import ForkServer
-from conformance.execution.specialisation import specialisation
+from conformance.execution.compile.compile_worker import processor_seconds
+from conformance.execution.compile.fork_server import ForkServer
+from conformance.execution.compile.specialisation import specialisation
 from conformance.gate.runs.compiler_lines import compiler_cause
 from conformance.records import FaultClass, FaultKind, Reason, ReasonCode, Status
 from conformance.targets import Target, find
@@ -344,7 +344,7 @@ def test_close_ends_what_runs_and_cancels_what_waits(tmp_path: Path) -> None:
 def test_children_end_with_their_parent(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os, time
-        from conformance.execution.compilation import CompilePool, CompileRequest
+        from conformance.execution.compile.compilation import CompilePool, CompileRequest
         from conformance.targets import Target
         pool = CompilePool(1, deadline=300)
         pool.submit(CompileRequest("{SAMPLES}:hang", {str(tmp_path / "pid")!r}, Target("cuda", 80, 32)))

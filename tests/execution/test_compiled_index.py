@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.execution.compilation import CompileRequest, CompileResult
-from conformance.execution.compiled_index import INDEX_FILE, CompiledIndex, IndexedPools, asked, identity
+from conformance.execution.compile.compilation import CompileRequest, CompileResult
+from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex, IndexedPools, asked, identity
 from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import Sample, launch
@@ -21,7 +21,7 @@ SM90 = Target("cuda", 90, 32)
 #: Prints the identities of some launches of the catalogue.
 CODE = """
 import itertools
-from conformance.execution.compiled_index import identity
+from conformance.execution.compile.compiled_index import identity
 from conformance.kernels.catalogue import catalogue, meta_launch
 from conformance.kernels.kernel import NotApplicable
 from conformance.targets import find

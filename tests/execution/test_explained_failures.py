@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from conformance import targets
-from conformance.execution.explained_failures import explain
+from conformance.execution.trial.explained_failures import explain
+from conformance.families.gemm.problem import bmm, mm
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
+from conformance.numerics.alterations import Seen
 from conformance.numerics.contract import FMA, Contract
-from conformance.numerics.diagnosis.alterations import Seen
 from conformance.numerics.rounding import round_to
-from conformance.problems import Layout, bmm, mm
+from conformance.problems import Layout
 
 CONTRACT = Contract("fp16", FMA)
 PROBLEM = mm(40, 56, 40, layout_a=Layout(pad=8))

@@ -7,10 +7,10 @@ from multiprocessing.connection import Connection
 import pytest
 import torch
 
-from conformance.execution import fault_search
-from conformance.execution.device_process import READY
-from conformance.execution.fault_search import Ended, Placed, Search, fault_of, launches
-from conformance.execution.page_edges import Edge, slack, workspace_operand
+from conformance.execution.device import fault_search
+from conformance.execution.device.device_process import READY
+from conformance.execution.device.fault_search import Ended, Placed, Search, fault_of, launches
+from conformance.execution.device.page_edges import Edge, slack, workspace_operand
 from conformance.kernels.launch import workspace
 from tests.execution.protected_memory import EdgeExecutor
 from tests.execution.test_trial import KERNEL, PLAN, PROBLEM

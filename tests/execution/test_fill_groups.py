@@ -5,13 +5,14 @@ import dataclasses
 import pytest
 import torch
 
-from conformance.execution import fill_groups
-from conformance.execution import trial as trial_module
-from conformance.execution.fill_groups import fills_at_once, fills_for, kept_group
-from conformance.execution.kept import Kept
-from conformance.execution.trial import JudgesDiffer, trial
+from conformance.execution.trial import fill_groups
+from conformance.execution.trial import trial as trial_module
+from conformance.execution.trial.fill_groups import fills_at_once, fills_for, kept_group
+from conformance.execution.trial.kept import Kept
+from conformance.execution.trial.trial import JudgesDiffer, trial
+from conformance.families.gemm.problem import mm
 from conformance.numerics.verdict import Limits
-from conformance.problems import Layout, mm
+from conformance.problems import Layout
 from tests.execution import test_trial as wrong
 from tests.execution.test_trial import KERNEL, PLAN, PROBLEM, TorchExecutor
 

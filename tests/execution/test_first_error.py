@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.execution.first_error import raised_by_kernel, with_first_error
+from conformance.execution.device.first_error import raised_by_kernel, with_first_error
 from tests.kernels.interpreter_runs import in_interpreter
 
 
@@ -42,7 +42,7 @@ def raised_here(way):
     """What is said of an error in an interpreted kernel, or in one of its functions."""
     import torch
 
-    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.execution.interpreter.executor import InterpreterExecutor
     from conformance.kernels.launch import Launch
     from tests.execution import raising_kernels
 

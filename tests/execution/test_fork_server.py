@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.execution import fork_server
-from conformance.execution.compilation import child_environment
-from conformance.execution.fork_server import ForkedProcess, ForkServer, ForkServerLost
+from conformance.execution.compile import fork_server
+from conformance.execution.compile.compilation import child_environment
+from conformance.execution.compile.fork_server import ForkedProcess, ForkServer, ForkServerLost
 
 HERE = "tests.execution.test_fork_server"
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.execution import device as device_module
-from conformance.execution.device import DeviceExecutor
-from conformance.execution.grid_capture import FUNCTIONS, KERNEL_NODE, CaptureError, GridCapture
+from conformance.execution.device import executor as device_module
+from conformance.execution.device.executor import DeviceExecutor
+from conformance.execution.device.grid_capture import FUNCTIONS, KERNEL_NODE, CaptureError, GridCapture
 from conformance.kernels.launch import Launch
 
 MEMSET_NODE = 2

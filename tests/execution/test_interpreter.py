@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import triton.language as tl
 
-from conformance.execution import interpreter_savings
+from conformance.execution.interpreter import savings as interpreter_savings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from conformance.execution.interpreter import InterpreterExecutor
+from conformance.execution.interpreter.executor import InterpreterExecutor
 from conformance.kernels.launch import Launch
 
 @triton.jit
@@ -48,7 +48,7 @@ def operands(dtype, out=None, programs=1):
 #: the process, so that none sees what another has changed. Triton reads a kernel's source from its file.
 SERVER = """
 import json, os, runpy, sys, traceback
-import conformance.execution.interpreter, torch, triton, triton.language, triton.runtime.interpreter
+import conformance.execution.interpreter.executor, torch, triton, triton.language, triton.runtime.interpreter
 for line in sys.stdin:
     folder = json.loads(line)
     child = os.fork()
@@ -130,7 +130,7 @@ def test_released_interpreter_is_wrong_where_it_is_corrected():
 
 def test_everything_is_put_back():
     run("""
-        from conformance.execution.interpreter_savings import savings
+        from conformance.execution.interpreter.savings import savings
 
         names = ["create_dot", "cast_impl", "create_fp_to_fp", "binary_op", "create_fma", "set_grid_dim"]
         replaced = [(interpreter.InterpreterBuilder, name) for name in [*names, "set_grid_idx"]]
@@ -169,7 +169,7 @@ def test_empty_grid_runs_nothing():
 
 def test_a_missing_name_is_a_typed_reason():
     run("""
-        from conformance.execution.interpreter import InterpreterUnsupported
+        from conformance.execution.interpreter.executor import InterpreterUnsupported
         del interpreter.InterpreterBuilder.create_dot
         try:
             InterpreterExecutor()
@@ -183,7 +183,7 @@ def test_a_missing_name_is_a_typed_reason():
 def test_an_interpreter_that_cannot_count_is_a_typed_reason():
     """As those of Triton up to 3.6 under NumPy 2.4 and later, planted here."""
     run("""
-        from conformance.execution.interpreter import InterpreterUnsupported
+        from conformance.execution.interpreter.executor import InterpreterUnsupported
         original = interpreter._patch_lang_tensor
         def without_index(tensor, *scope):
             original(tensor, *scope)
@@ -202,7 +202,7 @@ def test_an_interpreter_that_cannot_count_is_a_typed_reason():
 
 def test_a_function_that_the_interpreter_does_not_replace_is_a_typed_reason():
     run("""
-        from conformance.execution.interpreter import InterpreterUnsupported
+        from conformance.execution.interpreter.executor import InterpreterUnsupported
         @triton.jit
         def timed(out):
             tl.store(out, tl.extra.cuda.globaltimer())
@@ -440,7 +440,7 @@ def test_what_is_patched_in_each_launch_is_what_the_interpreter_would_patch():
 def test_savings_change_no_result():
     """Least of all where the interpreter's check for overflow, which is left out, overflows itself."""
     numbers = run("""
-        import conformance.execution.interpreter as ours
+        import conformance.execution.interpreter.executor as ours
 
         @triton.jit
         def multiply(out, factor):
@@ -538,7 +538,7 @@ def test_released_interpreter_has_no_constant_of_bf16():
 )
 def test_what_the_interpreter_cannot_do_is_no_fault_of_the_kernel(line, reason):
     out = run(f"""
-        from conformance.execution.interpreter import InterpreterUnsupported
+        from conformance.execution.interpreter.executor import InterpreterUnsupported
 
         interpreter.InterpreterBuilder.create_trans = eval(
             compile("lambda self, *arguments: dict()['planted']", interpreter.__file__, "eval"), vars(interpreter)

@@ -26,7 +26,7 @@ def without_corrections() -> dict[str, list[str]]:
 
 
 def without_correction(method: str) -> list[str]:
-    from conformance.execution import interpreter
+    from conformance.execution.interpreter import executor as interpreter
 
     made = interpreter.corrections
 

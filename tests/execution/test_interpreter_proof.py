@@ -88,8 +88,8 @@ FAULTS += ("the least scale is zero",)
 
 def named_faults() -> dict[str, tuple[str, dict[Any, str]]]:
     """Of each planted fault the method that has it, and what the proof says."""
-    from conformance.execution.interpreter import InterpreterExecutor
-    from conformance.execution.interpreter_proof import faults_of_methods
+    from conformance.execution.interpreter.executor import InterpreterExecutor
+    from conformance.execution.interpreter.proof import faults_of_methods
 
     executor = InterpreterExecutor()
     interpreter, methods = executor._interpreter, executor._methods
@@ -101,8 +101,8 @@ def named_faults() -> dict[str, tuple[str, dict[Any, str]]]:
 
 def faults_of_planted_kernels() -> dict[str, list[Any]]:
     """What the kernels of the proof show without corrections of methods that the other part of the proof leaves out."""
-    from conformance.execution import interpreter
-    from conformance.execution.interpreter_probes import faults_of_kernels
+    from conformance.execution.interpreter import executor as interpreter
+    from conformance.execution.interpreter.probes import faults_of_kernels
 
     executor = interpreter.InterpreterExecutor()
     result = {"none": list(faults_of_kernels(executor.run))}
@@ -123,7 +123,7 @@ def faults_of_planted_kernels() -> dict[str, list[Any]]:
 
 def refusals() -> list[str]:
     """What becomes of sums of bf16 and of fp32 if those of bf16 are not proven."""
-    from conformance.execution import interpreter
+    from conformance.execution.interpreter import executor as interpreter
     from conformance.kernels.launch import Launch
 
     planted = {("binary_op", "bf16"): "planted"}

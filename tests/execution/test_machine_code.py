@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conformance.codegen_checks import FEATURES
-from conformance.execution.machine_code import describe, machine_code
-from conformance.gate.runs.nvidia_tools import assembler_versions
+from conformance.execution.compile.machine_code import describe, machine_code
+from conformance.machine.nvidia_tools import assembler_versions
 from conformance.targets import find
 from tests.execution.sample_kernels import Sample, compiled
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.execution.footprints import Footprints
-from conformance.execution.missing_reads import missing_reads
-from conformance.problems import Attention, bmm, mm
+from conformance.execution.interpreter.footprints import Footprints
+from conformance.execution.interpreter.missing_reads import missing_reads
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import bmm, mm
 
 PROBLEM = bmm(4, 6, 5, batch=3)
 SPLIT = mm(4, 6, 8)

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from conformance import targets
-from conformance.execution import fault_search
-from conformance.execution.device_process import device_for
-from conformance.execution.fault_search import Search, fault_of
-from conformance.execution.fill_groups import fills_at_once, group_of
-from conformance.execution.stress import second_stream, stressed
-from conformance.execution.trial import place, trial
+from conformance.execution.device import fault_search
+from conformance.execution.device.device_process import device_for
+from conformance.execution.device.fault_search import Search, fault_of
+from conformance.execution.device.stress import second_stream, stressed
+from conformance.execution.trial.fill_groups import fills_at_once, group_of
+from conformance.execution.trial.trial import place, trial
 from conformance.inputs import fills as fills_module
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(not table.has_device(), reason="runs kernels on 
 
 @pytest.fixture(scope="module")
 def executor():
-    from conformance.execution.device import DeviceExecutor
+    from conformance.execution.device.executor import DeviceExecutor
 
     return DeviceExecutor()
 

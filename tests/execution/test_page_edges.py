@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.execution import page_edges as page_edges_module
-from conformance.execution.page_edges import ALIGNMENT, Edge, NoEdge, PageEdges, slack, start
-from conformance.execution.trial import fills_at_edges, trial
-from conformance.execution.virtual_memory import Unmappable
+from conformance.execution.device import page_edges as page_edges_module
+from conformance.execution.device.page_edges import ALIGNMENT, Edge, NoEdge, PageEdges, slack, start
+from conformance.execution.device.virtual_memory import Unmappable
+from conformance.execution.trial.trial import fills_at_edges, trial
+from conformance.families.gemm.problem import bmm, mm
 from conformance.kernels.launch import workspace
 from conformance.numerics.rounding import bits
-from conformance.problems import DTYPES, Layout, Operand, bmm, mm
+from conformance.problems import DTYPES, Layout, Operand
 from tests.execution.protected_memory import GRANULE, EdgeExecutor, ProtectedMemory
 from tests.execution.test_trial import KERNEL, PLAN, PROBLEM
 

@@ -7,8 +7,8 @@ import functools
 import pytest
 import torch
 
-from conformance.execution.repeated_trials import repeated
-from conformance.execution.trial import PATTERNS, trial
+from conformance.execution.trial.repeated_trials import repeated
+from conformance.execution.trial.trial import PATTERNS, trial
 from tests.execution.test_trial import KERNEL, PLAN, TorchExecutor, Undetermined
 
 FILLS = ("transparent", "randn")

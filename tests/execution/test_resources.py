@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.execution import resources
-from conformance.execution.resources import (
+from conformance.execution.compile import resources
+from conformance.execution.compile.resources import (
     KernelResources,
     near_limits,
     over_limits,

@@ -18,8 +18,8 @@ import triton.language as tl
 from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from conformance.execution.compile_worker import StubDriver
-from conformance.execution.specialisation import Specialisation, parameters, specialisation
+from conformance.execution.compile.compile_worker import StubDriver
+from conformance.execution.compile.specialisation import Specialisation, parameters, specialisation
 from conformance.kernels.launch import Launch
 from conformance.targets import Target
 

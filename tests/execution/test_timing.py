@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.execution import device
-from conformance.execution.device import DeviceExecutor
+from conformance.execution.device import executor as device
+from conformance.execution.device.executor import DeviceExecutor
 
 STEP = SimpleNamespace(function=SimpleNamespace(fn=SimpleNamespace(__name__="ours")))
 LAUNCHES = [SimpleNamespace(place=place, steps=(STEP,)) for place in range(3)]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from conformance.execution import transfers
-from conformance.execution.transfers import moved, read_together
+from conformance.execution.device import transfers
+from conformance.execution.device.transfers import moved, read_together
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES
 

@@ -8,13 +8,17 @@ import pytest
 import torch
 
 from conformance import targets
-from conformance.execution.observation import Ran
-from conformance.execution.output_tiles import output_tiles
-from conformance.execution.trial import PLAUSIBLE_INTEGERS, trial
+from conformance.execution.trial.observation import Ran
+from conformance.execution.trial.output_tiles import output_tiles
+from conformance.execution.trial.trial import PLAUSIBLE_INTEGERS, trial
+from conformance.families.attention.problem import Attention
+from conformance.families.conv.problem import conv2d
+from conformance.families.gemm.problem import addmm, bmm, int_mm, mm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.inputs.fills import applicable_fills
 from conformance.kernels import catalogue
-from conformance.problems import Attention, GroupedGemm, Layout, addmm, bmm, conv2d, int_mm, mm
+from conformance.problems import Layout
 from conformance.records import ExecutorName
 
 KERNEL = catalogue.get("mm")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.execution import unchecked_trials
-from conformance.execution.device_process import READY
-from conformance.execution.unchecked_trials import UncheckedOutcome, unchecked_trial
+from conformance.execution.device.device_process import READY
+from conformance.execution.trial import unchecked_trials
+from conformance.execution.trial.unchecked_trials import UncheckedOutcome, unchecked_trial
 from conformance.kernels.catalogue import get
 from conformance.targets import find
 

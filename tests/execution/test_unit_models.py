@@ -9,19 +9,20 @@ import pytest
 import torch
 
 from conformance import targets
-from conformance.execution import fill_groups
-from conformance.execution.kept import Kept
-from conformance.execution.observation import Ran
-from conformance.execution.trial import trial
+from conformance.execution.trial import fill_groups
+from conformance.execution.trial.kept import Kept
+from conformance.execution.trial.observation import Ran
+from conformance.execution.trial.trial import trial
+from conformance.families import unit_verdict
+from conformance.families.gemm.problem import addmm, bmm, mm, scaled_mm
+from conformance.families.unit_results import operand_name, results
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import applicable_fills, fills
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.numerics import measured_units, unit_verdict
+from conformance.numerics import measured_units
 from conformance.numerics.rounding import round_to
 from conformance.numerics.sum_order import SumOrder
-from conformance.numerics.unit_results import operand_name, results
-from conformance.problems import addmm, bmm, mm, scaled_mm
 from conformance.records import ExecutorName
 
 HOPPER, ADA = targets.find("sm_90"), targets.find("sm_89")

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.execution import virtual_memory
-from conformance.execution.virtual_memory import CUDA, HIP, Unmappable, VirtualMemory
+from conformance.execution.device import virtual_memory
+from conformance.execution.device.virtual_memory import CUDA, HIP, Unmappable, VirtualMemory
 
 GRANULE = 1 << 21
 RESERVED_AT = 1 << 30

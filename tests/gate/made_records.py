@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.findings import Comparison
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.records import SCHEMA, RecordError, from_line
+from conformance.user_files.findings import Comparison
 
 Record = dict[str, Any]
 

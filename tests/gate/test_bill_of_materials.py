@@ -14,19 +14,19 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.commands.verify import describe
-from conformance.execution.backend_hashes import backend_hashes
+from conformance.execution.compile.backend_hashes import backend_hashes
 from conformance.gate.evidence.archive import read_archive
 from conformance.gate.evidence.contents import ENVELOPE_FILE
 from conformance.gate.evidence.contents import parse as parse_members
 from conformance.gate.evidence.statement import build_statement
 from conformance.gate.evidence.verify import verify
-from conformance.gate.findings import Comparison, Side
 from conformance.gate.runs import bill_of_materials as bills
 from conformance.gate.runs.bill_of_materials import NONE, UNKNOWN, bill_of_materials
 from conformance.gate.stacks.stack_file import PREVIEWS, StackError, parse, read_matrix
 from conformance.records import RUN_FILE, RunInfo, jsonable, run_from_text
 from conformance.reporting.comparison import render_terminal, stack_changes
 from conformance.reporting.html_data import ReportedRun, comparison_data
+from conformance.user_files.findings import Comparison, Side
 from tests.gate.sample_bundles import sample
 
 COMMIT, OTHER = "1f126a6dea50d185c0781743a667390037ae88bd", "6bc4aaf6641c56ee104f6200c96a6a571bc77052"

@@ -10,8 +10,8 @@ from conformance import cli
 from conformance.blame.attribution import blamed
 from conformance.blame.inquiry import Attribution, BlameError, CaseAnswer, LaunchAnswer, PassBlame
 from conformance.commands.shared import blamed_findings
-from conformance.gate.findings import Finding, Group, Kind
 from conformance.gate.stacks.stack_file import parse
+from conformance.user_files.findings import Finding, Group, Kind
 
 INTO_BAD, INTO_GOOD = (8.0, 8.0, 0.0), (0.0, 0.0, 8.0)
 ATTRIBUTION = Attribution(

@@ -13,7 +13,6 @@ import pytest
 
 from conformance.commands import CommandError, gate
 from conformance.commands.shared import gate_runs
-from conformance.gate.findings import Comparison, Side
 from conformance.gate.stacks import brought_packages, environments, pip_commands
 from conformance.gate.stacks.brought_packages import Package, announcement, brought, build_of, size_text
 from conformance.gate.stacks.environments import Environment, ResolvedStack, build, resolve, resolve_all
@@ -21,6 +20,7 @@ from conformance.gate.stacks.pip_commands import PipError
 from conformance.gate.stacks.stack_file import Stack, StackError, parse
 from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reporting.first_line import answer
+from conformance.user_files.findings import Comparison, Side
 from tests.gate.fake_wheels import index, wheel
 
 __all__ = ["index"]

@@ -14,13 +14,13 @@ from made_records import CONFIGS, STACK, Record, changed, compared, fail, record
 
 from conformance.commands import CommandError
 from conformance.commands import compare as command
-from conformance.gate.findings import Kind
 from conformance.gate.runs.failure_causes import CAUSE_LIMIT, normalised
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.reporting import github
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.first_line import answer
+from conformance.user_files.findings import Kind
 from tests.command_runs import call
 
 REASONS = {"not-applicable": "capability", "not-run": "no-device", "expected-fail": "known-defect"}

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from conformance.gate.changes.config_changes import RowChanges, row_changes
-from conformance.gate.findings import Comparison, Kind, Severity
+from conformance.user_files.findings import Comparison, Kind, Severity
 from tests.gate.made_records import BASE, Record, compared, kinds, record
 
 MM = ["32x32x16-s1-w2", "64x64x32-s2-w4", "128x128x64-s3-w4", "128x128x64-s5-w8"]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.commands.shared import confirmed_scripts, gate_runs
-from conformance.gate.findings import SEVERITY, Comparison, Finding, Group, Kind, Severity, Side
+from conformance.user_files.findings import SEVERITY, Comparison, Finding, Group, Kind, Severity, Side
 
 
 def group(kind: Kind, cause: str, *cases: str) -> Group:

@@ -22,7 +22,6 @@ from conformance.blame.inquiry import CaseAnswer
 from conformance.commands.shared.blamed_findings import SYMPTOMS
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.show import describe
-from conformance.gate.findings import SEVERITY, Comparison, Kind, Severity
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, Outcome
 from conformance.records import CaseRecord, RunInfo, Status, Verdict, from_line
@@ -34,6 +33,7 @@ from conformance.reporting.matrix_page import render as render_matrix
 from conformance.reporting.run_verdict import headline
 from conformance.reporting.summary import Tally
 from conformance.reporting.sweep import fastest, rows
+from conformance.user_files.findings import SEVERITY, Comparison, Kind, Severity
 
 SMALL = [one for one in BASE if one["kernel"] == "mm" and one["target"] == "sm_90"]
 Change = Callable[[Record], None]

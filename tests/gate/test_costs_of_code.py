@@ -8,8 +8,8 @@ import made_records
 import pytest
 from made_records import BASE, CONFIGS, KERNEL, Record, changed, fail, failing, kinds, observing, timed
 
-from conformance.gate.findings import Kind
 from conformance.reporting.comparison import render_terminal, summary_line
+from conformance.user_files.findings import Kind
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from conformance.gate.evidence.pack import pack
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.statement import EXTENSION
 from conformance.gate.evidence.verify import verify
-from conformance.gate.user_files.expected_failures import parsed, recorded_entry, table_to_record
 from conformance.records import KernelDeclarations, Reason, ReasonCode, Status, from_line, jsonable
+from conformance.user_files.expected_failures import parsed, recorded_entry, table_to_record
 from tests.command_runs import call
 from tests.gate.sample_bundles import CODE, Sample, sample
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conformance.gate.evidence.options import OptionCheck, check_options
-from conformance.gate.run_options import OPTIONS, Effect, RunOption
 from conformance.plugin.options import add_options, add_short_names
+from conformance.user_files.run_options import OPTIONS, Effect, RunOption
 
 WHOLE = [
     [],

@@ -6,15 +6,10 @@ from datetime import date
 
 import pytest
 
-from conformance.gate.user_files.case_patterns import matches
-from conformance.gate.user_files.expected_failures import (
-    ExpectedFailure,
-    ExpectedFailures,
-    parsed,
-    read_expected_failures,
-)
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.records import CaseRecord, Status, Verdict
+from conformance.user_files.case_patterns import matches
+from conformance.user_files.expected_failures import ExpectedFailure, ExpectedFailures, parsed, read_expected_failures
+from conformance.user_files.toml_entries import EntryError
 from tests.gate.sample_entries import LINK, entry
 
 BROKEN = {
@@ -106,7 +101,7 @@ def test_an_entry_holds_on_its_last_day(monkeypatch):
         def date():
             return Clock.today
 
-    monkeypatch.setattr("conformance.gate.user_files.expected_failures.datetime", Clock)
+    monkeypatch.setattr("conformance.user_files.expected_failures.datetime", Clock)
     known = known_failure({}, date(2027, 6, 30))
     Clock.today = date(2027, 6, 30)
     assert not known.expired()

@@ -6,12 +6,12 @@ from datetime import date
 
 import pytest
 
-from conformance.gate.findings import Comparison, Finding, Kind, Side
-from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
 from conformance.gate.verdict.groups import grouped
 from conformance.records import CaseRecord, Status
+from conformance.user_files import waiver_file
+from conformance.user_files.findings import Comparison, Finding, Kind, Side
 from tests.gate.sample_entries import waiver
 
 CASES = ("test_a.py::test[mm-sm_80]", "test_a.py::test[mm-sm_90]")

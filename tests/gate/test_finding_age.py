@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.gate.verdict.finding_age import MOST_CASES, Releases, age_of, aged, chosen_cases
 from conformance.gate.verdict.shown_again import Shows, Sight
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Side
 
 SHOWN, CLEAN, UNKNOWN = Sight(Shows.YES), Sight(Shows.NO), Sight(Shows.UNKNOWN, "it crashed")
 INDEX = ("3.5.0", "3.6.0", "3.7.0", "3.7.1")

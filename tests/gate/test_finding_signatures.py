@@ -9,9 +9,9 @@ import re
 import pytest
 
 from conformance.commands.shared.comparison_output import to_json
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
-from conformance.gate.user_files.expected_failures import read_expected_failures
 from conformance.gate.verdict.finding_signatures import signature, stable_cause
+from conformance.user_files.expected_failures import read_expected_failures
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Side
 
 #: Texts of one cause in each line.
 ALIKE = [

@@ -7,14 +7,14 @@ from datetime import date
 
 import pytest
 
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.gate.mustpass import mustpass_check as owed
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.mustpass import profiles
-from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers
 from conformance.gate.verdict.gate_verdict import GateVerdict, Part, decide, lines
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
+from conformance.user_files import waiver_file
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Side
 from tests.gate.sample_entries import waiver
 
 STACK = {"torch": "2.13.0", "triton": "3.9.0"}

@@ -6,10 +6,10 @@ import made_records
 import pytest
 from made_records import STACK, Record, changed, run_of_all
 
-from conformance.gate.findings import Comparison, Finding, Group, Kind
 from conformance.gate.verdict.group_notes import noted
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.html_data import comparison_data
+from conformance.user_files.findings import Comparison, Finding, Group, Kind
 
 BASE = run_of_all()
 

@@ -12,9 +12,9 @@ from made_records import STACK, Record, changed, failing, observing, record, wri
 from conformance.commands import CommandError
 from conformance.commands.shared.issue_files import issue_folder, write_issues
 from conformance.commands.shared.run_comparison import compared
-from conformance.gate.findings import Age, Comparison, Harm, KnownDefect
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.reproducers.script_request import file_name
+from conformance.user_files.findings import Age, Comparison, Harm, KnownDefect
 
 GOOD = [record(), record("addmm")]
 WRONG = failing("numerics/transparent", "12 of 95040 elements are wrong: `tick` ``` fence")

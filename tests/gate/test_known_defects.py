@@ -16,18 +16,18 @@ from made_records import BASE, KERNEL, Record, changed, compared, fail, kinds, o
 import conformance.judging
 from conformance.commands.shared.comparison_output import to_json
 from conformance.gate.changes.status_changes import fails
-from conformance.gate.findings import GAINS, MEANING, NEW_FAILURES, SEVERITY, Comparison, Harm, Kind, Severity
 from conformance.gate.runs.judged_records import judged_records
 from conformance.gate.runs.known_defects import harm_of, harm_of_check, known_defect
 from conformance.gate.runs.run_reader import ComparedRecord, read_compared_run
-from conformance.gate.user_files import waiver_file
-from conformance.gate.user_files.expected_failures import ExpectedFailures, parsed, status_without_entry
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
 from conformance.records import CaseRecord, Check, CheckKind, Status, from_line, read_records
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.first_line import answer
+from conformance.user_files import waiver_file
+from conformance.user_files.expected_failures import ExpectedFailures, parsed, status_without_entry
+from conformance.user_files.findings import GAINS, MEANING, NEW_FAILURES, SEVERITY, Comparison, Harm, Kind, Severity
+from conformance.user_files.toml_entries import EntryError
 
 LINK = "https://github.com/triton-lang/triton/issues/11733"
 NUMBERS = ("numerics/transparent", "FAIL 9/416 wrong")

@@ -10,7 +10,6 @@ import pytest
 from made_records import BASE, Record, write_run
 
 from conformance.commands.shared.comparison_output import to_json
-from conformance.gate.findings import Comparison, Narrowing
 from conformance.gate.mustpass.mustpass_lists import Level, MustpassList
 from conformance.gate.mustpass.tier_size import tier_size
 from conformance.gate.runs.run_reader import read_compared_run
@@ -18,6 +17,7 @@ from conformance.gate.verdict.compare import compare
 from conformance.gate.verdict.narrowing import narrowed
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.first_line import answer
+from conformance.user_files.findings import Comparison, Narrowing
 
 #: A stack that the lists of the package are for, of a machine without a device.
 STACK = {"torch": "2.13.0", "triton": "3.7.1", "python": "3.12.3"}

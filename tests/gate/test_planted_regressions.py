@@ -25,10 +25,10 @@ from made_records import (
 )
 
 from conformance.gate.changes import sync_changes
-from conformance.gate.findings import Kind
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.reporting.comparison import render_terminal
+from conformance.user_files.findings import Kind
 
 
 @pytest.fixture

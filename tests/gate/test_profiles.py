@@ -17,10 +17,10 @@ from conformance.gate.mustpass.profiles import (
     parsed,
     read_profiles,
 )
-from conformance.gate.user_files import toml_entries
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.kernels import catalogue
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
+from conformance.user_files import toml_entries
+from conformance.user_files.toml_entries import EntryError
 
 FILE = """
 [[profile]]

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from made_records import Record, changed, compared, failing, observing, record, timed, write_run
 
-from conformance.gate.changes.thresholds import DEFAULT
-from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.shown_again import Shows, sight
+from conformance.user_files.findings import Finding, Kind
+from conformance.user_files.thresholds import DEFAULT
 
 GOOD = record()
 WRONG = failing("numerics/transparent", "12 of 95040 elements are wrong")

@@ -24,9 +24,9 @@ from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
 from conformance.gate.stacks.stack_runs import Abilities, NoRun, RunError, abilities, complete, run
-from conformance.gate.user_files.case_list import kept_case_list
 from conformance.records import RunInfo, jsonable
 from conformance.reporting import progress
+from conformance.user_files.case_list import kept_case_list
 
 #: Stands in for the command: a run with one case, or what a variable of its environment says.
 COMMAND = """

@@ -10,7 +10,7 @@ import pytest
 from made_records import BASE, KERNEL, Record, changed
 
 from conformance.gate.changes import sync_changes
-from conformance.gate.findings import Finding
+from conformance.user_files.findings import Finding
 
 #: What a record may hold of its TTGIR: verdicts, ``observed.ttgir``, the executor; and what is then said of it.
 RIGHT = {"check": "executed/ttgir", "passed": True, "text": "right in 12 runs, in 7 orders", "details": {}}

@@ -10,15 +10,15 @@ import pytest
 from conformance import codegen_checks
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import case_ids
-from conformance.execution.compilation import CompilePool
-from conformance.gate.user_files.case_patterns import Ids
-from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures
+from conformance.execution.compile.compilation import CompilePool
 from conformance.judging.planner import plan_cases
 from conformance.judging.settings import Settings
 from conformance.kernels import catalogue
 from conformance.machine.gpus import Gpus
 from conformance.records import CaseRecord, Status
 from conformance.targets import compile_targets, find
+from conformance.user_files.case_patterns import Ids
+from conformance.user_files.expected_failures import ExpectedFailures, read_expected_failures
 
 #: The suites with such cases, and beginnings of the entries' ids.
 SUITES = ("matrix_units", "warp_specialization", "tma_store", "transposition")

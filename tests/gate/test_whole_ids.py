@@ -9,11 +9,11 @@ import pytest
 from made_records import BASE, KERNEL, changed, compared, failing
 
 from conformance.commands.shared import confirmed_scripts
-from conformance.gate.findings import Finding, Kind
 from conformance.gate.shortened_text import first_words, last_words
 from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, Outcome
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.github import annotation_lines
+from conformance.user_files.findings import Finding, Kind
 
 CASE = "test_config_space.py::test_row[mm_persistent_tma-128x256x64-s3-w8-shape=ragged and odd-order=row.col-sm_100]"
 SENTENCE = f"nothing of {CASE} could be run, and of {CASE} neither"

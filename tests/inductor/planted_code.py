@@ -117,8 +117,8 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     without a fault by all fills."""
     from unittest import mock
 
-    from conformance.execution import trial
-    from conformance.execution.compilation import Task
+    from conformance.execution.compile.compilation import Task
+    from conformance.execution.trial import trial
     from conformance.inductor.compile import provider
     from conformance.inputs.fills import applicable_fills
     from conformance.judging.case_recorder import CaseEnded, CaseRecorder
@@ -170,7 +170,7 @@ def compile_pool() -> Any:
     """One process that compiles what every table needs."""
     import torch
 
-    from conformance.execution.compilation import CompilePools
+    from conformance.execution.compile.compilation import CompilePools
 
     torch.set_num_threads(1)
     return CompilePools(1, 120.0)

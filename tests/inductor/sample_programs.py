@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from conformance.execution.compilation import CompileResult, Task
+from conformance.execution.compile.compilation import CompileResult, Task
 from conformance.inductor.compile.program import Generated, Program
 from conformance.problems import Operand
 from conformance.records import Status

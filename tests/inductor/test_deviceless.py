@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import torch
 
-from conformance.execution.compilation import CompilePools, Task
+from conformance.execution.compile.compilation import CompilePools, Task
 from conformance.inductor.compile import deviceless as subject
 from conformance.inductor.compile import rocm_registration
 from conformance.inductor.compile.deviceless import OVERRIDES, DevicelessUnsupported, Override, deviceless

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-from conformance.execution.compile_worker import named
+from conformance.execution.compile.compile_worker import named
 from conformance.inductor.compile.program import program_of
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.replay import exact

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conformance.execution.compilation import CompilePool, Task
+from conformance.execution.compile.compilation import CompilePool, Task
 from conformance.heuristics.configs import Config, FlexBackwardConfig, FlexConfig, FlexDecodeConfig, TemplateConfig
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass

@@ -11,6 +11,10 @@ import pytest
 from conformance import codegen_checks
 from conformance.cases.case_table import ATTRIBUTE, Selection
 from conformance.cases.generated_cases import Thin, generated, generated_for
+from conformance.families.attention.problem import Attention
+from conformance.families.conv.problem import conv2d
+from conformance.families.gemm.problem import Bias, Fusion, addmm, bmm, fused_mm, mixed_mm, mm, mm_plus_mm, scaled_mm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.inductor.compile.program import Choice
 from conformance.inductor.graphs.products import graph_of
@@ -25,20 +29,6 @@ from conformance.inductor.replay.pinned_programs import (
 from conformance.inductor.source import spellings, templates
 from conformance.inductor.source.source_checks import exactly
 from conformance.kernels.kernel import Plan, Variant
-from conformance.problems import (
-    Attention,
-    Bias,
-    Fusion,
-    GroupedGemm,
-    addmm,
-    bmm,
-    conv2d,
-    fused_mm,
-    mixed_mm,
-    mm,
-    mm_plus_mm,
-    scaled_mm,
-)
 from conformance.records import ExecutorName
 from conformance.targets import KNOWN, Target, find
 

@@ -18,8 +18,8 @@ case = functools.partial(suite_test, "test_inductor_gemm")
 
 def on_two_multiprocessors(inductor: Any, target: Target) -> None:
     """Four tiles at least for two programs, told as in the test of the carveout."""
+    from conformance.families.gemm.problem import mm
     from conformance.inductor.source import spellings
-    from conformance.problems import mm
 
     settings = {"triton.enable_persistent_tma_matmul": True}
     template = spellings.template("persistent TMA")
@@ -31,8 +31,8 @@ def on_two_multiprocessors(inductor: Any, target: Target) -> None:
 
 
 def plain(inductor: Any, target: Target) -> None:
+    from conformance.families.gemm.problem import mm
     from conformance.inductor.source import spellings
-    from conformance.problems import mm
 
     for _ in inductor.pinned(mm(40, 56, 88, "fp16"), target, spellings.template("mm"), descriptions="BLOCK_K=(64|128)"):
         pass
@@ -40,7 +40,7 @@ def plain(inductor: Any, target: Target) -> None:
 
 def warp_specialised(inductor: Any, target: Target) -> None:
     """Eight tiles for two programs on Blackwell; the target is another one than that of the other cases."""
-    from conformance.problems import mm
+    from conformance.families.gemm.problem import mm
 
     suite: Any = importlib.import_module("conformance.suites.test_inductor_gemm")
     target = find("sm_100")

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from conformance.execution.compilation import Artefact
-from conformance.execution.resources import KernelResources
+from conformance.execution.compile.compilation import Artefact
+from conformance.execution.compile.resources import KernelResources
 from conformance.inductor.checks import prescreened_choices
 from conformance.inductor.checks import pruned_choices as checks
 from conformance.inductor.compile import replaced_decisions

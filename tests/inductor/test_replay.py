@@ -13,7 +13,7 @@ import linecache
 
 import torch
 
-from conformance.execution.interpreter import InterpreterExecutor
+from conformance.execution.interpreter.executor import InterpreterExecutor
 import conformance.inductor.replay.replay as module
 from conformance.inductor.replay.replay import ReplayUnsupported, replay
 

@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.problem import BLOCK_SCALINGS, Bias, Gemm, scaled_mm
 from conformance.inductor.checks import scaled as checks
 from conformance.inductor.compile.program import Choice, Failure, Generated, Lowering
 from conformance.inductor.graphs import scaled as graphs
-from conformance.problems import BLOCK_SCALINGS, DTYPES, Bias, Gemm, scaled_mm
+from conformance.problems import DTYPES
 from conformance.records import Verdict
-from conformance.references import gemm
 from tests.inductor.planted_code import Fault, PlantedFaults, failed, suite_test
 
 case = functools.partial(suite_test, "test_inductor_scaled")

@@ -2,11 +2,12 @@
 
 import torch
 
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.problem import Gemm
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import DTYPES, FP8, Gemm, Problem
-from conformance.references import gemm
+from conformance.problems import DTYPES, FP8, Problem
 
 #: An fp8 accumulator that never promotes.
 NARROW = Accumulator(alignment_bits=13, result_bits=13, chunk=32)

@@ -8,13 +8,16 @@ import math
 import pytest
 import torch
 
-from conformance.inputs import attention, attention_exact, attention_levels, attention_operands
+from conformance.families.attention import exact as attention_exact
+from conformance.families.attention import fills as attention
+from conformance.families.attention import levels as attention_levels
+from conformance.families.attention import operands as attention_operands
+from conformance.families.attention import reference as meaning
+from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.kernels.block_mask import block_lists
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import bits, round_to
-from conformance.problems import Attention, Mask, Score
-from conformance.references import attention as meaning
 
 BASE = Attention("attention", 2, 4, 40, 56, 40, "fp16", kv_heads=2)
 BACK = dataclasses.replace(BASE, op="attention_backward")

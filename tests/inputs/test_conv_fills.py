@@ -6,14 +6,14 @@ import pickle
 import pytest
 import torch
 
+from conformance.families.conv.bounds import error_bound
+from conformance.families.conv.problem import Conv, conv2d, conv3d
+from conformance.families.conv.reference import magnitude, value
+from conformance.families.gemm.integer_budget import BudgetError, check_budget
 from conformance.inputs.fills import fill_names, fills
-from conformance.inputs.integer_budget import BudgetError, check_budget
 from conformance.numerics.contract import FMA, Accumulator, Contract
-from conformance.numerics.conv_bounds import error_bound
 from conformance.numerics.rounding import bits, round_to
 from conformance.numerics.verdict import Limits, judge
-from conformance.problems import Conv, conv2d, conv3d
-from conformance.references.conv import magnitude, value
 from tests.inputs.fill_quality import check_operands, contract_of
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}

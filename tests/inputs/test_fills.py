@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs import exact, integer_budget
+from conformance.families.gemm import exact, integer_budget
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.bounds import growth
+from conformance.families.gemm.problem import Bias, addmm, mm, scaled_mm
 from conformance.inputs.draws import Draws
 from conformance.inputs.fills import FillError, fill_names, fills
-from conformance.numerics.bounds import growth
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.rounding import bits
-from conformance.problems import Bias, Layout, addmm, mm, scaled_mm
-from conformance.references import gemm
+from conformance.problems import Layout
 from tests.inputs.fill_quality import NARROW, check_promises, contract_of, visible_shares
 
 PROMOTED = dataclasses.replace(NARROW, promote=128)

@@ -5,12 +5,13 @@ import dataclasses
 import pytest
 import torch
 
+from conformance.families.grouped import reference as grouped
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.numerics.contract import FMA, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import GroupedGemm, Layout
-from conformance.references import grouped
+from conformance.problems import Layout
 
 CONTRACT = Contract("fp16", FMA)
 PROBLEMS = [

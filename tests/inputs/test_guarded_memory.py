@@ -3,9 +3,10 @@ import dataclasses
 import pytest
 import torch
 
+from conformance.families.gemm.problem import Bias, addmm, mm
 from conformance.inputs.guarded_memory import GuardedTensor
 from conformance.numerics.rounding import bits
-from conformance.problems import BASE_ALIGNMENT, DTYPES, Bias, Layout, Operand, addmm, itemsize, mm
+from conformance.problems import BASE_ALIGNMENT, DTYPES, Layout, Operand, itemsize
 
 LAYOUTS = [
     Layout(),

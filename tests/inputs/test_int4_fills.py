@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from conformance.families.int4.fills import packed
+from conformance.families.int4.problem import Int4Gemm
+from conformance.families.int4.reference import decoded, unpacked
 from conformance.inputs.fills import FillError, applicable_fills, fill_names, fills
-from conformance.inputs.int4 import packed
 from conformance.numerics.contract import FMA, Accumulator, Contract
-from conformance.problems.int4 import Int4Gemm
-from conformance.references.int4 import decoded, unpacked
 
 CONTRACT = Contract("fp32", FMA)
 PROBLEMS = [

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
+from conformance.families.linear_attention.problem import LinearAttention
 from conformance.inputs.fills import FillError, applicable_fills, fill_names, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
-from conformance.problems.linear_attention import LinearAttention
 
 CONTRACT = Contract("bf16", FMA, intermediate="bf16")
 PROBLEMS = [

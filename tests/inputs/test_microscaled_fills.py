@@ -5,16 +5,16 @@ import dataclasses
 import pytest
 import torch
 
+from conformance.families.microscaled.fills import stored
+from conformance.families.microscaled.problem import FORMATS, MicroscaledGemm
+from conformance.families.microscaled.reference import decoded
+from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
+from conformance.families.microscaled_grouped.reference import group_inputs
 from conformance.inputs.fills import FillError, applicable_fills, fill_names, fills
-from conformance.inputs.microscaled import stored
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
 from conformance.problems import Layout
-from conformance.problems.microscaled import FORMATS, MicroscaledGemm
-from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
-from conformance.references import dispatch
-from conformance.references.microscaled import decoded
-from conformance.references.microscaled_grouped import group_inputs
+from conformance.problems import reference_dispatch as dispatch
 
 CONTRACT = Contract("fp32", FMA)
 FOUR_BITS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)

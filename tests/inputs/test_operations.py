@@ -4,7 +4,25 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs import arrangement, exact, integer_budget
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm import arrangement, exact, integer_budget
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.problem import (
+    BLOCK_SCALINGS,
+    Bias,
+    Fusion,
+    Gemm,
+    baddbmm,
+    bmm,
+    dual_mm,
+    fused_mm,
+    int_mm,
+    mixed_mm,
+    mm,
+    mm_plus_mm,
+    mm_with_sums,
+    scaled_mm,
+)
 from conformance.inputs.draws import Draws
 from conformance.inputs.fill_set import REGISTERED
 from conformance.inputs.fills import (
@@ -19,28 +37,7 @@ from conformance.inputs.fills import (
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import (
-    BLOCK_SCALINGS,
-    FP8,
-    Attention,
-    Bias,
-    Fusion,
-    Gemm,
-    Layout,
-    Operand,
-    Problem,
-    baddbmm,
-    bmm,
-    dual_mm,
-    fused_mm,
-    int_mm,
-    mixed_mm,
-    mm,
-    mm_plus_mm,
-    mm_with_sums,
-    scaled_mm,
-)
-from conformance.references import gemm
+from conformance.problems import FP8, Layout, Operand, Problem
 from tests.inputs import fill_quality
 from tests.inputs.fill_quality import visible_shares
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from conformance.families.conv.problem import conv2d
+from conformance.families.conv.reference import magnitude, value
+from conformance.families.conv.transposed import conv_transpose2d, input_gradient
 from conformance.inputs.fills import fill_names, fills
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import conv2d
-from conformance.problems.transposed_conv import conv_transpose2d, input_gradient
-from conformance.references.conv import magnitude, value
 from tests.inputs.fill_quality import contract_of
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}

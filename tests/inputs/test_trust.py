@@ -5,11 +5,13 @@ import dataclasses
 import pytest
 import torch
 
-from conformance.inputs import exact, gemm
+from conformance.families.conv.problem import Conv, conv2d
+from conformance.families.gemm import exact
+from conformance.families.gemm import fills as gemm
+from conformance.families.gemm.problem import Fusion, addmm, fused_mm, mm, scaled_mm
+from conformance.families.gemm.trust import FEWEST_OUTPUTS, check_trust, is_tie
 from conformance.inputs.fills import FillError, fills
-from conformance.inputs.trust import FEWEST_OUTPUTS, check_trust, is_tie
 from conformance.numerics.contract import FMA, Accumulator, Contract
-from conformance.problems import Conv, Fusion, addmm, conv2d, fused_mm, mm, scaled_mm
 from tests.inputs.fill_quality import NARROW, contract_of
 
 PROBLEM = mm(40, 48, 88)
@@ -67,7 +69,7 @@ def test_a_run_meets_the_check(monkeypatch):
     with pytest.raises(FillError, match="wide-A, seed 0 shows too little: 0% of its results are not zero"):
         fills(PROBLEM, contract_of(PROBLEM), names=["wide-A"])
     problem = conv2d(2, 20, (7, 6), 24, 3)
-    monkeypatch.setattr("conformance.inputs.conv.check_trust", lambda *args, **_: args[0].fail())
+    monkeypatch.setattr("conformance.families.conv.fills.check_trust", lambda *args, **_: args[0].fail())
     with pytest.raises(AttributeError):
         fills(problem, contract_of(problem), names=["randn"])
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from conformance.families.conv import reference as conv
+from conformance.families.conv.problem import conv2d, conv3d
+from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.families.weight_gradient.reference import bias_gradient, factors, joined, magnitude, matrices, value
 from conformance.inputs.fills import fill_names, fills
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import conv2d, conv3d
-from conformance.problems.weight_gradient import WeightGradient
-from conformance.references import conv
-from conformance.references.weight_gradient import bias_gradient, factors, joined, magnitude, matrices, value
 from tests.inputs.fill_quality import contract_of
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}

@@ -17,8 +17,7 @@ import pytest
 
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseCall, CaseLookup, case_ids
-from conformance.execution.compilation import CompileRequest, CompileResult, Task
-from conformance.gate.user_files.expected_failures import ExpectedFailures
+from conformance.execution.compile.compilation import CompileRequest, CompileResult, Task
 from conformance.heuristics.configs import Config
 from conformance.judging import compile_stage, planner
 from conformance.judging.compile_stage import CannotBeUsed, CompileStage
@@ -29,6 +28,7 @@ from conformance.machine.gpus import Gpus
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.records import Status
 from conformance.targets import find
+from conformance.user_files.expected_failures import ExpectedFailures
 from tests.execution.sample_kernels import Sample
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conformance.execution.fault_search import DeviceFault
+from conformance.execution.device.fault_search import DeviceFault
 from conformance.judging import device_faults
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.device_faults import faults_explained, record_edges

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from conformance import targets
-from conformance.execution.compilation import CompilePool
-from conformance.gate.user_files.expected_failures import read_expected_failures
+from conformance.execution.compile.compilation import CompilePool
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
 from conformance.judging import conform, harness
 from conformance.judging.case_recorder import CaseRecorder
@@ -18,12 +18,13 @@ from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
 from conformance.machine.gpus import Gpus
-from conformance.problems import Layout, mm
+from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode, Verdict
 from conformance.ttgir import verdict
 from conformance.ttgir.layout_check import Verified
 from conformance.ttgir.memory import Fault
 from conformance.ttgir.verdict import Executed
+from conformance.user_files.expected_failures import read_expected_failures
 
 SETTINGS = Settings("quick", ("sm_90",), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
 KERNEL = get("mm")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from conformance.families.gemm.problem import mm
 from conformance.judging import inductor_judge
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.inductor_judge import Inductor
-from conformance.problems import mm
 from conformance.records import Reason, ReasonCode, Status
 from conformance.targets import find
 

@@ -7,13 +7,15 @@ import dataclasses
 import pytest
 
 from conformance import codegen_checks, targets
-from conformance.execution.compilation import Artefact, CompileRequest
+from conformance.execution.compile.compilation import Artefact, CompileRequest
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import mm, scaled_mm
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts, sums, tiles
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.problems import SPLIT_PRECISIONS, Attention, mm, scaled_mm
-from conformance.problems.microscaled import MicroscaledGemm
+from conformance.problems import SPLIT_PRECISIONS
 from tests.execution.sample_kernels import pool
 
 HOPPER, AMD = targets.find("sm_90"), targets.find("gfx942")

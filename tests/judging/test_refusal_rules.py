@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 
 from conformance import targets
+from conformance.families.gemm.problem import mm
 from conformance.judging.case_recorder import CaseEnded
 from conformance.judging.conform import refused
 from conformance.judging.refusal_rules import accepted, broken_by_descriptors, objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, mm
+from conformance.problems import Layout
 from conformance.records import ConformanceFailure, Reason, ReasonCode, Status
 from conformance.suites.test_alignment import judge_refusal, misaligned
 from conformance.suites.test_config_space import unjustified_refusals

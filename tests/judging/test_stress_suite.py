@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from conformance.cases.case_table import Selection, cases_of
-from conformance.execution.compilation import CompileResult
-from conformance.execution.fill_groups import fills_for
+from conformance.execution.compile.compilation import CompileResult
+from conformance.execution.trial.fill_groups import fills_for
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.kernels.catalogue import catalogue, get
 from conformance.records import ExecutorName, ReasonCode, Status

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conformance.execution import device
+from conformance.execution.device import executor as device
 from conformance.heuristics.configs import Config
 from conformance.judging import sweep
 from conformance.records import Status

@@ -13,7 +13,7 @@ CODE = """
 import sys
 sys.modules["pytest"] = None  # an import of it raises
 from conformance.cases.scenarios import ragged
-from conformance.gate.user_files.expected_failures import read_expected_failures
+from conformance.user_files.expected_failures import read_expected_failures
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.conform import conform
 from conformance.judging.harness import Harness

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: process, so that none sees what another has changed.
 SERVER = """
 import os, pickle, sys, traceback
-import conformance.execution.interpreter, conformance.kernels.catalogue, numpy, torch, triton, pytest
+import conformance.execution.interpreter.executor, conformance.kernels.catalogue, numpy, torch, triton, pytest
 for line in sys.stdin:
     folder = line.rstrip()
     child = os.fork()
@@ -81,7 +81,7 @@ def in_interpreter(function, *arguments):
 @functools.cache
 def executor():
     """The executor of such a process: to make it is to prove it."""
-    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.execution.interpreter.executor import InterpreterExecutor
 
     return InterpreterExecutor()
 
@@ -107,7 +107,7 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
 
     import torch
 
-    from conformance.execution.trial import run_guarded
+    from conformance.execution.trial.trial import run_guarded
     from conformance.kernels import catalogue
     from conformance.kernels.kernel import Variant
 

@@ -12,8 +12,8 @@ def failures(cases):
 
 def failures_here(cases):
     from conformance import targets
-    from conformance.execution.interpreter import InterpreterExecutor
-    from conformance.execution.trial import trial
+    from conformance.execution.interpreter.executor import InterpreterExecutor
+    from conformance.execution.trial.trial import trial
     from conformance.kernels import catalogue
 
     executor, texts = InterpreterExecutor(), []

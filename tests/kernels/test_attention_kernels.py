@@ -6,6 +6,8 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance import targets
+from conformance.families.attention.problem import LETTERS, ORDERS, Attention, Mask, Score
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig, SpecialisedFlexConfig
 from conformance.kernels import (
     attention,
@@ -18,8 +20,6 @@ from conformance.kernels import (
 )
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.problems import Attention, Mask, Score, mm
-from conformance.problems.attention import LETTERS, ORDERS
 from conformance.records import ExecutorName, ReasonCode
 from tests.kernels import judged_examples
 

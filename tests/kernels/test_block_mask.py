@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from conformance.families.attention.problem import Attention, Mask
 from conformance.kernels.block_mask import block_lists
 from conformance.kernels.catalogue import meta_tensor
-from conformance.problems import Attention, Mask
 
 SIZES = [(40, 72), (72, 40), (64, 64), (1, 33)]
 MASKS = [Mask(), Mask("causal"), Mask("sliding-window", 20), Mask("document")]

@@ -3,11 +3,12 @@
 import pytest
 
 from conformance import codegen_checks, targets
+from conformance.families.conv.problem import conv2d, conv3d
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config, DepthwiseConfig
 from conformance.kernels import catalogue, conv
 from conformance.kernels.catalogue import meta_launch, meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.problems import conv2d, conv3d, mm
 from conformance.records import ReasonCode
 from tests.kernels.interpreter_runs import in_interpreter
 
@@ -164,8 +165,8 @@ def wrong_sums():
 
     import torch
 
-    from conformance.execution.interpreter import InterpreterExecutor
-    from conformance.execution.trial import run_guarded
+    from conformance.execution.interpreter.executor import InterpreterExecutor
+    from conformance.execution.trial.trial import run_guarded
     from conformance.problems import DTYPES
 
     executor, generator, failures = InterpreterExecutor(), torch.Generator().manual_seed(0), []

@@ -6,18 +6,10 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance import targets
-from conformance.filecheck import filecheck
-from conformance.heuristics.configs import Config
-from conformance.inputs.fills import fills
-from conformance.kernels import catalogue
-from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.numerics.contract import FMA64, INT32
-from conformance.problems import (
+from conformance.families.gemm.problem import (
     BLOCK_SCALINGS,
     Bias,
     Fusion,
-    Layout,
     addmm,
     baddbmm,
     bmm,
@@ -28,6 +20,14 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
+from conformance.filecheck import filecheck
+from conformance.heuristics.configs import Config
+from conformance.inputs.fills import fills
+from conformance.kernels import catalogue
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.numerics.contract import FMA64, INT32
+from conformance.problems import Layout
 from conformance.records import ReasonCode
 from tests.kernels import interpreter_runs
 

@@ -4,14 +4,17 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance.cases.scenarios import Scenario, where
+from conformance.families.attention.problem import Attention
+from conformance.families.conv.problem import conv2d
+from conformance.families.gemm.problem import mm, scaled_mm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.filecheck import filecheck
 from conformance.heuristics.configs import Config, FlexConfig
 from conformance.judging.plan_code import plan_verdicts
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable
-from conformance.problems import DTYPES, FNUZ, FP8, RESULTS, Attention, Layout, conv2d, mm, scaled_mm
-from conformance.problems.grouped import GroupedGemm
+from conformance.problems import DTYPES, FNUZ, FP8, RESULTS, Layout
 from conformance.records import ReasonCode
 from conformance.targets import known_targets
 

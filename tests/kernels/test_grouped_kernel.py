@@ -3,12 +3,14 @@
 import pytest
 
 from conformance import codegen_checks, targets
-from conformance.execution.compilation import CompilePool, CompileRequest
-from conformance.execution.resources import over_limits
+from conformance.execution.compile.compilation import CompilePool, CompileRequest
+from conformance.execution.compile.resources import over_limits
+from conformance.families.gemm.problem import mm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import Config
 from conformance.kernels import carveout, catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.problems import GroupedGemm, Layout, mm
+from conformance.problems import Layout
 from conformance.records import ReasonCode, Status
 from tests.kernels import judged_examples
 

@@ -9,13 +9,14 @@ import triton.language as tl
 
 from conformance import targets
 from conformance.codegen_checks import TENSORMAP, TMA_STORE, check, code, filecheck
-from conformance.execution.compilation import CompileRequest
+from conformance.execution.compile.compilation import CompileRequest
+from conformance.families.gemm.problem import Bias, mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
 from conformance.kernels.catalogue import meta_launch, meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.kernels.legacy_tma import KERNELS, HostTensormap
-from conformance.problems import Bias, Layout, mm, scaled_mm
+from conformance.problems import Layout
 from conformance.records import ReasonCode, Status
 from tests.execution.sample_kernels import pool
 

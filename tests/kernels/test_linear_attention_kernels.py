@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 
 from conformance import targets
+from conformance.families.gemm.problem import mm
+from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import LinearAttentionConfig
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.product_tiles import product_tiles
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.problems import mm
-from conformance.problems.linear_attention import LinearAttention
 from conformance.records import ReasonCode
 
 HOPPER = targets.find("sm_90")

@@ -5,14 +5,14 @@ import torch
 
 from conformance import codegen_checks as codegen
 from conformance import targets
+from conformance.families.microscaled.problem import MicroscaledGemm
+from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 from conformance.heuristics.configs import BatchConfig, Config
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Layout
-from conformance.problems.microscaled import MicroscaledGemm
-from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 from conformance.records import ReasonCode
 
 HOPPER, BLACKWELL, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_100", "sm_80", "gfx950"))

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from conformance import targets
+from conformance.families.gemm.problem import Bias, Gemm, addmm, mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels import carveout, catalogue
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Variant
-from conformance.problems import Bias, Gemm, Layout, addmm, mm, scaled_mm
+from conformance.problems import Layout
 from conformance.records import ReasonCode
 
 SMALL = Config(64, 64, 32, 2, 4)

@@ -3,6 +3,9 @@
 import pytest
 
 from conformance import codegen_checks, targets
+from conformance.families.conv.problem import conv2d
+from conformance.families.gemm.problem import mm
+from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import Config
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.product_tiles import product_tiles
@@ -10,8 +13,6 @@ from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.catalogue import meta_launch, meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.problems import conv2d, mm
-from conformance.problems.weight_gradient import WeightGradient
 from conformance.records import ReasonCode
 from tests.kernels.interpreter_runs import in_interpreter
 
@@ -144,8 +145,8 @@ def wrong_sums():
 
     import torch
 
-    from conformance.execution.interpreter import InterpreterExecutor
-    from conformance.execution.trial import run_guarded
+    from conformance.execution.interpreter.executor import InterpreterExecutor
+    from conformance.execution.trial.trial import run_guarded
     from conformance.problems import DTYPES
 
     executor, generator, failures = InterpreterExecutor(), torch.Generator().manual_seed(0), []

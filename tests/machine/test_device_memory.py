@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from conformance.families.gemm.problem import Gemm
 from conformance.judging.harness import Harness, needed
 from conformance.machine import device_memory
 from conformance.machine.gpu_lock import NotAlone
 from conformance.plugin.case_hooks import status_of
-from conformance.problems import Gemm, Layout
+from conformance.problems import Layout
 from conformance.records import ReasonCode, Status
 
 SHORT = [

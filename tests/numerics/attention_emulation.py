@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from conformance.families.attention.problem import SCALES, Attention
+from conformance.families.attention.reference import positions, repeated, visible
 from conformance.inputs.draws import Draws
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import DTYPES, Attention
-from conformance.problems.attention import SCALES
-from conformance.references.attention import positions, repeated, visible
+from conformance.problems import DTYPES
 
 LOG2E = 1.4426950408889634
 

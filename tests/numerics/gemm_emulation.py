@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from conformance.families.gemm.problem import Bias, Gemm, addmm, mm, scaled_mm
 from conformance.inputs.fills import Fill, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import FillVerdict, judge
-from conformance.problems import Bias, Gemm, addmm, mm, scaled_mm
 
 HOPPER = Accumulator(alignment_bits=25, result_bits=23, chunk=16)
 HOPPER_TF32 = Accumulator(alignment_bits=25, result_bits=23, chunk=8)

@@ -12,13 +12,14 @@ import sys
 
 import torch
 
+from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
 from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
 from conformance.kernels.families.draw import Draw
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import BLOCK_SCALINGS, FP8, Gemm, itemsize
+from conformance.problems import FP8, itemsize
 from conformance.records import ExecutorName
 from conformance.targets import known_targets
 

@@ -11,26 +11,18 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs.fills import fills
-from conformance.numerics.contract import FMA, INT32, Contract
-from conformance.numerics.diagnosis import altered_attention
-from conformance.numerics.diagnosis import diagnose as diagnosis
-from conformance.numerics.diagnosis.alterations import Seen
-from conformance.numerics.diagnosis.diagnose import diagnose
-from conformance.numerics.diagnosis.products import Tiling
-from conformance.numerics.diagnosis.tile_search import Cause, agreed
-from conformance.numerics.diagnosis.work import Work
-from conformance.numerics.rounding import round_to
-from conformance.problems import (
-    Attention,
+from conformance.diagnosis import diagnose as diagnosis
+from conformance.diagnosis.diagnose import diagnose
+from conformance.diagnosis.tile_search import Cause, agreed
+from conformance.families.attention import alterations as altered_attention
+from conformance.families.attention import reference as meaning
+from conformance.families.attention.problem import Attention, Mask, Score
+from conformance.families.conv.problem import conv2d
+from conformance.families.gemm.problem import (
     Bias,
     Fusion,
-    GroupedGemm,
-    Mask,
-    Score,
     baddbmm,
     bmm,
-    conv2d,
     fused_mm,
     int_mm,
     mixed_mm,
@@ -38,7 +30,13 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
-from conformance.references import attention as meaning
+from conformance.families.grouped.problem import GroupedGemm
+from conformance.inputs.fills import fills
+from conformance.numerics.alterations import Seen
+from conformance.numerics.contract import FMA, INT32, Contract
+from conformance.numerics.rounding import round_to
+from conformance.numerics.tiling import Tiling
+from conformance.numerics.work import Work
 
 BLOCK = (32, 32, 16)
 BMM = bmm(40, 24, 24, batch=3)

@@ -13,12 +13,13 @@ import pytest
 import torch
 from attention_emulation import Style
 
+from conformance.families.attention import bounds as attention_bounds
+from conformance.families.attention import reference as meaning
+from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.inputs.fills import fills
-from conformance.numerics import attention_bounds
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
-from conformance.problems import FP8, Attention, Mask, Score
-from conformance.references import attention as meaning
+from conformance.problems import FP8
 
 BASE = Attention("attention", 1, 2, 70, 84, 32, "fp16", mask=Mask("causal"))
 BACK = dataclasses.replace(BASE, op="attention_backward")

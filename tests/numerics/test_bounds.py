@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs.fills import fills
-from conformance.numerics.bounds import (
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.bounds import (
     GELU_ERROR,
     GELU_SLOPE,
     SILU_ERROR,
@@ -16,9 +16,9 @@ from conformance.numerics.bounds import (
     error_bound,
     growth,
 )
+from conformance.families.gemm.problem import Bias, Fusion, addmm, dual_mm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
+from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, FMA16, INT32, Accumulator, Contract
-from conformance.problems import Bias, Fusion, addmm, dual_mm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
-from conformance.references import gemm
 
 
 def test_growth_figures():

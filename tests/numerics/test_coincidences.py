@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from conformance.diagnosis.diagnose import Diagnosis, diagnose
+from conformance.diagnosis.fault_model import POISON, poison_values
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import addmm, bmm, int_mm, mm
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, INT32, Contract
-from conformance.numerics.diagnosis.diagnose import Diagnosis, diagnose
-from conformance.numerics.diagnosis.fault_model import POISON, poison_values
 from conformance.numerics.rounding import round_to
-from conformance.problems import DTYPES, Attention, addmm, bmm, int_mm, mm
+from conformance.problems import DTYPES
 
 BLOCK = (16, 16, 8)
 M, N, K = 16, 16, 12  # one tile, and a K tail of 4

@@ -6,27 +6,25 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs.fills import fills
-from conformance.numerics.contract import FMA, Contract
-from conformance.numerics.diagnosis.dependence import axes, needed
-from conformance.problems import (
-    Attention,
+from conformance.diagnosis.dependence import axes, needed
+from conformance.families.attention.problem import Attention, Mask, Score
+from conformance.families.conv.problem import conv2d
+from conformance.families.gemm.problem import (
     Bias,
     Fusion,
-    GroupedGemm,
-    Mask,
-    Score,
     addmm,
     baddbmm,
-    conv2d,
     dual_mm,
     fused_mm,
     mm_plus_mm,
     mm_with_sums,
     scaled_mm,
 )
-from conformance.problems.weight_gradient import WeightGradient
-from conformance.references.weight_gradient import bias_gradient
+from conformance.families.grouped.problem import GroupedGemm
+from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.families.weight_gradient.reference import bias_gradient
+from conformance.inputs.fills import fills
+from conformance.numerics.contract import FMA, Contract
 
 PROBLEMS = [
     addmm(5, 6, 7),
@@ -55,7 +53,7 @@ PROBLEMS = [
 
 def value(problem, inputs, output):
     if isinstance(problem, Attention):
-        from conformance.references import attention
+        from conformance.families.attention import reference as attention
 
         return (attention.backward if problem.backward else attention.forward)(problem, inputs).outputs[output]
     if output == "grad_bias":

@@ -11,15 +11,16 @@ import pytest
 import torch
 
 from conformance import reference
+from conformance.diagnosis import diagnose as diagnosis
+from conformance.diagnosis import fault_model
+from conformance.diagnosis.diagnose import diagnose
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.problem import Bias, addmm, bmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.inputs import guarded_memory
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
-from conformance.numerics.diagnosis import diagnose as diagnosis
-from conformance.numerics.diagnosis import fault_model
-from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import round_to
-from conformance.problems import Attention, Bias, addmm, bmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
-from conformance.references import gemm
 
 BLOCK = (32, 32, 16)
 M, N, K = 72, 88, 72  # 3 x 3 ragged tiles, a tail of 8 in the fifth k-block

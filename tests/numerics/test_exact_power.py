@@ -11,18 +11,15 @@ import torch
 from gemm_emulation import HOPPER, HOPPER_TF32, accumulate, caught_by, correct, epilogue
 from wrong_rounding import RULES, rounded
 
-from conformance.inputs.fills import fills
-from conformance.inputs.trust import is_tie
-from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
-from conformance.numerics.rounding import round_to
-from conformance.numerics.verdict import judge
-from conformance.problems import (
+from conformance.families.conv.problem import conv2d
+from conformance.families.conv.reference import value as conv_value
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.problem import (
     Bias,
     Fusion,
     addmm,
     baddbmm,
     bmm,
-    conv2d,
     fused_mm,
     int_mm,
     mixed_mm,
@@ -30,8 +27,11 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
-from conformance.references import gemm
-from conformance.references.conv import value as conv_value
+from conformance.families.gemm.trust import is_tie
+from conformance.inputs.fills import fills
+from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
+from conformance.numerics.rounding import round_to
+from conformance.numerics.verdict import judge
 
 FP8 = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
 M, N = 40, 56

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from conformance import targets
+from conformance.families.gemm.problem import mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
 from conformance.numerics import measured_units
@@ -19,7 +20,6 @@ from conformance.numerics.measured_units import (
     use_calibration,
 )
 from conformance.numerics.sum_order import Unit
-from conformance.problems import mm, scaled_mm
 
 HOPPER, ADA, AMD = (targets.find(name) for name in ("sm_90", "sm_89", "gfx942"))
 SMALL = Config(32, 32, 64, 2, 4)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from gemm_emulation import FP8_PROMOTED, HOPPER, accumulate, caught_by, correct, epilogue
 
+from conformance.families.gemm.problem import Bias, addmm, mm, scaled_mm
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import bits, round_to
-from conformance.problems import Bias, addmm, mm, scaled_mm
 
 BLOCK = 32
 M, N, K = 80, 104, 88

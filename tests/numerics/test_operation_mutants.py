@@ -9,12 +9,9 @@ import pytest
 import torch
 from gemm_emulation import FP8_PROMOTED, HOPPER, accumulate, caught_by
 
-from conformance.numerics.contract import FMA, INT32, Contract
-from conformance.numerics.rounding import round_to
-from conformance.problems import (
+from conformance.families.gemm.problem import (
     Bias,
     Fusion,
-    Layout,
     baddbmm,
     bmm,
     fused_mm,
@@ -23,6 +20,9 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
+from conformance.numerics.contract import FMA, INT32, Contract
+from conformance.numerics.rounding import round_to
+from conformance.problems import Layout
 
 EXACT = {"transparent", "wide-A", "wide-B"}
 ONE = {"transparent"}

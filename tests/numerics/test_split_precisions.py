@@ -5,11 +5,11 @@ import itertools
 import pytest
 import torch
 
+from conformance.families.gemm.problem import mm
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, SPLITS, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import mm
 
 SIZES = [(40, 56, 88), (40, 24, 1031), (24, 24, 3), (24, 24, 1)]
 HOPPER = Accumulator(chunk=8)

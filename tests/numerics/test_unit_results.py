@@ -8,6 +8,11 @@ import pytest
 import torch
 
 from conformance import targets
+from conformance.families.conv.problem import Conv
+from conformance.families.gemm.problem import Bias, Fusion, Gemm, addmm, baddbmm, bmm, int_mm, mm, mm_plus_mm, scaled_mm
+from conformance.families.grouped.problem import GroupedGemm
+from conformance.families.unit_results import knows, operand_name, results
+from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
@@ -15,22 +20,6 @@ from conformance.kernels.kernel import Variant
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.numerics.sum_order import SumOrder, Unit
-from conformance.numerics.unit_results import knows, operand_name, results
-from conformance.problems import (
-    Bias,
-    Conv,
-    Fusion,
-    Gemm,
-    GroupedGemm,
-    addmm,
-    baddbmm,
-    bmm,
-    int_mm,
-    mm,
-    mm_plus_mm,
-    scaled_mm,
-)
-from conformance.problems.weight_gradient import WeightGradient
 from tests.numerics.scalar_tensor_core import scalar_sum
 from tests.numerics.test_tensor_core import fp32, fractions
 

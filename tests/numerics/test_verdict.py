@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from conformance.families.gemm.problem import mm
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import bits, round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import DTYPES, mm
+from conformance.problems import DTYPES
 
 
 def bounded(expected, error, dtype, **rules):

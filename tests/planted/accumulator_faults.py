@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from conformance.families.gemm.problem import dual_mm, mm, mm_plus_mm, mm_with_sums
 from conformance.heuristics.configs import ChainedConfig
-from conformance.problems import Layout, dual_mm, mm, mm_plus_mm, mm_with_sums
+from conformance.problems import Layout
 from tests.planted.cases import SMALL, Case, fault, grouped
 
 CHAINS, LOADS, NARROW = "device/chained_mm.py", "device/load_tiles.py", "device/fp16_acc_mm.py"

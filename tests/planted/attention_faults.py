@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
 from conformance.kernels.kernel import Variant
-from conformance.problems import Attention, Mask, Score
 from tests.planted.cases import Case, fault, grouped
 
 TILES, FORWARD = "device/attention_tiles.py", "device/attention_forward.py"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from conformance.families.attention.problem import Attention, Mask
 from conformance.heuristics.configs import FlexConfig
-from conformance.problems import Attention, Mask
 from tests.planted.cases import Case, fault, grouped
 
 TILES, FORWARD, HOST = "device/attention_tiles.py", "device/attention_forward.py", "attention_paged.py"

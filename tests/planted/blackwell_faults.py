@@ -1,8 +1,9 @@
 """Faults of the warp-specialised kernels: the epilogue's own tile counter, its subtiles, masks and precision."""
 
+from conformance.families.gemm.problem import addmm, mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, addmm, mm, scaled_mm
+from conformance.problems import Layout
 from tests.planted.cases import PERSISTENT, Case, Edit, Fault, grouped
 
 #: The kernels need BLOCK_M >= 64 and a target like sm_100. 2 x 2 ragged tiles for two programs, a ragged third k-block.

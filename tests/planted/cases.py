@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from conformance.families.gemm.problem import Bias, addmm, mm, scaled_mm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import Bias, Layout, Problem, addmm, mm, scaled_mm
+from conformance.problems import Layout, Problem
 
 TILES, POINTER = "device/tiles.py", "device/pointer.py"
 PERSISTENT = "device/persistent_tma.py"

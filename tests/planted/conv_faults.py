@@ -1,6 +1,6 @@
 """Faults of the convolution kernels: masks, indices and precision."""
 
-from conformance.problems import conv2d, conv3d
+from conformance.families.conv.problem import conv2d, conv3d
 from tests.planted.cases import SMALL, TILES, Case, Edit, Fault, grouped
 
 CONV, HOST_CONV = "device/conv.py", "conv.py"

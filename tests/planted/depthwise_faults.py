@@ -1,7 +1,7 @@
 """Faults of the depthwise convolution: masks, channels, taps and precision."""
 
+from conformance.families.conv.problem import conv2d
 from conformance.heuristics.configs import DepthwiseConfig
-from conformance.problems import conv2d
 from tests.planted.cases import Case, Edit, Fault, grouped
 
 TILE = DepthwiseConfig(16, 8, 2, 4)

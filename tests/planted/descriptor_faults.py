@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from conformance.families.gemm.problem import Fusion, fused_mm, mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import Fusion, Layout, fused_mm, mm, scaled_mm
+from conformance.problems import Layout
 from tests.planted.cases import HOST_PERSISTENT, PERSISTENT, SMALL, TILES, Case, fault, grouped
 
 PADDED = Layout(pad=8)

@@ -8,12 +8,9 @@ from dataclasses import replace
 import triton.language as tl
 
 from conformance import targets
-from conformance.heuristics.configs import Config
-from conformance.kernels.kernel import Variant
-from conformance.problems import (
+from conformance.families.gemm.problem import (
     Bias,
     Fusion,
-    Layout,
     baddbmm,
     bmm,
     fused_mm,
@@ -23,6 +20,9 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
+from conformance.heuristics.configs import Config
+from conformance.kernels.kernel import Variant
+from conformance.problems import Layout
 from tests.planted.cases import SMALL, SMALL_FP8, Case, Edit, Fault, fault, grouped
 
 LOOPS, BATCHED, PLUS = "device/loops.py", "device/bmm.py", "device/mm_plus_mm.py"

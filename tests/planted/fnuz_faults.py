@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from conformance import targets
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import scaled_mm
 from conformance.heuristics.configs import FlexConfig
-from conformance.problems import Attention, scaled_mm
 from tests.planted.cases import SMALL_FP8, TILES, Case, fault, grouped
 
 _E4M3 = Case("scaled_mm", scaled_mm(40, 56, 88, "e4m3fnuz"), SMALL_FP8, target="gfx942")

@@ -3,9 +3,11 @@ and its precision."""
 
 from dataclasses import replace
 
+from conformance.families.gemm.problem import bmm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import GroupedGemm, Layout, bmm
+from conformance.problems import Layout
 from tests.planted.cases import HOST_PERSISTENT, Case, Edit, Fault, fault, grouped
 
 SOURCE, HOST, BATCHED = "device/grouped_mm.py", "grouped_mm.py", "device/bmm.py"

@@ -1,8 +1,8 @@
 """Faults of products with four-bit weights: codes, signs, packing, groups, zero points, and where K ends."""
 
+from conformance.families.int4.problem import Int4Gemm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems.int4 import Int4Gemm
 from tests.planted.cases import Case, fault, grouped
 
 INT4, HOST = "device/int4_mm.py", "int4_mm.py"

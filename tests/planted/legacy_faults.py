@@ -3,8 +3,9 @@
 import dataclasses
 from functools import partial
 
+from conformance.families.gemm.problem import mm
 from conformance.kernels.legacy_tma import KERNELS
-from conformance.problems import Layout, mm
+from conformance.problems import Layout
 from tests.planted import cases as on
 from tests.planted.cases import Case, Edit, Fault, fault, grouped
 

@@ -1,8 +1,8 @@
 """Faults of gated linear attention, and of its transposed form: mask, decays, states, roundings and addresses."""
 
+from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import LinearAttentionConfig
 from conformance.kernels.kernel import Variant
-from conformance.problems.linear_attention import LinearAttention
 from tests.planted.cases import Case, fault, grouped
 
 SOURCE, HOST = "device/linear_attention.py", "linear_attention.py"

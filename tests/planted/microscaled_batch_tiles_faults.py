@@ -3,9 +3,9 @@ lies past the last matrix."""
 
 from dataclasses import replace
 
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.heuristics.configs import BatchConfig
 from conformance.problems import Layout
-from conformance.problems.microscaled import MicroscaledGemm
 from conformance.targets import find
 from tests.planted.cases import Case, fault, grouped
 

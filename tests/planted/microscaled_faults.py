@@ -3,10 +3,10 @@ packing, and descriptors."""
 
 from dataclasses import replace
 
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
-from conformance.problems.microscaled import MicroscaledGemm
 from tests.planted.cases import HOST_PERSISTENT, Case, fault, grouped
 
 SHARED, POINTER, TMA = "device/scaled_tiles.py", "device/microscaled_mm.py", "device/microscaled_persistent_tma.py"

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
-from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 from tests.planted.cases import Case, fault, grouped
 
 SOURCE, HOST = "device/microscaled_mm_grouped.py", "microscaled_mm_grouped.py"

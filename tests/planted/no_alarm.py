@@ -57,7 +57,7 @@ def cases(count: int, seed: int, device: bool, target: Any) -> Iterator[tuple[An
 def judge_share(count: int, seed: int, worker: int, workers: int) -> int:
     """Judges every ``workers``-th case and says each alarm, then the totals, as lines of JSON; returns the alarms."""
     from conformance import targets
-    from conformance.execution.trial import trial
+    from conformance.execution.trial.trial import trial
     from conformance.kernels import catalogue
     from tests.planted.table import _executor
 

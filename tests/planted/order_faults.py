@@ -1,7 +1,7 @@
 """Faults that change the order or the rounding of sums and nothing else: no bound sees them, the unit's bits do."""
 
+from conformance.families.gemm.problem import mm, scaled_mm
 from conformance.heuristics.configs import Config
-from conformance.problems import mm, scaled_mm
 from tests.planted.cases import TILES, Case, Edit, Fault
 
 _DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)"

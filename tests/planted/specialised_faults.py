@@ -1,8 +1,9 @@
 """Faults of the products with a specialised loop: each form of loop and each kind of load."""
 
+from conformance.families.gemm.problem import Bias, int_mm, mm, scaled_mm
 from conformance.heuristics.configs import SpecialisedConfig
 from conformance.kernels.kernel import Variant
-from conformance.problems import Bias, Layout, int_mm, mm, scaled_mm
+from conformance.problems import Layout
 from tests.planted.cases import Case, Edit, Fault, fault, grouped
 
 LOOP, LOADS, HOST = "device/mm_specialised.py", "device/load_tiles.py", "mm_specialised.py"

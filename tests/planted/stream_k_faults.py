@@ -3,9 +3,9 @@
 A fault by which a program waits for a part that nobody leaves is none of these: it would not end.
 """
 
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
-from conformance.problems import mm
 from tests.planted.cases import PADDED, Case, fault, grouped
 
 STREAM_K = "device/mm_stream_k.py"

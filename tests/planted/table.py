@@ -126,10 +126,10 @@ def _executor() -> tuple[Any, Any]:
 
     torch.set_num_threads(1)
     if os.environ.get("TRITON_INTERPRET") == "1":
-        from conformance.execution.interpreter import InterpreterExecutor
+        from conformance.execution.interpreter.executor import InterpreterExecutor
 
         return InterpreterExecutor(), None
-    from conformance.execution.device import DeviceExecutor
+    from conformance.execution.device.executor import DeviceExecutor
 
     return DeviceExecutor(0), targets.devices()[0]
 
@@ -138,7 +138,7 @@ def _row(fault: Any, executor: Any, target: Any, compare: bool) -> tuple[Row, bo
     """The row of ``fault``, judged twice if ``compare`` is set, and whether this process may be spoiled by it."""
     import time
 
-    from conformance.execution.trial import trial
+    from conformance.execution.trial.trial import trial
     from tests.planted.planted_kernels import planted
 
     started = time.perf_counter()
@@ -175,7 +175,7 @@ def _target(case: Any, device: Any) -> Any:
 @functools.cache
 def _baseline(case: Any, executor: Any, target: Any, compare: bool) -> tuple[str, ...]:
     """What the unchanged kernel fails on ``case``."""
-    from conformance.execution.trial import trial
+    from conformance.execution.trial.trial import trial
     from conformance.kernels import catalogue
 
     kernel = catalogue.get(case.kernel)

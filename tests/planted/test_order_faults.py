@@ -5,8 +5,8 @@ import ast
 import pytest
 
 from conformance import targets
-from conformance.execution.trial import trial
-from conformance.execution.unit_models import unit_model
+from conformance.execution.trial.trial import trial
+from conformance.execution.trial.unit_models import unit_model
 from conformance.kernels import catalogue
 from tests.planted import table
 from tests.planted.order_faults import FAULTS
@@ -22,7 +22,7 @@ def test_the_fault_can_be_planted(fault):
 @pytest.mark.skipif(not table.has_device(), reason="runs kernels on an accelerator, and there is none")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_only_the_bits_show_it(fault):
-    from conformance.execution.device import DeviceExecutor
+    from conformance.execution.device.executor import DeviceExecutor
 
     executor, case, target = DeviceExecutor(), fault.case, targets.devices()[0]
     kernel = catalogue.get(case.kernel)

@@ -57,9 +57,9 @@ def results() -> tuple[list[str], dict[str, str]]:
     import torch
 
     from conformance import targets
-    from conformance.execution import interpreter_accesses
-    from conformance.execution.interpreter import InterpreterExecutor
-    from conformance.execution.trial import trial
+    from conformance.execution.interpreter import accesses as interpreter_accesses
+    from conformance.execution.interpreter.executor import InterpreterExecutor
+    from conformance.execution.trial.trial import trial
     from conformance.inputs.fills import applicable_fills
     from conformance.kernels import catalogue
     from tests.planted.cases import Case, Edit, Fault

@@ -1,8 +1,8 @@
 """Faults of gradients for the weights of a convolution and for its bias: geometry, masks, groups and sums."""
 
+from conformance.families.conv.problem import conv2d
+from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.kernels.kernel import Variant
-from conformance.problems import conv2d
-from conformance.problems.weight_gradient import WeightGradient
 from tests.planted.cases import SMALL, Case, Fault, fault, grouped
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}

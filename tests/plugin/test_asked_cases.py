@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.user_files.case_list import CaseListError, read_case_list
+from conformance.user_files.case_list import CaseListError, read_case_list
 
 pytest_plugins = ["pytester"]
 

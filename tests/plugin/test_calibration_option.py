@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from conformance import targets
-from conformance.gate.user_files.expected_failures import ExpectedFailures
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus
 from conformance.numerics.measured_units import evidence, known_unit
 from conformance.plugin import options
 from conformance.plugin.case_hooks import _options
+from conformance.user_files.expected_failures import ExpectedFailures
 
 HOPPER, ADA = targets.find("sm_90"), targets.find("sm_89")
 SETTINGS = Settings("quick", (), (), (), 0, None, Gpus("", ("0",)), None, 60.0, (), ExpectedFailures())

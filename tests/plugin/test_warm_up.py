@@ -74,9 +74,9 @@ def test_a_case_waits_for_the_warm_up_but_not_for_ever(monkeypatch):
 
 def test_a_worker_without_a_gpu_has_hashed_triton(monkeypatch):
     hashed = []
-    monkeypatch.setattr("conformance.execution.compile_worker.hash_triton", lambda: hashed.append(1))
+    monkeypatch.setattr("conformance.execution.compile.compile_worker.hash_triton", lambda: hashed.append(1))
     warm_up = WarmUp(False, 60.0)
     warm_up.pytest_runtestloop(SimpleNamespace(items=[]))
     first_case(warm_up)
     assert hashed == [1]
-    assert "conformance.execution.compile_worker" in sys.modules
+    assert "conformance.execution.compile.compile_worker" in sys.modules

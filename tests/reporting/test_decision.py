@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from conformance.faults import Fault, FaultKind
-from conformance.gate.findings import (
+from conformance.records import RunInfo
+from conformance.reporting.comparison import render_markdown
+from conformance.reporting.decision import meaning, next_steps, not_looked_at, reach
+from conformance.user_files.findings import (
     MEANING,
     SEVERITY,
     BrokenSide,
@@ -23,9 +26,6 @@ from conformance.gate.findings import (
     Scope,
     Side,
 )
-from conformance.records import RunInfo
-from conformance.reporting.comparison import render_markdown
-from conformance.reporting.decision import meaning, next_steps, not_looked_at, reach
 
 SIDE = Side("run", {"triton": "3.8.0", "device": "NVIDIA H200"}, "full", 0, 9, {"pass": 9})
 ON_DEVICE, INTERPRETED = Scope(levels={"run on a device": 9}), Scope(levels={"interpreted": 9})

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from conformance.commands import CommandError, report
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.records import CaseRecord, Reading, Reason, ReasonCode, RunInfo, Status, Verdict
 from conformance.reporting import html_artefacts, html_data, listed_cases
 from conformance.reporting.html import SCRIPTS, STYLES, render
 from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.sweep import rows
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Side
 from tests.command_runs import JUDGED, call, write_run
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028&"

@@ -11,10 +11,10 @@ import pytest
 from report_pages import HOSTILE, Reader, written
 
 from conformance.commands import matrix
-from conformance.gate.findings import Comparison, Narrowing, Side
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
 from conformance.records import CaseRecord, Status, Verdict
 from conformance.reporting.matrix_page import PairAnswer, render
+from conformance.user_files.findings import Comparison, Narrowing, Side
 from tests.command_runs import write_run
 
 PAIRS = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.execution.trial import run_guarded
+from conformance.execution.trial.trial import run_guarded
 from conformance.inputs.fill_set import fill_set
 from conformance.inputs.fills import Fill, applicable_fills, fills
 from conformance.kernels.catalogue import get

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from conformance import targets
-from conformance.execution.compilation import CompilePool
+from conformance.execution.compile.compilation import CompilePool
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get, own_kernels
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from conformance import targets
-from conformance.execution.compilation import CompilePool
-from conformance.execution.trial import trial
+from conformance.execution.compile.compilation import CompilePool
+from conformance.execution.trial.trial import trial
+from conformance.families.gemm.problem import int_mm, mm
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Variant
 from conformance.kernels.legacy_tma import HostTensormap
-from conformance.problems import Layout, int_mm, mm
+from conformance.problems import Layout
 from conformance.ttgir.arithmetic import MAKERS, UnknownOperation
 from conformance.ttgir.executor import MOST_PROGRAMS, TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from conformance import targets
-from conformance.execution.compilation import CompilePool
-from conformance.execution.trial import trial
+from conformance.execution.compile.compilation import CompilePool
+from conformance.execution.trial.trial import trial
+from conformance.families.gemm.problem import scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get
 from conformance.numerics.rounding import FORMATS
-from conformance.problems import FNUZ, scaled_mm
+from conformance.problems import FNUZ
 from conformance.ttgir import formats
 from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, rounded

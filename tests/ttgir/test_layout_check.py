@@ -7,12 +7,13 @@ import re
 import pytest
 
 from conformance import targets
-from conformance.execution.compilation import CompilePool
+from conformance.execution.compile.compilation import CompilePool
+from conformance.families.gemm.problem import int_mm, mm
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, int_mm, mm
+from conformance.problems import Layout
 from conformance.ttgir.fragments import used_depths
 from conformance.ttgir.layout_check import layout_faults, unknown_layouts
 from conformance.ttgir.layouts import layout_of

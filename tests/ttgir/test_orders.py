@@ -7,11 +7,12 @@ import dataclasses
 import pytest
 
 from conformance import targets
-from conformance.execution.specialisation import specialisation
+from conformance.execution.compile.specialisation import specialisation
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, mm
+from conformance.problems import Layout
 from conformance.ttgir.machine import Agent, Program, Schedule
 from conformance.ttgir.memory import GlobalMemory
 from conformance.ttgir.orders import SCHEDULES, agents_of, orders_of

@@ -7,11 +7,12 @@ import re
 import pytest
 
 from conformance import targets
-from conformance.execution.compilation import CompilePool
+from conformance.execution.compile.compilation import CompilePool
+from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, mm
+from conformance.problems import Layout
 from conformance.ttgir.orders import SCHEDULES
 from tests.ttgir.edits import CLASSES, edits_of
 from tests.ttgir.equivalent import _is_unused, reason

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from conformance.blame.answer_text import summary
 from conformance.blame.inquiry import BlameError, ask_case
-from conformance.gate.findings import NEW_FAILURES, Comparison, Finding, Kind
 from conformance.gate.stacks.stack_file import spelled
 from conformance.gate.stacks.stack_runs import StackRun
+from conformance.user_files.findings import NEW_FAILURES, Comparison, Finding, Kind
 
 #: The kinds of regressions that a stage of the compiler may be guilty of, and the symptom that each has; "": whatever
 #: differs.

@@ -12,13 +12,13 @@ from typing import Any, TextIO
 
 from conformance.commands import CommandError
 from conformance.commands.shared.html_page import page
-from conformance.gate.findings import Comparison
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.records import Fault, jsonable
 from conformance.reporting import comparison as reporting
 from conformance.reporting import github
 from conformance.reporting.first_line import answer
 from conformance.reporting.text import log_safe
+from conformance.user_files.findings import Comparison
 
 #: Of the JSON; raised whenever the meaning of a field changes.
 SCHEMA = 2

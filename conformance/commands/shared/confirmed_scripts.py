@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from conformance.commands.reproduce import SECONDS
-from conformance.gate.findings import Comparison, Finding, Group, Kind
 from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.confirm_scripts import Outcome, attempt, confirm, state_baseline
 from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reproducers.script_request import file_name
+from conformance.user_files.findings import Comparison, Finding, Group, Kind
 
 #: Kinds of findings whose case fails in a way that a script can show.
 SHOWN = (

@@ -10,8 +10,6 @@ from pathlib import Path
 from packaging.version import Version
 
 from conformance.cases import known_names
-from conformance.gate.changes.thresholds import Tables
-from conformance.gate.findings import Comparison, Finding
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
 from conformance.gate.stacks import older_releases
 from conformance.gate.stacks.environments import prepare
@@ -28,13 +26,15 @@ from conformance.gate.stacks.stack_runs import (
     listed,
     run,
 )
-from conformance.gate.user_files.case_list import kept_case_list
 from conformance.gate.verdict.finding_age import Releases, aged, chosen_cases
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.shown_again import Sight, sight
 from conformance.machine.gpus import find_gpus
 from conformance.records import RUN_FILE, RecordError
 from conformance.reporting.first_line import many
+from conformance.user_files.case_list import kept_case_list
+from conformance.user_files.findings import Comparison, Finding
+from conformance.user_files.thresholds import Tables
 
 #: Characters of the reason why a release was not asked.
 WHY_LIMIT = 200

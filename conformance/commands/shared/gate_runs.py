@@ -22,12 +22,9 @@ from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.shared.finding_ages import OlderRuns, older_source, with_ages
 from conformance.commands.shared.issue_files import write_issues
 from conformance.commands.shared.run_comparison import compared
-from conformance.gate.changes.thresholds import Tables
-from conformance.gate.findings import Comparison
-from conformance.gate.run_options import REQUIRE, TIERS
-from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.earlier_answer import EarlierAnswer
 from conformance.gate.runs.run_reader import read_compared_run
-from conformance.gate.stacks.environments import Environment, build, default_cache, resolve_all
+from conformance.gate.stacks.environments import Environment, build, resolve_all
 from conformance.gate.stacks.older_releases import index_versions
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import (
@@ -41,15 +38,19 @@ from conformance.gate.stacks.stack_runs import (
     listed,
     run,
 )
-from conformance.gate.user_files.case_list import CaseListError, kept_case_list, read_case_list
-from conformance.gate.user_files.earlier_answer import EarlierAnswer
 from conformance.gate.verdict.baseline_repeats import with_baseline_runs
 from conformance.gate.verdict.known_findings import with_known
+from conformance.machine.cache_folder import default_cache
+from conformance.machine.code_digest import code_digest
 from conformance.machine.gpus import find_gpus
 from conformance.records import RecordError, read_run
 from conformance.reporting.first_line import many
 from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw
 from conformance.reporting.text import clean, log_safe
+from conformance.user_files.case_list import CaseListError, kept_case_list, read_case_list
+from conformance.user_files.findings import Comparison
+from conformance.user_files.run_options import REQUIRE, TIERS
+from conformance.user_files.thresholds import Tables
 
 #: Options of the suites that the gate passes on, each as often as it is given.
 _PASSED_ON = ("target", "suite", "kernel", "config")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conformance.commands import command_errors
 from conformance.commands.shared.issue_files import issue_folder
-from conformance.gate.user_files.earlier_answer import EarlierAnswer, EarlierAnswerError, read_earlier_answer
+from conformance.gate.earlier_answer import EarlierAnswer, EarlierAnswerError, read_earlier_answer
 from conformance.reporting.text import log_safe
 
 

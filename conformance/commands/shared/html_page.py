@@ -8,10 +8,10 @@ from pathlib import Path
 
 from conformance.commands import CommandError
 from conformance.commands.shared.case_lookup import records_in
-from conformance.gate.findings import Comparison
 from conformance.records import read_run
 from conformance.reporting.html import render
 from conformance.reporting.html_data import ReportedRun
+from conformance.user_files.findings import Comparison
 
 
 def page(

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
-from conformance.gate.findings import Comparison, Group
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.records import RecordError, replace_file
 from conformance.reporting import issue_text
 from conformance.reporting.issue_text import IssueScript
 from conformance.reproducers.script_request import file_name
+from conformance.user_files.findings import Comparison, Group
 
 
 def issue_folder(folder: Path) -> Path:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from conformance import targets
 from conformance.commands import CommandError, command_errors
-from conformance.gate.changes.thresholds import UNMOVED, Tables
-from conformance.gate.findings import Comparison
 from conformance.gate.mustpass import mustpass_check, mustpass_lists, profiles
 from conformance.gate.runs.judged_records import judged_records
-from conformance.gate.user_files import threshold_file, waiver_file
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
 from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run
+from conformance.user_files import threshold_file, waiver_file
+from conformance.user_files.findings import Comparison
+from conformance.user_files.thresholds import UNMOVED, Tables
+from conformance.user_files.toml_entries import EntryError
 
 
 def add_options(parser: argparse.ArgumentParser, lists: Path | None = None) -> None:

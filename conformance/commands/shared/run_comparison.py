@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
-from conformance.gate.changes.thresholds import UNMOVED, Tables
-from conformance.gate.findings import Comparison
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run, without_collection
 from conformance.gate.verdict.compare import compare
 from conformance.records import RecordError
+from conformance.user_files.findings import Comparison
+from conformance.user_files.thresholds import UNMOVED, Tables
 
 
 @without_collection()

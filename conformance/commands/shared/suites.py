@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from conformance.gate.run_options import OPTIONS
+from conformance.user_files.run_options import OPTIONS
 
 #: What makes pytest collect the suites, with the plugin loaded wherever this package lies.
 SUITE_ARGUMENTS = ["-p", "conformance.plugin", "--pyargs", "conformance.suites"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.execution.assembly import parsed
+from conformance.execution.compile.assembly import parsed
 from conformance.execution.order.answer import Answer
 from conformance.execution.order.lds_accesses import lds_answer
 from conformance.execution.order.product_waits import wait_answer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
-from conformance.execution.assembly import Code
+from conformance.execution.compile.assembly import Code
 
 State = TypeVar("State")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.assembly import Code
+from conformance.execution.compile.assembly import Code
 from conformance.execution.order.answer import Answer
 from conformance.execution.order.register_values import Value
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from conformance.execution.assembly import Code
+from conformance.execution.compile.assembly import Code
 from conformance.execution.order.answer import Answer
 from conformance.execution.order.block_graph import BlockGraph
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.assembly import Code
+from conformance.execution.compile.assembly import Code
 from conformance.execution.order.answer import Answer
 from conformance.execution.order.block_graph import BlockGraph
 from conformance.execution.order.operand_tiles import PIECE, tcgen05_operands, wgmma_operands

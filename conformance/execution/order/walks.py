@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.assembly import Code
+from conformance.execution.compile.assembly import Code
 from conformance.execution.order.block_graph import BlockGraph
 from conformance.execution.order.register_values import REGISTER, Registers, split_operands, written
 

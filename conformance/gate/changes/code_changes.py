@@ -11,12 +11,12 @@ from conformance.gate.changes.limit_changes import crossed, needed
 from conformance.gate.changes.occupancy import occupancy, shared_memory_text
 from conformance.gate.changes.status_changes import about, finding
 from conformance.gate.changes.sync_changes import count_findings, fault_findings, mended_findings
-from conformance.gate.changes.thresholds import DEFAULT, SpillThresholds, Thresholds
-from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.record_figures import Code, Resources
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.shortened_text import first_words
 from conformance.records import Check, CheckKind, Status
+from conformance.user_files.findings import Finding, Kind
+from conformance.user_files.thresholds import DEFAULT, SpillThresholds, Thresholds
 
 #: The features that outdo another one: code that loses the key and gains one of its values got better.
 _BETTER = {

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from conformance.gate.changes.status_changes import finding
-from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.user_files.findings import Finding, Kind
 
 #: Characters of rows that a finding shows of each kind of change.
 SHOWN = 300

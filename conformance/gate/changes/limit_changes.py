@@ -10,9 +10,9 @@ from collections.abc import Collection
 
 from conformance.gate.changes.occupancy import shared_memory_text
 from conformance.gate.changes.status_changes import Standing, finding, never_compiled, standing
-from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import ReasonCode, Status
+from conformance.user_files.findings import Finding, Kind
 
 
 def past_limit(record: ComparedRecord | None) -> bool:

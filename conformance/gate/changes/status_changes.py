@@ -15,12 +15,12 @@ from dataclasses import replace
 from enum import Enum
 
 from conformance.gate.changes.median_intervals import FEWEST_SAMPLES
-from conformance.gate.findings import COSTS, NEW_FAILURES, Finding, Harm, Kind
 from conformance.gate.runs.failure_causes import failure_cause, normalised
 from conformance.gate.runs.known_defects import harm_of, known_defect, words_of
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.shortened_text import first_words
 from conformance.records import Check, CheckKind, ExecutorName, Status
+from conformance.user_files.findings import COSTS, NEW_FAILURES, Finding, Harm, Kind
 
 
 class Standing(Enum):

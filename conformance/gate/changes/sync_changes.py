@@ -1,7 +1,8 @@
 """Compares how the code of a case synchronises: what may race or cost time now, and other counts.
 
 A record holds counts alone, which were worked out when the kernel was compiled. What may go wrong is reported where it
-was not there before; a kernel that had some keeps them under :data:`~conformance.gate.findings.Kind.SYNC_CHANGED`.
+was not there before; a kernel that had some keeps them under
+:data:`~conformance.user_files.findings.Kind.SYNC_CHANGED`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from conformance.gate.changes.status_changes import about, finding
-from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
@@ -22,6 +22,7 @@ from conformance.gate.runs.record_figures import (
     Code,
 )
 from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.user_files.findings import Finding, Kind
 
 #: What may go wrong: the kind of a finding where none was before.
 _FAULTS = {

@@ -11,10 +11,10 @@ from statistics import median
 from conformance.gate.changes import median_intervals
 from conformance.gate.changes.median_intervals import TimeAnswer, TimeChange
 from conformance.gate.changes.status_changes import fails, finding
-from conformance.gate.changes.thresholds import DEFAULT, Thresholds
-from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Status
+from conformance.user_files.findings import Finding, Kind
+from conformance.user_files.thresholds import DEFAULT, Thresholds
 
 _Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, target
 #: Gives the thresholds of the kernel with this name.

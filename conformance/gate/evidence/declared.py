@@ -12,10 +12,10 @@ from datetime import date
 
 from conformance.gate.evidence.contents import Contents
 from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.gate.user_files.expected_failures import ExpectedFailure, recorded_entry
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.plain_json import TEXT_LIMIT
 from conformance.records import RUN_FILE, CaseRecord, ReasonCode, Status
+from conformance.user_files.expected_failures import ExpectedFailure, recorded_entry
+from conformance.user_files.toml_entries import EntryError
 
 
 @dataclass(frozen=True)

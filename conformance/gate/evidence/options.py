@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from conformance.gate.run_options import OPTIONS, Effect
+from conformance.user_files.run_options import OPTIONS, Effect
 
 #: Options of pytest and of xdist that evidence may have: the words that mean the same, and whether a value follows.
 #: What is not listed is refused. These leave nothing out of a run.

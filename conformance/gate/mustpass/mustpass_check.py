@@ -19,8 +19,8 @@ from conformance.gate.mustpass.mustpass_lists import (
     stack_text,
     target_of,
 )
-from conformance.gate.user_files.stack_ranges import holds
 from conformance.records import CaseRecord, RunInfo, Status, first_of
+from conformance.user_files.stack_ranges import holds
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,11 @@ from conformance.gate.mustpass.mustpass_lists import (
     outcome,
     satisfies,
 )
-from conformance.gate.user_files import toml_entries
-from conformance.gate.user_files.case_patterns import any_matches
-from conformance.gate.user_files.toml_entries import EntryError, NamedEntry, Names, Text
-from conformance.gate.user_files.waiver_file import FAILURES
 from conformance.records import CaseRecord, Status
+from conformance.user_files import toml_entries
+from conformance.user_files.case_patterns import any_matches
+from conformance.user_files.toml_entries import EntryError, NamedEntry, Names, Text
+from conformance.user_files.waiver_file import FAILURES
 
 BUILT_IN = "profiles.toml"  # in conformance/data
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from conformance.gate.mustpass.mustpass_lists import LEVELS, LISTS, Level, MustpassList, read_lists
-from conformance.gate.user_files.stack_ranges import holds
+from conformance.user_files.stack_ranges import holds
 
 
 @cache

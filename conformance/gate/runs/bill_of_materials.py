@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from conformance.gate.runs.nvidia_tools import assemblers
 from conformance.gate.runs.run_environment import variables
+from conformance.machine.nvidia_tools import assemblers
 
 UNKNOWN = "unknown"
 NONE = "none"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from conformance.gate.findings import Harm, KnownDefect
 from conformance.gate.runs.compiler_lines import compiler_cause
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, Status
+from conformance.user_files.findings import Harm, KnownDefect
 
 _OF_KIND = {
     CheckKind.NUMERICS: Harm.WRONG,

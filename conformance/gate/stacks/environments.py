@@ -54,12 +54,6 @@ class Environment:
         return [sys.executable, "-m", "conformance.cli", *arguments]
 
 
-def default_cache() -> Path:
-    """Where environments and runs are kept unless told otherwise: below XDG_CACHE_HOME, or ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "triton-conformance"
-
-
 @dataclass(frozen=True)
 class ResolvedStack:
     """A stack of which is known what it installs. ``stack`` has its title, ``folder`` is its place in the cache,

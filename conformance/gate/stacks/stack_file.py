@@ -30,7 +30,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from conformance.gate.near_names import did_you_mean
+from conformance.machine.near_names import did_you_mean
 from conformance.records import plain_file
 
 CURRENT = "current"

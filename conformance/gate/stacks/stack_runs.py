@@ -21,11 +21,10 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.run_options import KERNELS_MAY_BE_LOST, NO_CASE
-from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
+from conformance.machine.code_digest import code_digest
 from conformance.records import (
     PROGRESS_FILE,
     RUN_FILE,
@@ -36,6 +35,7 @@ from conformance.records import (
     read_run,
     record_files,
 )
+from conformance.user_files.run_options import KERNELS_MAY_BE_LOST, NO_CASE
 
 #: Seconds between two reports of a run's progress.
 LOOK_SECONDS = 2.0

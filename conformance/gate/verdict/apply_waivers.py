@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from conformance.gate.changes.code_changes import kind_of_check
-from conformance.gate.findings import NEW_FAILURES, Comparison, Finding, Group, Kind
-from conformance.gate.user_files.case_patterns import Ids
-from conformance.gate.user_files.stack_ranges import VERSIONED, holds
-from conformance.gate.user_files.toml_edits import hunk, key_span, narrowest, toml_patterns, toml_text
-from conformance.gate.user_files.waiver_file import FAILURES, Waiver, Waivers
 from conformance.records import CaseRecord, Status
+from conformance.user_files.case_patterns import Ids
+from conformance.user_files.findings import NEW_FAILURES, Comparison, Finding, Group, Kind
+from conformance.user_files.stack_ranges import VERSIONED, holds
+from conformance.user_files.toml_edits import hunk, key_span, narrowest, toml_patterns, toml_text
+from conformance.user_files.waiver_file import FAILURES, Waiver, Waivers
 
 #: Kinds of failures, of which a case that passes has none.
 _FAILURES = (*dict.fromkeys(FAILURES.values()), Kind.NEW_KNOWN_DEFECT)

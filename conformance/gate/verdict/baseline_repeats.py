@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from conformance.gate.changes.thresholds import Tables
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity
 from conformance.gate.runs.run_reader import ComparedRun
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.shown_again import Shows, sight
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Severity
+from conformance.user_files.thresholds import Tables
 
 
 def with_baseline_runs(

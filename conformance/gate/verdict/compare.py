@@ -20,8 +20,6 @@ from conformance.gate.changes.status_changes import (
     repeats,
     status_finding,
 )
-from conformance.gate.changes.thresholds import UNMOVED, Tables, Thresholds
-from conformance.gate.findings import GAINS, BrokenSide, Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
 from conformance.gate.runs.side_faults import CaseFaults, failed_beside_cases, side_faults, unclassed_problems
@@ -33,6 +31,8 @@ from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.narrowing import narrowed
 from conformance.gate.verdict.scope import ScopeCount
 from conformance.records import Check, CheckKind, Status
+from conformance.user_files.findings import GAINS, BrokenSide, Comparison, Finding, Kind, Side
+from conformance.user_files.thresholds import UNMOVED, Tables, Thresholds
 
 _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
 #: Cases of the baseline that count as having run.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity
 from conformance.gate.verdict.apply_waivers import WaivedCase
 from conformance.gate.verdict.gate_verdict import GateVerdict, Part
 from conformance.gate.verdict.group_notes import noted
 from conformance.gate.verdict.groups import grouped
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Severity
 
 _COMPARED = (Part.RUN, Part.REGRESSION)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import Version
 
-from conformance.gate.findings import Age, Comparison, Finding, Group, Kind, Severity
 from conformance.gate.verdict.shown_again import Shows, Sight
+from conformance.user_files.findings import Age, Comparison, Finding, Group, Kind, Severity
 
 #: How many cases of all causes are run with older releases.
 MOST_CASES = 20

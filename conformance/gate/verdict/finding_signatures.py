@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from conformance.gate.findings import Kind
+from conformance.user_files.findings import Kind
 
 #: Hexadecimal digits of a signature.
 DIGITS = 12

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from conformance.gate.findings import Comparison, Group
 from conformance.gate.mustpass.mustpass_check import Headline, MustpassCheck
 from conformance.gate.mustpass.profiles import Claim, State
 from conformance.gate.verdict.apply_waivers import AppliedWaivers, WaivedCase, suggested
+from conformance.user_files.findings import Comparison, Group
 
 #: How many cases of a reason are named; the others are counted.
 CASES_SHOWN = 5

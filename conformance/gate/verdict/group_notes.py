@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from conformance.gate.findings import Finding, Group, Kind, OwnThresholds, Severity
+from conformance.user_files.findings import Finding, Group, Kind, OwnThresholds, Severity
 
 #: The share of the cases of either side that the other side must have, too.
 COINCIDING = 0.9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from conformance.gate.findings import Finding, Group, Harm, Kind, Severity
+from conformance.user_files.findings import Finding, Group, Harm, Kind, Severity
 
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 _KIND_RANK = {kind: rank for rank, kind in enumerate(Kind)}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from conformance.gate.changes.thresholds import DEFAULT, FIELDS, Tables, Thresholds, moved
-from conformance.gate.findings import OwnThresholds
-from conformance.gate.user_files.threshold_file import checked
-from conformance.gate.user_files.toml_entries import EntryError
 from conformance.records import RUN_FILE, KernelDeclarations, RunInfo
+from conformance.user_files.findings import OwnThresholds
+from conformance.user_files.threshold_file import checked
+from conformance.user_files.thresholds import DEFAULT, FIELDS, Tables, Thresholds, moved
+from conformance.user_files.toml_entries import EntryError
 
 
 class KernelThresholds:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from conformance.gate.findings import Comparison, Group, Kind, Severity
-from conformance.gate.user_files.earlier_answer import EarlierAnswer, EarlierCause
+from conformance.gate.earlier_answer import EarlierAnswer, EarlierCause
 from conformance.gate.verdict.finding_signatures import signature
+from conformance.user_files.findings import Comparison, Group, Kind, Severity
 
 #: How many kernels and targets are named that an earlier answer has not.
 PLACES_SHOWN = 5

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from conformance.gate.evidence.options import check_options
-from conformance.gate.findings import Narrowing
 from conformance.gate.mustpass.tier_size import tier_size
 from conformance.gate.runs.run_reader import ComparedRun
+from conformance.user_files.findings import Narrowing
 
 #: Whose value is a path, often one that the gate chose: it says nothing about the cases.
 _OF_FILES = ("--cases",)

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 
 from conformance.gate.changes.time_changes import comparable, on_other_device
-from conformance.gate.findings import Scope
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.proof_level import ProofLevel, level_by
 from conformance.records import ReasonCode, Status
+from conformance.user_files.findings import Scope
 
 #: The level of what a device has run.
 DEVICE = ProofLevel.DEVICE.words

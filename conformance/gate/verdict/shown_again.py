@@ -21,15 +21,15 @@ from conformance.gate.changes.status_changes import (
     standing,
     status_finding,
 )
-from conformance.gate.changes.thresholds import Thresholds
 from conformance.gate.changes.time_changes import comparable, on_other_device
-from conformance.gate.findings import Finding, Kind, Severity
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.verdict.compare import case_findings
 from conformance.gate.verdict.finding_signatures import stable_cause
 from conformance.proof_level import ProofLevel, is_ttgir_check, level_by
 from conformance.records import Check, CheckKind, ExecutorName, Status
+from conformance.user_files.findings import Finding, Kind, Severity
+from conformance.user_files.thresholds import Thresholds
 
 #: Kinds whose findings are made of counts of instructions that synchronise.
 _OF_ORDER = (Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ORDER_LOST, Kind.ACCUMULATOR_MOVED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from conformance.execution.resources import over_limits
+from conformance.execution.compile.resources import over_limits
 from conformance.inductor.compile.program import Choice, Generated
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.compile.replaced_decisions import ONE_CONFIG

@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from conformance.execution.compile_worker import named
+from conformance.execution.compile.compile_worker import named
 from conformance.inductor.compile.observation import ALWAYS, failure_of, known
 from conformance.inductor.compile.program import Failure, Generated, Launches, Program
 from conformance.inductor.compile.provider import Compiled

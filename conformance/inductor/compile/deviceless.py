@@ -22,7 +22,7 @@ from unittest import mock
 
 import torch
 
-from conformance.execution.compile_worker import StubDriver
+from conformance.execution.compile.compile_worker import StubDriver
 from conformance.inductor.compile.program import Unsupported
 from conformance.records import Reason, ReasonCode
 from conformance.targets import KIB, Target

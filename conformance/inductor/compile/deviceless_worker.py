@@ -1,7 +1,7 @@
 """Generates code with ``torch.compile`` for a target without a device, and cross-compiles every Triton kernel of it.
 
-Meant for a compile process (:mod:`conformance.execution.compilation`): it overrides what torch says of the device for
-a while, and must not run where ``TRITON_INTERPRET`` is set.
+Meant for a compile process (:mod:`conformance.execution.compile.compilation`): it overrides what torch says of the
+device for a while, and must not run where ``TRITON_INTERPRET`` is set.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from conformance.execution.compilation import Artefact
-from conformance.execution.compile_worker import artefact_of, named
+from conformance.execution.compile.compilation import Artefact
+from conformance.execution.compile.compile_worker import artefact_of, named
 from conformance.inductor.compile import observation
 from conformance.inductor.compile.deviceless import DevicelessUnsupported, GeneratedOnly, deviceless
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Invocation, Program

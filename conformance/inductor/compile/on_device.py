@@ -13,8 +13,8 @@ import torch
 import torch.utils.dlpack
 from torch import Tensor
 
-from conformance.execution.compile_worker import artefact_of, named
-from conformance.execution.device import kernel_events
+from conformance.execution.compile.compile_worker import artefact_of, named
+from conformance.execution.device.executor import kernel_events
 from conformance.inductor.compile import observation
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Launches, Program
 from conformance.inductor.source.generated_modules import kernels_of, kind_of

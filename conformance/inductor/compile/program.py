@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from conformance.execution.compilation import Artefact
+from conformance.execution.compile.compilation import Artefact
 from conformance.problems import Operand
 from conformance.records import Reason
 

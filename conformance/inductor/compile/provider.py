@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.execution.compilation import CompilePools, CompileResult, Task, fork_server
+from conformance.execution.compile.compilation import CompilePools, CompileResult, Task, fork_server
 from conformance.inductor.compile.program import Generated, Launches, Program, Unsupported
 from conformance.records import Status
 from conformance.targets import Target

@@ -15,7 +15,7 @@ from unittest import mock
 
 import torch
 
-from conformance.execution.compile_worker import StubDriver
+from conformance.execution.compile.compile_worker import StubDriver
 from conformance.inductor.compile import deviceless, deviceless_worker, observation
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
 from conformance.inductor.source.generated_modules import kernels_of, kind_of

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
+from conformance.families.attention.problem import Attention
 from conformance.inductor.graphs.operands import dense
 from conformance.kernels.block_mask import BlockLists, block_lists
-from conformance.problems import Attention, Operand, Problem
+from conformance.problems import Operand, Problem
 
 #: Edge of the blocks of queries and keys in the lists; flex attention's own.
 BLOCK = 128
@@ -128,7 +129,7 @@ def _block_mask(named: Mapping[str, Tensor], mask: tuple[str, int], block: int) 
 
 
 def _mask(named: Mapping[str, Tensor], mask: tuple[str, int]) -> Callable[..., Tensor]:
-    """Whether query ``i`` sees key ``j``; see ``conformance.problems.attention.Mask``."""
+    """Whether query ``i`` sees key ``j``; see ``conformance.families.attention.problem.Mask``."""
     kind, size = mask
     later = named["k"].shape[2] - named["q"].shape[2]
     if kind == "document":
@@ -142,7 +143,7 @@ def _mask(named: Mapping[str, Tensor], mask: tuple[str, int]) -> Callable[..., T
 
 
 def _score(named: Mapping[str, Tensor], score: tuple[str, float]) -> Callable[..., Tensor]:
-    """The modification of a score; see ``conformance.problems.attention.Score``."""
+    """The modification of a score; see ``conformance.families.attention.problem.Score``."""
     kind, cap = score
     later = named["k"].shape[2] - named["q"].shape[2]
     if kind == "soft-cap":

@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.families.attention.problem import Attention
+from conformance.families.conv.problem import Conv
+from conformance.families.gemm.problem import Gemm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.inductor.graphs import attention
-from conformance.problems import DTYPES, Attention, Conv, Gemm, GroupedGemm, Problem
+from conformance.problems import DTYPES, Problem
 
 
 def mm(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:

@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+from conformance.families.gemm.problem import SCALE_BLOCK
 from conformance.problems import DTYPES
-from conformance.problems.gemm import SCALE_BLOCK
 
 #: MX format -> dtypes of the operands and of their scales, and how many values share a scale.
 MX_FORMATS = {

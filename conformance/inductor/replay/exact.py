@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.execution.compile_worker import named
-from conformance.execution.observation import watching
+from conformance.execution.compile.compile_worker import named
+from conformance.execution.trial.observation import watching
 from conformance.inductor.compile.program import Program
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.replay.graph_fills import GraphFill

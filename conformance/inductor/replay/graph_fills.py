@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conformance.execution.compile_worker import named
+from conformance.execution.compile.compile_worker import named
+from conformance.families.gemm.trust import is_tie
 from conformance.inductor.compile.program import Program
 from conformance.inductor.replay.graph_evaluation import (
     NARROW,
@@ -25,7 +26,6 @@ from conformance.inductor.replay.graph_evaluation import (
     right_results,
 )
 from conformance.inputs.draws import Draws
-from conformance.inputs.trust import is_tie
 from conformance.numerics.rounding import FORMATS
 from conformance.problems import DTYPES, Operand
 

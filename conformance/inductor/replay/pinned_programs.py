@@ -11,13 +11,16 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.execution.observation import Executor, Ran, watching
+from conformance.execution.trial.observation import Executor, Ran, watching
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
 from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.numerics.contract import Accumulator, Contract
-from conformance.problems import BLOCK_SCALINGS, FP8, Attention, Gemm, GroupedGemm, Problem, itemsize
+from conformance.problems import FP8, Problem, itemsize
 from conformance.records import ExecutorName
 from conformance.targets import Target
 

@@ -24,7 +24,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from conformance.execution.interpreter import InterpreterExecutor
+from conformance.execution.interpreter.executor import InterpreterExecutor
 from conformance.inductor.compile.program import Launches, Unsupported
 from conformance.kernels.launch import Launch
 from conformance.records import Reason, ReasonCode

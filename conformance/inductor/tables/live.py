@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from conformance import targets
-from conformance.gate.stacks.environments import default_cache
 from conformance.heuristics.configs import (
     AnyConfig,
     Config,
@@ -26,6 +25,7 @@ from conformance.heuristics.configs import (
     TemplateConfig,
 )
 from conformance.inductor.tables import read
+from conformance.machine.cache_folder import default_cache
 from conformance.machine.kept_answers import kept_answer, source_digest
 
 #: Seconds that the process which reads may take: it imports most of Inductor.

@@ -101,7 +101,7 @@ def _amd_device(arch: str) -> Iterator[None]:
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
 
-    from conformance.execution.compile_worker import StubDriver
+    from conformance.execution.compile.compile_worker import StubDriver
 
     utils = importlib.import_module("torch._inductor.utils")
     utils.get_backend_num_stages.cache_clear()

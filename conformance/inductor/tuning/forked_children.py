@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from conformance.execution.compilation import fork_server
+from conformance.execution.compile.compilation import fork_server
 from conformance.inductor.compile.provider import PRELOADED
 
 #: The descriptor that a child writes what it says to.

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from conformance.execution.compile_worker import named
+from conformance.execution.compile.compile_worker import named
 from conformance.inductor.compile.program import Program
 from conformance.inductor.tuning.max_autotune import compiling
 from conformance.inductor.tuning.stand_ins import selector_restored

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_SEQUENCE, WHOLE_TILES, dtype_fields
 from conformance.kernels.kernel import Kernel
-from conformance.problems import Attention, Mask, Score
 
 #: Smallest extent of a tile that every matrix unit takes.
 LEAST_TILE = 16
 
 
 class AttentionFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.Attention`. A kernel from elsewhere needs only this
+    """A kernel whose problems are :class:`~conformance.families.attention.problem.Attention`. A kernel from elsewhere
+    needs only this
     base."""
 
     core = False

@@ -7,16 +7,17 @@ from typing import Any
 
 import triton
 
+from conformance.families.conv.problem import Conv
+from conformance.families.conv.transposed import TransposedConv, conv_transpose2d, input_gradient
 from conformance.heuristics.configs import Config
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_IMAGE, WHOLE_TILES, dtype_fields, matrix_sizes
 from conformance.kernels.kernel import Kernel
-from conformance.problems import Conv
-from conformance.problems.transposed_conv import TransposedConv, conv_transpose2d, input_gradient
 
 
 class ConvFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.Conv`. A kernel from elsewhere needs only this base."""
+    """A kernel whose problems are :class:`~conformance.families.conv.problem.Conv`. A kernel from elsewhere needs only
+    this base."""
 
     core = False
     family = "conv"

@@ -6,16 +6,17 @@ from typing import Any
 
 import triton
 
-from conformance import problems
+from conformance.families.gemm import problem as problems
+from conformance.families.gemm.problem import BLOCK_SCALINGS, OPERATIONS, Bias, Fusion, Gemm
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import TIMED_EDGE, WHOLE_TILES, dtype_fields, matrix_sizes, rest
 from conformance.kernels.kernel import Kernel, Variant
-from conformance.problems import BLOCK_SCALINGS, Bias, Fusion, Gemm, Layout
-from conformance.problems.gemm import OPERATIONS
+from conformance.problems import Layout
 
 
 class GemmFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.Gemm`. A kernel from elsewhere needs only this base."""
+    """A kernel whose problems are :class:`~conformance.families.gemm.problem.Gemm`. A kernel from elsewhere needs only
+    this base."""
 
     family = "gemm"
     more_shapes = (WHOLE_TILES,)
@@ -33,12 +34,12 @@ class GemmFamily(Kernel):
 
     @property
     def operation(self) -> str:
-        """The first of its operations, in the order of :data:`~conformance.problems.gemm.OPERATIONS`."""
+        """The first of its operations, in the order of :data:`~conformance.families.gemm.problem.OPERATIONS`."""
         return next(name for name in OPERATIONS if name in self.operations)
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
         """A problem of the kernel's operation, in the orders that it takes. ``dtype`` is one of :meth:`dtype_names`,
-        ``fields`` are those of :class:`~conformance.problems.Gemm`."""
+        ``fields`` are those of :class:`~conformance.families.gemm.problem.Gemm`."""
         for name, order in zip(("layout_a", "layout_b"), self.orders or (), strict=False):
             fields.setdefault(name, Layout(order))
         if self.block_scaled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from conformance.families.grouped.problem import KINDS, GroupedGemm
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import (
     EVEN,
@@ -16,12 +17,12 @@ from conformance.kernels.families.examples import (
     rest,
 )
 from conformance.kernels.kernel import Kernel, Variant
-from conformance.problems import GroupedGemm, Layout, itemsize
-from conformance.problems.grouped import KINDS
+from conformance.problems import Layout, itemsize
 
 
 class GroupedFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.GroupedGemm`. A kernel from elsewhere needs only this
+    """A kernel whose problems are :class:`~conformance.families.grouped.problem.GroupedGemm`. A kernel from elsewhere
+    needs only this
     base."""
 
     core = False
@@ -38,7 +39,7 @@ class GroupedFamily(Kernel):
     def problem(self, dtype: str, kind: str, sizes: tuple[int, ...], **fields: Any) -> GroupedGemm:
         """A problem of the kernel's operation, in the orders that it takes, and for one with descriptors with pitches
         and batches that these can have. ``dtype`` is one of :meth:`dtype_names`, ``fields`` are those of
-        :class:`~conformance.problems.GroupedGemm`."""
+        :class:`~conformance.families.grouped.problem.GroupedGemm`."""
         if self.scaled:
             fields = {"scaling": "row", **fields}
             for name, order in (("layout_a", "row"), ("layout_b", "col")):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from conformance.families.int4.problem import Int4Gemm
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import TIMED_EDGE, WHOLE_TILES, matrix_sizes
 from conformance.kernels.kernel import Kernel
 from conformance.problems import Layout
-from conformance.problems.int4 import Int4Gemm
 
 #: Name of the dtypes of A and of codes -> the fields of the examples of these.
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -19,7 +19,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 class Int4Family(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.int4.Int4Gemm`. A kernel from elsewhere needs only this
+    """A kernel whose problems are :class:`~conformance.families.int4.problem.Int4Gemm`. A kernel from elsewhere needs
+    only this
     base."""
 
     core = False
@@ -38,7 +39,7 @@ class Int4Family(Kernel):
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Int4Gemm:
         """A product of these dtypes, such as "bf16xint4"; ``fields`` are those of
-        :class:`~conformance.problems.int4.Int4Gemm`."""
+        :class:`~conformance.families.int4.problem.Int4Gemm`."""
         stored, _, codes = dtype.partition("x")
         return Int4Gemm(stored, M, N, K, **{"signed": codes == "int4", **fields})
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.families.linear_attention.problem import OPERANDS, LinearAttention
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, TIMED_SEQUENCE, WHOLE_TILES
 from conformance.kernels.kernel import Kernel
-from conformance.problems.linear_attention import OPERANDS, LinearAttention
 
 
 class LinearAttentionFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.linear_attention.LinearAttention`. A kernel from
+    """A kernel whose problems are :class:`~conformance.families.linear_attention.problem.LinearAttention`. A kernel
+    from
     elsewhere needs only this base, and configs with ``block_t`` positions and ``block_v`` columns of v."""
 
     core = False

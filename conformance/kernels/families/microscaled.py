@@ -6,11 +6,11 @@ import dataclasses
 import itertools
 from typing import Any
 
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import TIMED_EDGE, WHOLE_TILES, matrix_sizes
 from conformance.kernels.kernel import Kernel
 from conformance.problems import Layout
-from conformance.problems.microscaled import MicroscaledGemm
 
 #: dtype of A's tensor -> the formats of A and B in the examples of that dtype.
 EXAMPLES = {
@@ -29,7 +29,8 @@ DRAWN = (
 
 
 class MicroscaledFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.microscaled.MicroscaledGemm`. A kernel from elsewhere
+    """A kernel whose problems are :class:`~conformance.families.microscaled.problem.MicroscaledGemm`. A kernel from
+    elsewhere
     needs only this base."""
 
     core = False
@@ -49,7 +50,7 @@ class MicroscaledFamily(Kernel):
 
     def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
         """A product of A and B in these ``formats``; ``fields`` are those of
-        :class:`~conformance.problems.microscaled.MicroscaledGemm`."""
+        :class:`~conformance.families.microscaled.problem.MicroscaledGemm`."""
         return MicroscaledGemm(*formats, M, N, K, **fields)
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> MicroscaledGemm:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, TIMED_EDGE, WHOLE_TILES, matrix_sizes
 from conformance.kernels.families.microscaled import DRAWN, EXAMPLES
 from conformance.kernels.kernel import Kernel
 from conformance.problems import Layout, itemsize
-from conformance.problems.microscaled_grouped import MicroscaledGroupedGemm
 
 
 class MicroscaledGroupedFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.problems.microscaled_grouped.MicroscaledGroupedGemm`. A kernel
+    """A kernel whose problems are :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`. A
+    kernel
     from elsewhere needs only this base."""
 
     core = False
@@ -27,7 +28,7 @@ class MicroscaledGroupedFamily(Kernel):
         self, formats: tuple[str, str], sizes: tuple[int, ...], N: int, K: int, **fields: Any
     ) -> MicroscaledGroupedGemm:
         """A product in these ``formats``; of a kernel with descriptors with operands that these can have. ``fields``
-        are those of :class:`~conformance.problems.microscaled_grouped.MicroscaledGroupedGemm`."""
+        are those of :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`."""
         problem = MicroscaledGroupedGemm(*formats, sizes, N, K, **fields)
         return _describable(problem) if self.descriptors else problem
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from conformance.families.conv.problem import Conv
+from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.kernels.families.conv import ConvFamily, one_order
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import dtype_fields, matrix_sizes
-from conformance.problems import Conv
-from conformance.problems.weight_gradient import WeightGradient
 
 
 class WeightGradientFamily(ConvFamily):
-    """A kernel whose problems are :class:`~conformance.problems.weight_gradient.WeightGradient`. A kernel from
+    """A kernel whose problems are :class:`~conformance.families.weight_gradient.problem.WeightGradient`. A kernel from
     elsewhere needs only this base."""
 
     family = "conv-gradient"

@@ -12,8 +12,8 @@ import torch
 import triton
 
 from conformance.codegen_checks import code
-from conformance.execution.code_structure import structure
-from conformance.execution.resources import parse_amdgcn, parse_cuobjdump
+from conformance.execution.compile.code_structure import structure
+from conformance.execution.compile.resources import parse_amdgcn, parse_cuobjdump
 
 
 class Driver:

@@ -1,0 +1,241 @@
+"""The main function of a compile process: one request at a time, through a driver that has no device."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import faulthandler
+import importlib
+import json
+import os
+import pickle
+import queue
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from conformance.execution.compile import carried_kernels, machine_code
+from conformance.execution.compile.compilation import ANSWER, NO_MEMORY, Answer, Artefact, Request, Task
+from conformance.execution.compile.resources import read_resources
+from conformance.execution.compile.specialisation import bound_arguments, specialisation
+from conformance.execution.device.first_error import with_first_error
+from conformance.kernels.launch import Launch
+from conformance.machine.environment_faults import fault_of_error
+from conformance.records import Reason, Status
+from conformance.targets import Target
+
+
+class StubDriver:
+    """Stands in for Triton's driver of a device of ``target``.
+
+    Triton keeps compiled kernels per device index, so each target must have an ``index`` of its own: with a shared
+    one, the second target is silently handed the first one's kernel.
+    """
+
+    def __init__(self, target: Any, index: int) -> None:
+        self.target = target
+        self.index = index
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return self.index
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+class Compiler:
+    """Compiles launches and remembers what it has compiled, by specialisation."""
+
+    def __init__(self, artefact_dir: Path | None) -> None:
+        self._artefact_dir = artefact_dir
+        self._drivers: dict[tuple[str, int | str, int], StubDriver] = {}
+        self._done: dict[str, Artefact] = {}
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to ``request``; never raises."""
+        try:
+            if isinstance(request, Task):
+                return Answer(Status.PASS, value=named(request.function)(request.payload, request.target))
+            launch = named(request.factory)(request.payload, request.target)
+            if request.carried is not None:
+                answer = self._carried(launch, request.target, *request.carried)
+            else:
+                answer = Answer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
+            if request.describe is not None and answer.artefact is not None:
+                machine_code.describe(answer.artefact, request.target, disassemble=request.describe == "sass")
+            return answer
+        except Exception as error:  # whatever the compiler raises is this request's result
+            where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+            reason = getattr(error, "reason", None)
+            return Answer(
+                _status(error),
+                error=f"{with_first_error(error)}\n{where}".strip(),
+                reason=reason if isinstance(reason, Reason) else None,
+                fault=fault_of_error(error),
+            )
+
+    def compile(self, launch: Launch, target: Target, deduplicate: bool = True) -> Artefact:
+        """The artefact of ``launch`` for ``target``."""
+        started = processor_seconds()
+        key = specialisation(launch, target).key
+        if key not in self._done or not deduplicate:
+            compiled = self._compile(launch, target, key)
+            self._done[key] = dataclasses.replace(compiled, seconds=processor_seconds() - started)
+        return self._done[key]
+
+    def _carried(self, launch: Launch, target: Target, folder: str, edition: str) -> Answer:
+        """What another machine made of ``launch``; what it lacks is compiled here."""
+        kernels, key = carried_kernels.carried(folder), specialisation(launch, target).key
+        if failure := kernels.failure(key, edition):
+            return Answer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
+        files = kernels.files(key, edition)
+        with carried_kernels.offered(files) as taken:
+            artefact = self.compile(launch, target, deduplicate=False)
+        return Answer(Status.PASS, dataclasses.replace(artefact, cached=artefact.cached or bool(taken)))
+
+    def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
+        from triton.runtime import driver
+
+        stub = self._driver(target)
+        driver.set_active(stub)
+        arguments = bound_arguments(launch.function, launch.arguments)
+        before = time.time()
+        kernel = launch.function.warmup(**arguments, grid=launch.grid, **launch.options)
+        if kernel.metadata.target != stub.target:
+            raise AssertionError(f"compiled for {kernel.metadata.target}, asked for {stub.target}")
+        # A compiled kernel holds the text of every stage, and this process lives long; the files are enough.
+        _compiled_kernels(launch.function, stub.index).clear()
+        artefact = artefact_of(kernel, target, key, before)
+        return dataclasses.replace(artefact, stages=self._kept(artefact, target))
+
+    def _driver(self, target: Target) -> StubDriver:
+        from triton.backends.compiler import GPUTarget
+
+        identity = (target.backend, target.arch, target.warp_size)
+        if identity not in self._drivers:
+            self._drivers[identity] = StubDriver(GPUTarget(*identity), len(self._drivers))
+        return self._drivers[identity]
+
+    def _kept(self, artefact: Artefact, target: Target) -> Mapping[str, Path]:
+        if self._artefact_dir is None:
+            return artefact.stages
+        folder = self._artefact_dir / target.id / f"{artefact.kernel_name}-{artefact.key[:16]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in artefact.stages.items()}
+
+
+def _compiled_kernels(function: Any, device: int) -> Any:
+    """What ``function`` keeps of the kernels that were compiled for ``device``, by key."""
+    if hasattr(function, "device_caches"):
+        return function.device_caches[device][0]
+    return function.cache[device]  # as Triton 3.2 has it
+
+
+def hash_triton() -> None:
+    """Has Triton hash its installed files, once for all forks of this process: the keys of its cache hold that."""
+    from triton.compiler import compiler
+    from triton.runtime import cache
+
+    for module in (cache, compiler):  # releases differ in who has it
+        getattr(module, "triton_key", lambda: None)()
+
+
+def named(function: str) -> Callable[..., Any]:
+    """The function that "package.module:function" names; raises ImportError or AttributeError if there is none."""
+    module, _, name = function.partition(":")
+    value: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return value
+
+
+def processor_seconds() -> float:
+    """Processor seconds of this process and of its ended children, such as an assembler. Time that other processes use
+    does not count, so a busy machine does not look like a slow compiler."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def artefact_of(kernel: Any, target: Target, key: str, before: float) -> Artefact:
+    """The artefact of ``kernel``, which Triton has compiled since ``before`` on the file system's clock."""
+    files = {Path(path).suffix[1:]: Path(path) for path in _stage_files(kernel)}
+    metadata = json.loads(files["json"].read_text())
+    return Artefact(
+        target_id=target.id,
+        kernel_name=kernel.metadata.name,
+        key=key,
+        stages=files,
+        resources=read_resources(files, metadata),
+        metadata=metadata,
+        # the record of a kernel is written last, when it is compiled
+        cached=files["json"].stat().st_mtime < before,
+    )
+
+
+def _stage_files(kernel: Any) -> list[str]:
+    """Where Triton's cache keeps the stages of ``kernel``; releases that do not say are asked for the kernel's hash."""
+    if hasattr(kernel, "metadata_group"):
+        return list(kernel.metadata_group.values())
+    from triton.runtime.cache import get_cache_manager
+
+    longest = 150  # Triton cuts the names of its files here
+    group = get_cache_manager(kernel.hash).get_group(f"{kernel.metadata.name[:longest]}.json")
+    return list((group or {}).values())
+
+
+def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
+    """Serves pickled requests from the connection with descriptor ``pipe`` until it closes."""
+    faulthandler.enable()
+    os.set_inheritable(pipe, False)  # Triton starts ptxas with every inheritable descriptor open
+    connection = Connection(pipe)
+    connection.send_bytes(b"ready")
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, requests), daemon=True).start()
+    compiler = Compiler(Path(artefact_dir) if artefact_dir else None)
+    while True:
+        blob = requests.get()
+        # faulthandler's thread needs no interpreter lock: it reports a hang even in native code, and it ends a child
+        # whose parent is gone at the deadline.
+        faulthandler.dump_traceback_later(deadline, exit=True, file=sys.stderr)
+        answer = _answer(compiler, blob)
+        faulthandler.cancel_dump_traceback_later()
+        os.write(pipe, ANSWER)
+        connection.send_bytes(answer)
+
+
+def _answer(compiler: Compiler, blob: bytes) -> bytes:
+    try:
+        return pickle.dumps(compiler.answer(pickle.loads(blob)))
+    except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
+        text = f"{type(error).__name__}: {error}"
+        return pickle.dumps(Answer(_status(error), error=text, fault=fault_of_error(error)))
+
+
+def _status(error: BaseException) -> Status:
+    """What ``error`` means for its request: OOM if it, or what led to it, says that memory was short. Triton hides an
+    exception of its code generator behind one of its own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        short = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM
+        if short or any(text in str(cause) for text in NO_MEMORY):
+            return Status.OOM
+        cause = cause.__cause__ or cause.__context__
+    return Status.COMPILE_ERROR
+
+
+def _receive(connection: Connection, requests: queue.SimpleQueue[bytes]) -> None:
+    """Passes requests on; when the parent is gone, ends this process and whatever it has started, at any moment."""
+    try:
+        while True:
+            requests.put(connection.recv_bytes())
+    except (EOFError, OSError):
+        os.killpg(os.getpid(), signal.SIGKILL)

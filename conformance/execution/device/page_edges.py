@@ -1,0 +1,180 @@
+"""Operands at the edges of mapped device memory: a launch that reads or writes beside one ends in an error.
+
+Guarded memory shows a read outside an operand only if what was read reaches an output, and only up to the guards. Here
+the access itself is the fault, whatever becomes of the value. A fault costs the process its device, so
+:mod:`conformance.execution.device.fault_search` looks for the operand in another one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from conformance.execution.device.virtual_memory import Region, Unmappable, VirtualMemory
+from conformance.inputs.guarded_memory import distinct
+from conformance.numerics.rounding import bits
+from conformance.problems import DTYPES, Operand, Problem, itemsize
+
+#: Bytes to whose multiples the first element keeps its distance: code is compiled for pointers with or without this
+#: alignment, and descriptors need it. So up to 15 mapped bytes may lie between an operand and the edge.
+ALIGNMENT = 16
+#: Bytes that a process maps for regions at most. Operands that need more have no edge.
+LIMIT = 128 << 20
+
+
+class Edge(str, Enum):
+    """Which unmapped page an operand touches: the one behind its last element, or the one before its first."""
+
+    END = "behind the last element"
+    BEGIN = "before the first element"
+
+
+class NoEdge(Exception):
+    """Operands cannot lie at the edge of mapped memory; the message says why."""
+
+
+class Memory(Protocol):
+    """What maps regions, as :class:`VirtualMemory` does."""
+
+    def region(self, size: int) -> Region: ...
+
+
+def start(operand: Operand, begin: int, end: int, edge: Edge) -> int:
+    """The address of the first element of ``operand`` at this ``edge`` of the mapped bytes from ``begin``, a multiple
+    of 16, to ``end``. It is as far from a multiple of 16 as the operand's layout asks."""
+    size = itemsize(operand.dtype)
+    lead = operand.offset * size % ALIGNMENT
+    if edge is Edge.BEGIN:
+        return begin + lead
+    latest = end - operand.span * size
+    return latest - (latest - lead) % ALIGNMENT
+
+
+def slack(operand: Operand, edge: Edge) -> int:
+    """Mapped bytes between ``operand`` and the edge, 0 to 15: an access that stays in them is no fault."""
+    far = 1 << 40  # any two multiples of 16 far enough apart
+    first = start(operand, 0, far, edge)
+    return first if edge is Edge.BEGIN else far - (first + operand.span * itemsize(operand.dtype))
+
+
+class PageEdges:
+    """Regions of one device, made once and used for one launch after another in the order of its stream.
+
+    ``memory`` maps them. An operand's region has a granule at least, so that neither edge is near the other.
+    """
+
+    def __init__(self, memory: Memory, limit: int = LIMIT) -> None:
+        self._memory, self._limit = memory, limit
+        self._regions: list[Region] = []
+        self._free: list[Region] = []  # those that nothing of the launch lies in that is being made
+
+    @classmethod
+    def of(cls, device: torch.device) -> PageEdges:
+        """Those of ``device``. Raises NoEdge where none can be mapped."""
+        if device.type != "cuda":
+            raise NoEdge(f"nothing is known of how to map pages of a device of type {device.type}")
+        try:
+            return cls(VirtualMemory(device))
+        except Unmappable as error:
+            raise NoEdge(str(error)) from error
+
+    def objection(self, problem: Problem) -> str:
+        """Why the operands and outputs of ``problem`` cannot lie at edges; empty if they can."""
+        self._free = sorted(self._regions, key=lambda region: region.size)
+        try:
+            for operand in _largest_first(problem):
+                self._taken(operand)
+        except NoEdge as error:
+            return str(error)
+        return ""
+
+    def views(self, problem: Problem, filled: Mapping[str, Tensor], edge: Edge) -> dict[str, Tensor]:
+        """The operands and outputs of ``problem`` by name, each at this ``edge`` of a region of its own, strided and
+        aligned as the problem asks, with the values of ``filled``, its tensors elsewhere on the device.
+
+        What an earlier call gave must no longer be used, but by launches of the same stream. Raises NoEdge if the
+        regions would take too much memory.
+        """
+        self._free = sorted(self._regions, key=lambda region: region.size)
+        views = {operand.name: self.view(operand, self._taken(operand), edge) for operand in _largest_first(problem)}
+        self.copy(problem.tensors, filled, views)
+        return views
+
+    @staticmethod
+    def copy(operands: Iterable[Operand], from_: Mapping[str, Tensor], to: Mapping[str, Tensor]) -> None:
+        """Copies the bits of each of ``operands``, given by name."""
+        for operand in operands:
+            _elements(to[operand.name], operand).copy_(_elements(from_[operand.name], operand))
+
+    def view(self, operand: Operand, region: Region, edge: Edge) -> Tensor:
+        """``operand`` at this ``edge`` of ``region``."""
+        first = start(operand, region.begin, region.begin + region.size, edge) - region.begin
+        memory = region.memory.view(DTYPES[operand.dtype])
+        place = memory.storage_offset() + first // itemsize(operand.dtype)
+        return memory.as_strided(operand.shape, operand.strides, place)
+
+    def workspace(self, shape: tuple[int, ...], dtype: torch.dtype, edge: Edge) -> Tensor:
+        """Memory for intermediate results of the launch whose operands :meth:`views` gave last, at this ``edge`` of a
+        region of its own. Raises NoEdge as that does."""
+        operand = workspace_operand(shape, dtype)
+        return self.view(operand, self._taken(operand), edge)
+
+    def _taken(self, operand: Operand) -> Region:
+        """The smallest free region that has room for ``operand``, or a new one; it is free no longer."""
+        for place, region in enumerate(self._free):
+            if region.size >= _bytes(operand):
+                return self._free.pop(place)
+        return self._new(operand)
+
+    def _new(self, operand: Operand) -> Region:
+        mapped = sum(region.size for region in self._regions)
+        if mapped + _bytes(operand) > self._limit:
+            raise NoEdge(
+                f"{operand.name} spans {operand.span * itemsize(operand.dtype)} bytes: {self._limit} bytes are mapped "
+                f"at most, {mapped} are"
+            )
+        try:
+            region = self._memory.region(_bytes(operand))
+        except Unmappable as error:
+            raise NoEdge(str(error)) from error
+        self._regions.append(region)
+        return region
+
+
+@functools.cache
+def page_edges(device: torch.device) -> PageEdges | NoEdge:
+    """The regions of this process on ``device``, or why it has none."""
+    try:
+        return PageEdges.of(device)
+    except NoEdge as error:
+        return error
+
+
+def workspace_operand(shape: tuple[int, ...], dtype: torch.dtype) -> Operand:
+    """A workspace as if it were an operand. Raises NoEdge for a dtype that no operand has."""
+    name = next((name for name, known in DTYPES.items() if known == dtype), None)
+    if name is None:
+        raise NoEdge(f"a workspace is of {dtype}, which no operand is")
+    strides = tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+    return Operand("workspace", shape, strides, name)
+
+
+def _largest_first(problem: Problem) -> list[Operand]:
+    return sorted(problem.tensors, key=_bytes, reverse=True)
+
+
+def _bytes(operand: Operand) -> int:
+    """Bytes of a region that ``operand`` needs."""
+    return operand.span * itemsize(operand.dtype) + 2 * ALIGNMENT
+
+
+def _elements(view: Tensor, operand: Operand) -> Tensor:
+    """The bits of the elements that ``view``, of ``operand``, has in memory: one along a dimension of stride 0."""
+    shape, strides = distinct(operand)
+    return bits(view).as_strided(shape, strides)

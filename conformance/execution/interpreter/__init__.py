@@ -1,0 +1,1 @@
+"""Runs kernels in Triton's interpreter, with corrections for its known faults, and records the memory they access."""

@@ -1,0 +1,269 @@
+"""Watches the addresses that a kernel loads from and stores to in the interpreter: each must be an operand's element.
+
+The interpreter reads and writes whatever address it is given. What a read outside the operands gives may reach no
+output, or reach it times zero, so that no number shows it; on a device it may fault. The interpreter also gives zero
+where the mask of a load is false and nothing stands for it; a device may give anything, so here it is NaN, or an
+integer that differs from run to run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conformance.execution.interpreter.corrections import add_atomically
+from conformance.execution.interpreter.footprints import Footprints
+from conformance.execution.interpreter.regions import Region
+
+#: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
+_BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parents[1]))
+#: What starts a launch: the kernel's frames lie below it.
+_LAUNCHES = str(Path(__file__).with_name("executor.py"))
+#: Numbers from here on may be addresses: no size, stride or index is so large.
+_ADDRESSES = 1 << 40
+
+
+class Accesses:
+    """The accesses of launches that may touch ``operands``, and in each launch what it was given beside them. Each
+    launch may store at most once to each element of the operands named in ``once``; an atomic operation is a store.
+    ``written`` names the operands that may be stored to (None: all). ``footprints`` are told what each program touches.
+    ``undefined_lanes``: a masked load gives NaN where nothing stands for what is masked. Integers have none: there
+    every bit is set, or with ``plausible`` such a lane holds the last number that the load reads."""
+
+    def __init__(
+        self,
+        operands: Mapping[str, Tensor],
+        once: Iterable[str] = (),
+        *,
+        written: Iterable[str] | None = None,
+        undefined_lanes: bool = True,
+        plausible: bool = False,
+        footprints: Footprints | None = None,
+    ) -> None:
+        self.undefined_lanes = undefined_lanes
+        self._footprints = footprints
+        self.plausible = plausible
+        self._operands = _regions(operands)
+        self._written = None if written is None else set(written)
+        self._once = [region for region in self._operands if region.name in set(once)]
+        self._regions = self._operands
+        self._programs: list[tuple[int, ...]] = []  # of this launch, the last of which runs
+        self._writers: list[np.ndarray] = []  # which program stored each element of `once`, from 1; 0: none has
+        self._told: int | None = None  # memory from here on may be known to the launch alone
+        #: What strayed: each line of the kernel once, with the first address.
+        self.strays: dict[tuple[str, str], str] = {}
+
+    def launch(self, arguments: Mapping[str, Any]) -> None:
+        """A launch over ``arguments`` begins. If one of them holds the address of memory that nothing here knows, as
+        the table of a grouped product may, then what lies behind it is not judged."""
+        tensors = {name: getattr(value, "base", value) for name, value in arguments.items()}
+        self._regions = [*self._operands, *_regions(tensors)]
+        self._writers = [np.zeros(region.count, dtype=np.int32) for region in self._once]
+        self._programs = []
+        if self._footprints is not None:
+            self._footprints.launch(tensors)
+        self._told = min(_addresses(tensors.values(), self._regions), default=None)
+
+    def program(self, index: tuple[int, ...]) -> None:
+        """The program at ``index`` of the grid begins."""
+        self._programs.append(index)
+
+    def stored(self, pointers: Any, mask: Any) -> None:
+        """Elements at ``pointers`` that the ``mask`` has are stored to. A second store to one of ``once`` is noted."""
+        addresses = np.asarray(pointers).view(np.int64)[np.asarray(mask, dtype=bool)]
+        if addresses.size and self._written is not None:
+            self._into_inputs(addresses)
+        if self._footprints is not None and self._programs:
+            self._footprints.touched("stores", self._programs[-1], addresses, _kernel_line())
+        for region, writers in zip(self._once, self._writers, strict=True):
+            inside = addresses[region.holds(addresses, 1)]
+            if not inside.size:
+                continue
+            elements = region.indices(inside)
+            earlier, places = writers[elements], np.arange(elements.size, dtype=writers.dtype)
+            writers[elements] = places  # of several stores to one element a single one stays
+            if earlier.any() or not np.array_equal(writers[elements], places):
+                writers[elements] = earlier
+                self._stored_again(region, writers, elements)
+            writers[elements] = len(self._programs)
+
+    def _stored_again(self, region: Region, writers: np.ndarray, stored: np.ndarray) -> None:
+        """Notes which elements of ``region`` are stored again by a store to ``stored``, the numbers of elements."""
+        elements, counts = np.unique(stored, return_counts=True)
+        again = elements[(writers[elements] > 0) | (counts > 1)]
+        before = self._programs[int(writers[again[0]]) - 1]  # the last is the program that runs
+        text = f"{self._program()} stores {again.size} elements of {region.name!r} again"
+        self._note("stores again", f"{text}: program {before} has stored element {int(again[0])}")
+
+    def _into_inputs(self, addresses: np.ndarray) -> None:
+        """Notes a store to an operand that is only read, unless an operand that may be written has the element too."""
+        first, last = int(addresses.min()), int(addresses.max())
+        for region in self._operands:
+            if region.name in (self._written or ()) or last < region.first or first >= region.end:
+                continue
+            inside = addresses[region.holds(addresses, 1)]
+            for other in self._operands:
+                if other.name in (self._written or ()):
+                    inside = inside[~other.holds(inside, 1)]
+            if inside.size:
+                element = int(region.indices(inside[:1])[0])
+                text = f"{self._program()} stores to {inside.size} elements of {region.name!r}, which is no output"
+                self._note("stores to", f"{text}, one of them element {element}")
+
+    def broke_a_rule(self, what: str, address: int, text: str) -> None:
+        """Notes that the kernel ``what`` (a verb) the operand at ``address`` in a way that ``text`` forbids."""
+        nearest = min(self._regions, key=lambda region: region.distance(address), default=None)
+        name = "memory" if nearest is None else repr(nearest.name)
+        self._note(what, f"{self._program()} {what} {name} with {text}")
+
+    def _program(self) -> str:
+        return f"program {self._programs[-1]}" if self._programs else "the launch"
+
+    def judge(self, what: str, pointers: Any, mask: Any, size: int) -> np.ndarray | None:
+        """Which of the accesses to ``size`` bytes each that the ``mask`` has lie outside; None if none does."""
+        wanted = np.asarray(pointers).view(np.int64)
+        some = np.asarray(mask, dtype=bool)
+        addresses = wanted if some.all() else wanted[some]
+        if not addresses.size:
+            return None
+        if self._footprints is not None and self._programs and what == "loads":
+            self._footprints.touched(what, self._programs[-1], addresses, _kernel_line())
+        first, last = int(addresses.min()), int(addresses.max()) + size
+        for region in self._regions:
+            if region.first <= first and last <= region.end and (region.dense or region.holds(addresses, size).all()):
+                return None
+        outside = ~np.logical_or.reduce([region.holds(addresses, size) for region in self._regions])
+        if self._told is not None:
+            outside &= addresses < self._told
+        if not outside.any():
+            return None
+        address, count = int(addresses[outside].flat[0]), int(outside.sum())
+        nearest = min(self._regions, key=lambda region: region.distance(address), default=None)
+        place = "where the launch has no operand" if nearest is None else nearest.place(address)
+        text = f"{self._program()} {what} {count} elements outside the operands, one of them {place}"
+        self._note(what, text)
+        whole = np.zeros(wanted.shape, dtype=bool)
+        whole[some] = outside.ravel() if addresses is wanted else outside
+        return whole
+
+    def _note(self, what: str, text: str) -> None:
+        line = _kernel_line()
+        self.strays.setdefault((what, line), f"{line}: {text}")
+
+
+def _regions(tensors: Mapping[str, Any]) -> list[Region]:
+    return [Region(name, value) for name, value in tensors.items() if isinstance(value, Tensor) and value.numel()]
+
+
+def _addresses(values: Iterable[Any], regions: Sequence[Region]) -> list[int]:
+    """What may be addresses in ``values``, numbers and tensors of int64, and lies in none of the ``regions``."""
+    numbers = {value for value in values if isinstance(value, int) and value >= _ADDRESSES}
+    for value in values:
+        if isinstance(value, Tensor) and value.dtype in (torch.int64, torch.uint64):
+            numbers |= {number for number in value.flatten().tolist() if number >= _ADDRESSES}
+    return [number for number in numbers if all(region.distance(number) for region in regions)]
+
+
+def _kernel_line() -> str:
+    """The line of the kernel that accesses memory, as file:line, and if it is one of a function that the kernel calls,
+    the line that calls it."""
+    frame: FrameType | None = sys._getframe(1)
+    triton = str(Path(sys.modules["triton"].__file__ or "").parent)
+    lines: list[str] = []
+    while frame is not None and frame.f_code.co_filename != _LAUNCHES and len(lines) < 2:
+        file = frame.f_code.co_filename
+        if not file.startswith((triton, *_BETWEEN)):
+            lines.append(f"{Path(file).name.split('#')[0]}:{frame.f_lineno}")
+        frame = frame.f_back
+    return f"{lines[0]} (called at {lines[1]})" if len(lines) > 1 else "".join(lines)
+
+
+def undefined(shape: tuple[int, ...], dtype: np.dtype, byte: int = 0xFF) -> np.ndarray:
+    """What no kernel may use, as ``dtype`` is stored: NaN, and in integers and booleans copies of the ``byte``. All
+    ones are NaN in bf16 and fp8, which NumPy holds as integers."""
+    if dtype.kind in "fb":
+        return np.full(shape, np.nan if dtype.kind == "f" else bool(byte & 1), dtype)
+    return np.full(shape, np.frombuffer(bytes([byte]) * dtype.itemsize, dtype)[0], dtype)
+
+
+#: NaN of fp8 formats that have one NaN only, which is not all ones.
+_OTHER_NAN = {"fp8e4b8": 0x80, "fp8e5b16": 0x80}
+
+
+def with_undefined_lanes(interpreter: Any, plausible: bool) -> Callable[..., Any]:
+    """The replacement for the builder's masked load that gives what is :func:`undefined` where nothing stands for what
+    is masked. ``plausible``: an integer there is the last one that the load reads, which a comparison takes for a real
+    one, and a byte is 0."""
+    original = interpreter.InterpreterBuilder.create_masked_load
+
+    def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *more: Any, **named: Any) -> Any:
+        if other is not None or np.asarray(mask.data).all():  # of a block pointer, the mask is no handle
+            return original(self, ptrs, mask, other, *more, **named)
+        element = ptrs.get_element_ty()
+        byte = 0xFF
+        if element.is_floating():
+            byte = _OTHER_NAN.get(element.name, byte)
+        elif plausible:
+            byte = 0  # booleans are loaded as int8: true in one run, false in another
+        lanes = undefined(ptrs.data.shape, np.dtype(interpreter._get_np_dtype(element)), byte)
+        loaded = original(self, ptrs, mask, interpreter.TensorHandle(lanes, element), *more, **named)
+        if plausible and not element.is_floating() and element.primitive_bitwidth > 8:
+            read = np.broadcast_to(mask.data, loaded.data.shape)
+            if read.any():
+                loaded.data = np.where(read, loaded.data, loaded.data[read][-1])
+        return loaded
+
+    return create_masked_load
+
+
+def watched(native: Any, accesses: Accesses) -> dict[str, Callable[..., Any]]:
+    """The replacements for the loads, stores and atomics of ``native``, Triton's ``_interpreter``. An access outside
+    the operands is noted and left out; a load there gives what is :func:`undefined`."""
+    load, store, rmw, cas = native.load, native.store, native.atomic_rmw, native.atomic_cas
+
+    def watched_load(pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        outside = accesses.judge("loads", pointers, mask, np.dtype(dtype).itemsize)
+        if outside is None:
+            return load(pointers, mask, other, dtype)
+        loaded = load(pointers, np.asarray(mask) & ~outside, other, dtype)
+        return np.where(outside, undefined(loaded.shape, loaded.dtype), loaded)
+
+    def watched_store(pointers: Any, values: Any, mask: Any) -> Any:
+        outside = accesses.judge("stores", pointers, mask, values.dtype.itemsize)
+        mask = mask if outside is None else np.asarray(mask) & ~outside
+        accesses.stored(pointers, mask)
+        return store(pointers, values, mask)
+
+    def changes(pointers: Any, mask: Any, size: int) -> Any:
+        """The part of the ``mask`` that an atomic operation may change."""
+        outside = accesses.judge("changes", pointers, mask, size)
+        mask = mask if outside is None else np.asarray(mask) & ~outside
+        accesses.stored(pointers, mask)
+        return mask
+
+    def watched_rmw(operation: Any, pointers: Any, values: Any, mask: Any, semantic: Any) -> Any:
+        return rmw(operation, pointers, values, changes(pointers, mask, values.dtype.itemsize), semantic)
+
+    def watched_cas(pointers: Any, compared: Any, values: Any, semantic: Any) -> Any:
+        everywhere = np.ones(np.shape(pointers), dtype=bool)
+        inside = changes(pointers, everywhere, values.dtype.itemsize)
+        return cas(pointers, compared, values, semantic) if inside.all() else values
+
+    def watched_add(pointers: Any, values: Any, mask: Any, name: str) -> Any:
+        memory = SimpleNamespace(load=load, store=store)
+        return add_atomically(memory, pointers, values, changes(pointers, mask, values.dtype.itemsize), name)
+
+    return {
+        "load": watched_load,
+        "store": watched_store,
+        "atomic_rmw": watched_rmw,
+        "atomic_cas": watched_cas,
+        "add_atomically": watched_add,
+    }

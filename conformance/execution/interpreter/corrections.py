@@ -1,0 +1,337 @@
+"""Corrections of Triton's interpreter: what its builder and its reductions do otherwise than a device.
+
+In every released Triton the interpreter computes with the bit patterns of bf16 and fp8, ignores rounding modes, adds
+fp16 without rounding each sum, and has no bf16 constant, no bf16 atomic, no fused multiply-add and no descriptor that
+adds a tile to memory. Up to Triton 3.8 it
+keeps the NaN of a maximum that drops it on a device. What no device does, or each in a way of its own, is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from conformance.execution.interpreter.numbers import (
+    NUMPY_FLOATS,
+    STORED_AS_BITS,
+    WITHIN_RANGE,
+    accumulated,
+    as_numbers,
+    fits,
+    fused,
+    halved,
+    larger_number,
+    maximum,
+    minimum,
+    narrow,
+    smaller_number,
+    widen,
+)
+from conformance.execution.interpreter.savings import Replacements
+from conformance.execution.interpreter.scaled_dot import scaled_dot_methods, scaled_dot_semantics
+from conformance.problems import PRECISIONS, SPLIT_PRECISIONS
+
+Methods = dict[str, Callable[..., Any]]
+#: Of narrow formats: those in which a device adds, multiplies and compares. The compilers lower none of it for fp8.
+_COMPUTED = ("bf16",)
+
+
+class NotFaithful(NotImplementedError):
+    """The interpreter cannot do something as a device does: ``subject`` says what, the message why."""
+
+    def __init__(self, subject: str, why: str) -> None:
+        super().__init__(f"{subject}: {why}")
+        self.subject = subject
+
+
+def _kept_as_bits(name: str) -> bool:
+    return name in STORED_AS_BITS or name in WITHIN_RANGE
+
+
+def _computed(name: str, operation: str) -> bool:
+    """Whether numbers of type ``name`` are kept as bits; refuses those that no device computes with."""
+    if not _kept_as_bits(name):
+        return False
+    if name not in _COMPUTED:
+        raise NotFaithful(f"{operation} of {name}", "the compilers lower no arithmetic of 8-bit floating point")
+    return True
+
+
+def corrections(interpreter: Any) -> Replacements:
+    """Replacements for methods of the interpreter's builder, the first pair, and of its reductions and scans."""
+    methods = {**_arithmetic(interpreter), **_conversions(interpreter), **_memory(interpreter)}
+    methods |= scaled_dot_methods(interpreter)
+    one = interpreter.interpreter_builder
+    # it multiplies in fp32, whatever the precision is: what targets take is asked of their backends
+    allowed = tuple(dict.fromkeys((*one.options.allowed_dot_input_precisions, *PRECISIONS, *SPLIT_PRECISIONS)))
+    options = dataclasses.replace(one.options, allowed_dot_input_precisions=allowed)
+    replaced = [(interpreter.InterpreterBuilder, methods), (one, {"options": options})]
+    replaced.append((interpreter, {"_patch_lang_core": _knowing_every_type(interpreter._patch_lang_core)}))
+    return [*replaced, *_reductions(interpreter), *scaled_dot_semantics(interpreter)]
+
+
+def _knowing_every_type(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What Triton does to its language before a launch. Up to Triton 3.7 it leaves types out that the builder has."""
+
+    def patch(lang: Any, *more: Any) -> None:
+        original(lang, *more)
+        of_others = lang.dtype.to_ir
+
+        def to_ir(self: Any, builder: Any) -> Any:
+            return getattr(builder, f"get_{self.name}_ty")() if self.name in WITHIN_RANGE else of_others(self, builder)
+
+        lang.dtype.to_ir = to_ir  # which goes when Triton puts its own back
+
+    return patch
+
+
+def _arithmetic(interpreter: Any) -> Methods:
+    handle, tl = interpreter.TensorHandle, interpreter.tl
+    builder = interpreter.InterpreterBuilder
+    original_dot, original_binary, original_unary = builder.create_dot, builder.binary_op, builder.unary_op
+    wrapping = (np.add, np.subtract, np.multiply)
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+        a_type, b_type = a.dtype.scalar, b.dtype.scalar
+        if not (a_type.is_floating() and b_type.is_floating()):
+            return original_dot(self, a, b, d, input_precision, max_num_imprecise_acc)
+        # fp32 holds every fp16, bf16 and fp8 product exactly, so this is fp32 arithmetic throughout.
+        product = np.matmul(
+            as_numbers(a.data, a_type.name).astype(d.data.dtype, copy=False),
+            as_numbers(b.data, b_type.name).astype(d.data.dtype, copy=False),
+        )
+        return handle(product + d.data, d.dtype.scalar)
+
+    def binary_op(self: Any, lhs: Any, rhs: Any, op: Any) -> Any:
+        kind = lhs.dtype.scalar
+        if _kept_as_bits(kind.name):
+            _computed(kind.name, getattr(op, "__name__", "arithmetic"))
+            result = op(widen(lhs.data, kind.name), widen(rhs.data, kind.name))
+            if result.dtype != np.bool_:
+                return handle(narrow(result, kind.name), kind)
+            return handle(result, tl.int1)
+        if kind.name == "int1" and op in wrapping:  # one bit, modulo 2
+            return handle((op(lhs.data.astype(np.int8), rhs.data.astype(np.int8)) & 1).astype(np.bool_), kind)
+        made = original_binary(self, lhs, rhs, op)
+        if made.data.dtype == np.bool_:
+            made.dtype = tl.int1  # of a comparison, which the interpreter gives the type of its operands
+        return made
+
+    def unary_op(self: Any, arg: Any, op: Any) -> Any:
+        name = arg.dtype.scalar.name
+        if _computed(name, getattr(op, "__name__", "a function")):
+            return handle(narrow(op(widen(arg.data, name)), name), arg.dtype.scalar)
+        return original_unary(self, arg, op)
+
+    def create_fma(self: Any, x: Any, y: Any, z: Any) -> Any:
+        name = z.dtype.scalar.name
+        if name not in NUMPY_FLOATS:
+            _computed(name, "fma")
+        return handle(fused(x.data, y.data, z.data, name), z.dtype.scalar)
+
+    def by(operation: Callable[..., np.ndarray]) -> Callable[..., Any]:
+        return lambda self, lhs, rhs: binary_op(self, lhs, rhs, operation)
+
+    def create_clampf(self: Any, arg: Any, lo: Any, hi: Any, propagate_nans: Any) -> Any:
+        none = propagate_nans == interpreter._ir.PROPAGATE_NAN.NONE
+        above, below = (larger_number, smaller_number) if none else (maximum, minimum)
+        return binary_op(self, binary_op(self, arg, lo, above), hi, below)
+
+    def get_all_ones_value(self: Any, kind: Any) -> Any:
+        dtype = interpreter._get_np_dtype(kind)
+        return handle(np.array([-1]).astype(dtype), kind.scalar)
+
+    return {
+        "create_dot": create_dot,
+        "binary_op": binary_op,
+        "unary_op": unary_op,
+        "create_fma": create_fma,
+        "create_maximumf": by(maximum),
+        "create_minimumf": by(minimum),
+        "create_maxnumf": by(larger_number),
+        "create_minnumf": by(smaller_number),
+        "create_clampf": create_clampf,
+        "get_all_ones_value": get_all_ones_value,
+    }
+
+
+def _conversions(interpreter: Any) -> Methods:
+    handle, tl = interpreter.TensorHandle, interpreter.tl
+    builder = interpreter.InterpreterBuilder
+    original_cast = builder.cast_impl
+
+    def convert(src: Any, kind: Any, *, towards_zero: bool = False) -> Any:
+        source, target = src.dtype.scalar.name, kind.name
+        conversion = f"a conversion from {source} to {target}"
+        if "fp8e4b15" in (source, target):
+            raise NotFaithful(conversion, "its rounding differs between devices")
+        numbers = as_numbers(src.data, source)
+        if target in WITHIN_RANGE and (towards_zero or not fits(numbers, target)):
+            raise NotFaithful(conversion, "what is past its range, or rounded towards zero, differs between devices")
+        if kind.is_floating():
+            return handle(narrow(numbers, target, towards_zero=towards_zero), kind)
+        return handle(numbers.astype(interpreter._get_np_dtype(kind)), kind)
+
+    def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+        return convert(src, dst_type.scalar, towards_zero=rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ)
+
+    def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
+        source, target = src.dtype.scalar, dst_type.scalar
+        if _kept_as_bits(source.name) or _kept_as_bits(target.name) or "fp8e4b15" in (source.name, target.name):
+            return convert(src, target)
+        return original_cast(self, src, dst_type)
+
+    def get_bf16(self: Any, value: Any) -> Any:
+        return handle(narrow(np.array([value], np.float64), "bf16"), tl.bfloat16)
+
+    return {"create_fp_to_fp": create_fp_to_fp, "cast_impl": cast_impl, "get_bf16": get_bf16}
+
+
+def add_atomically(native: Any, pointers: np.ndarray, values: np.ndarray, mask: np.ndarray, name: str) -> np.ndarray:
+    """Adds ``values`` of format ``name``, kept as bits, to memory one after the other, where the ``mask`` is true. The
+    result is what was there before each of them."""
+    before = np.zeros_like(values)
+    for index in np.argwhere(mask):
+        place = tuple(slice(number, number + 1) for number in index)
+        there = np.ones_like(mask[place])
+        before[place] = native.load(pointers[place], there, before[place], values.dtype)
+        total = narrow(widen(before[place], name) + widen(values[place], name), name)
+        native.store(pointers[place], total, there)
+    return before
+
+
+def _memory(interpreter: Any) -> Methods:
+    handle, tl, options = interpreter.TensorHandle, interpreter.tl, interpreter._ir.PADDING_OPTION
+    builder = interpreter.InterpreterBuilder
+    original_load: Any = getattr(builder, "create_descriptor_load", None)
+    original_pointer_load: Any = getattr(builder, "create_tensor_pointer_load", None)
+    original_rmw = builder.create_atomic_rmw
+
+    def padded_with_nan(self: Any, place: tuple[Any, Any], more: tuple[Any, ...]) -> Any:
+        """What a load gives whose elements outside the bounds are NaN."""
+        pointers, mask = place
+        kind = pointers.get_element_ty()
+        nan = np.broadcast_to(narrow(np.array([np.nan]), kind.name), pointers.data.shape)
+        mask = handle(np.asarray(getattr(mask, "data", mask)), tl.int1)
+        return self.create_masked_load(pointers, mask, handle(nan.copy(), kind), *more)
+
+    def create_descriptor_load(self: Any, desc: Any, indices: Any, *more: Any, **named: Any) -> Any:
+        narrowed = _kept_as_bits(desc.base.dtype.element_ty.name)
+        if narrowed and getattr(desc, "padding", None) == options.PAD_NAN:
+            return padded_with_nan(self, desc.materialize_pointers(indices), (*more, *named.values(), False))
+        return original_load(self, desc, indices, *more, **named)
+
+    def create_tensor_pointer_load(self: Any, ptr: Any, boundary_check: Any, padding_option: Any, *more: Any) -> Any:
+        if _kept_as_bits(ptr.base.dtype.element_ty.name) and padding_option == options.PAD_NAN:
+            return padded_with_nan(self, ptr.materialize_pointers(boundary_check), more)
+        return original_pointer_load(self, ptr, boundary_check, padding_option, *more)
+
+    def create_atomic_rmw(self: Any, operation: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        kind = val.dtype.scalar
+        if not _kept_as_bits(kind.name):
+            return original_rmw(self, operation, ptr, val, mask, sem, scope)
+        if kind.name not in _COMPUTED or operation != interpreter._ir.ATOMIC_OP.FADD:
+            raise NotFaithful(f"{operation} of {kind.name}", "only sums of bf16 are known")
+        native = interpreter._interpreter
+        add = getattr(native, "add_atomically", None)  # watches, where accesses are watched
+        pointers, values, wanted = np.broadcast_arrays(ptr.data, val.data, np.asarray(mask.data))
+        if add is not None:
+            return handle(add(pointers, values, wanted, kind.name), kind)
+        return handle(add_atomically(native, pointers, values, wanted, kind.name), kind)
+
+    def create_descriptor_reduce(self: Any, kind: Any, desc: Any, value: Any, indices: Any) -> Any:
+        if kind != interpreter._ir.DESCRIPTOR_REDUCE_KIND.ADD or not value.dtype.scalar.is_floating():
+            raise NotFaithful(f"{kind} of {value.dtype.scalar} by a descriptor", "only sums of floats are known")
+        pointers, mask = desc.materialize_pointers(indices)
+        inside = handle(np.asarray(getattr(mask, "data", mask)), tl.int1)
+        order = interpreter._ir.MEM_SEMANTIC.RELAXED
+        return self.create_atomic_rmw(interpreter._ir.ATOMIC_OP.FADD, pointers, value, inside, order, None)
+
+    methods: Methods = {
+        "create_descriptor_load": create_descriptor_load,
+        "create_tensor_pointer_load": create_tensor_pointer_load,
+        "create_atomic_rmw": create_atomic_rmw,
+    }
+    methods = {name: method for name, method in methods.items() if hasattr(builder, name)}  # releases differ
+    return {**methods, "create_descriptor_reduce": create_descriptor_reduce} if original_load else methods
+
+
+def _reductions(interpreter: Any) -> Replacements:
+    """Replacements for the reductions and scans of narrow formats."""
+    handle, tl = interpreter.TensorHandle, interpreter.tl
+    reductions, scans = interpreter.ReduceOps, interpreter.ScanOps
+    original_sum, original_min_max = reductions.sum, reductions.min_max
+
+    def rounds(operand: Any, operation: str) -> bool:
+        """Whether a device rounds each step of a reduction of ``operand``, and the interpreter does not."""
+        name = operand.dtype.name
+        return name == "fp16" or _computed(name, operation)
+
+    def tensor(self: Any, numbers: np.ndarray, kind: Any) -> Any:
+        return self.to_tensor(narrow(np.asarray(numbers), kind.name), kind)
+
+    def sum_(self: Any, operand: Any) -> Any:
+        if not rounds(operand, "sum"):
+            return original_sum(self, operand)
+        numbers, name = as_numbers(operand.handle.data, operand.dtype.name), operand.dtype.name
+        if self.axis is None:
+            total = halved(numbers.reshape(-1), 0, name).reshape([1] * numbers.ndim if self.keep_dims else [])
+        else:
+            total = halved(numbers, self.axis, name)
+            total = total if self.keep_dims else total.squeeze(self.axis)
+        return tensor(self, total, operand.dtype)
+
+    def min_max(self: Any, operand: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+        values = operand[0] if isinstance(operand, tuple) else operand
+        name = values.dtype.name
+        numbers = as_numbers(values.handle.data, name)
+        if idx_reduce_op is not None and numbers.dtype.kind == "f" and np.isnan(numbers).any():
+            raise NotFaithful("an index reduction of NaN", "which element wins depends on the device's order")
+        if idx_reduce_op is None and val_reduce_op in (np.max, np.min):  # Triton up to 3.4
+            val_reduce_op = np.nanmax if val_reduce_op is np.max else np.nanmin
+        if not _kept_as_bits(name):
+            return original_min_max(self, operand, val_reduce_op, idx_reduce_op)
+        whole = tl.core.tensor(handle(numbers, tl.float32), _with_element(tl, values.type, tl.float32))
+        made = original_min_max(self, whole, val_reduce_op, idx_reduce_op)
+        value, *index = made if isinstance(made, tuple) else (made,)
+        result = tensor(self, np.reshape(value.handle.data, value.shape), values.dtype)
+        return (result, *index) if index else result
+
+    def scan(method: str, operation: np.ufunc) -> Callable[..., Any]:
+        original = getattr(scans, method)
+
+        def scanned(self: Any, operand: Any) -> Any:
+            if not rounds(operand, method):
+                return original(self, operand)
+            numbers = as_numbers(operand.handle.data, operand.dtype.name)
+            return [tensor(self, accumulated(operation, numbers, self.axis, operand.dtype.name), operand.dtype)]
+
+        return scanned
+
+    return [
+        (reductions, {"sum": sum_, "min_max": min_max}),
+        (scans, {"cumsum": scan("cumsum", np.add), "cumprod": scan("cumprod", np.multiply)}),
+    ]
+
+
+def _with_element(tl: Any, kind: Any, element: Any) -> Any:
+    if hasattr(kind, "with_element_ty"):
+        return kind.with_element_ty(element)
+    return tl.block_type(element, kind.shape) if kind.is_block() else element  # Triton 3.2 and 3.3
+
+
+def refusing(method: Callable[..., Any], name: str, format_name: str, why: str) -> Callable[..., Any]:
+    """The replacement for ``method``, called ``name``, that refuses every tensor and type of the format, Triton's name
+    (empty: whatever is asked)."""
+
+    def refuses(self: Any, *arguments: Any, **named: Any) -> Any:
+        kinds = [getattr(argument, "dtype", argument) for argument in arguments]
+        names = {getattr(getattr(kind, "scalar", None), "name", None) for kind in kinds}
+        if not format_name or format_name in names or (name == "get_bf16" and format_name == "bf16"):
+            raise NotFaithful(name, f"its proof failed: {why}")
+        return method(self, *arguments, **named)
+
+    return refuses

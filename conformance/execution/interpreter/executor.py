@@ -1,0 +1,229 @@
+"""Triton's interpreter, corrected, as an executor: numerics without a GPU.
+
+While a kernel runs, the methods of `interpreter_corrections` and `interpreter_descriptors` stand in for those that do
+otherwise than a device. `interpreter_proof` compares them with other arithmetic before the first use; what fails there
+is refused. Everything is put back after each launch. What the interpreter cannot do right is a typed reason, and no
+fault of the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conformance.execution.interpreter.accesses import Accesses, watched, with_undefined_lanes
+from conformance.execution.interpreter.corrections import NotFaithful, corrections, refusing
+from conformance.execution.interpreter.descriptors import descriptor_rules, refuse_rounding_descriptors
+from conformance.execution.interpreter.probes import faults_of_kernels
+from conformance.execution.interpreter.proof import Faults, faults_of_methods
+from conformance.execution.interpreter.savings import savings
+from conformance.execution.trial.observation import Ran
+from conformance.kernels.launch import Launch
+from conformance.records import ExecutorName, Reason, ReasonCode
+
+#: Methods of the interpreter's builder that must be there to be replaced.
+_BUILDER_METHODS = (
+    "create_dot",
+    "create_fp_to_fp",
+    "cast_impl",
+    "binary_op",
+    "unary_op",
+    "set_grid_dim",
+    "set_grid_idx",
+)
+#: Folders of what the interpreter calls: NumPy's, torch's and that of ``conformance.execution``.
+_BELOW = (str(Path(np.__file__).parent), str(Path(str(torch.__file__)).parent), str(Path(__file__).parents[1]))
+
+
+class InterpreterUnsupported(Exception):
+    """The installed interpreter lacks a name that is replaced, or what a kernel asks for; ``reason`` says which."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, names: dict[str, Any]) -> Iterator[None]:
+    before = {name: owner.__dict__[name] for name in names if name in owner.__dict__}
+    for name, value in names.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
+
+
+class InterpreterExecutor:
+    """Runs launches in the interpreter on CPU tensors, and reports the grid that its executor walked."""
+
+    name = ExecutorName.INTERPRETER
+    on_device = False
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            raise RuntimeError("the interpreter runs only with TRITON_INTERPRET=1, set before triton is imported")
+        from triton.runtime import interpreter
+
+        builder = interpreter.InterpreterBuilder
+        for method in _BUILDER_METHODS:
+            if not hasattr(builder, method):
+                detail = f"this Triton's InterpreterBuilder has no {method}, which is replaced"
+                raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, method, detail))
+        self._interpreter = interpreter
+        (_, self._methods), *self._reductions = corrections(interpreter)
+        self._accesses: Accesses | None = None
+        self._refuse(faults_of_methods(interpreter, self._methods))
+        self._count_a_loop()
+        self._refuse(faults_of_kernels(self.run))
+
+    def _refuse(self, faults: Faults) -> None:
+        """Whatever asks for a method that has one of the ``faults``, in its format, is refused from here on."""
+        builder = self._interpreter.InterpreterBuilder
+        for (name, format_name), text in faults.items():
+            owners = [(owner, names) for owner, names in self._reductions if name in names]
+            for owner, names in owners or [(builder, self._methods)]:
+                method = names.get(name) or getattr(owner, name)
+                names[name] = refusing(method, name, format_name, text)
+
+    @contextlib.contextmanager
+    def watching(self, operands: Mapping[str, Tensor], **rules: Any) -> Iterator[Accesses]:
+        """The :class:`Accesses` of the launches that run meanwhile, under its ``rules``."""
+        self._accesses = Accesses(operands, **rules)
+        try:
+            yield self._accesses
+        finally:
+            self._accesses = None
+
+    def _count_a_loop(self) -> None:
+        """Every GEMM counts its k-blocks in a loop, which the interpreters of older Tritons cannot do under NumPy 2.4
+        and later: raises InterpreterUnsupported there."""
+        from conformance.execution.interpreter.probe import count_blocks
+
+        out = torch.zeros(1, dtype=torch.int32)
+        try:
+            self.run(Launch(count_blocks, (1,), {"out": out, "size": 40, "BLOCK": 16}))
+        except (self._interpreter.InterpreterError, InterpreterUnsupported) as error:
+            detail = (
+                f"this Triton's interpreter cannot count a loop with NumPy {np.__version__} ({error}): "
+                "install numpy<2.4, or Triton 3.7 or later"
+            )
+            raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, "numpy", detail)) from error
+        if out.item() != 3:
+            raise RuntimeError(f"the interpreter counts 40 in blocks of 16 as {out.item()}, 3 is right")
+
+    def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+        """Runs ``launch`` and the steps before and after it. What is observed is the launch itself, always:
+        ``observe`` changes nothing here.
+
+        ``programs`` restricts the launch to these program ids of the first grid dimension. Raises
+        InterpreterUnsupported for what the interpreter cannot do, and whatever else it raises (an InterpreterError for
+        a fault inside the kernel).
+        """
+        for step in launch.before:
+            self._run(step)
+        ran = self._run(launch, programs)
+        for step in launch.after:
+            self._run(step)
+        return ran
+
+    def _run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran:
+        started = time.perf_counter()
+        if launch.empty:
+            return Ran(self.name, launch.grid, 0, 0.0)
+        interpreter, builder = self._interpreter, self._interpreter.InterpreterBuilder
+        walked: list[tuple[int, int, int]] = []
+        seen: list[tuple[int, ...]] = []
+        set_dim, set_idx, accesses = builder.set_grid_dim, builder.set_grid_idx, self._accesses
+
+        def grid_dim(self: Any, x: int, y: int, z: int) -> None:
+            full = (x, y, z) if programs is None else (launch.grid[0], y, z)
+            seen.append(full)
+            set_dim(self, *full)
+
+        def grid_idx(self: Any, x: int, y: int, z: int) -> None:
+            x = x if programs is None else programs[x]
+            walked.append((x, y, z))
+            if accesses is not None:
+                accesses.program((x, y, z))
+            set_idx(self, x, y, z)
+
+        methods = {**self._methods, "set_grid_dim": grid_dim, "set_grid_idx": grid_idx}
+        if accesses is not None and accesses.undefined_lanes:
+            methods["create_masked_load"] = with_undefined_lanes(interpreter, accesses.plausible)
+        executor = {"_restore_args_dev": lambda *arguments: None}  # arguments are host memory already
+        grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
+        arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
+        with contextlib.ExitStack() as replaced, np.errstate(all="ignore"):
+            replacements = [(builder, methods), (interpreter.GridExecutor, executor), *self._reductions]
+            reduce = self._methods.get("create_descriptor_reduce")
+            replacements += [*descriptor_rules(interpreter, accesses, reduce), *savings(interpreter)]
+            for owner, names in replacements:
+                replaced.enter_context(_replaced(owner, names))
+            if accesses is not None:
+                accesses.launch(arguments)
+                native = interpreter._interpreter
+                replaced.enter_context(_replaced(native, watched(native, accesses)))
+            try:
+                refuse_rounding_descriptors(interpreter, arguments)
+                launch.function[grid](**arguments)
+            except Exception as error:
+                reason = _unsupported(error, builder)
+                if reason is None:
+                    raise
+                raise InterpreterUnsupported(reason) from error
+        return Ran(self.name, _trim(seen[-1], len(launch.grid)), len(set(walked)), time.perf_counter() - started)
+
+
+def _unsupported(error: BaseException, builder: type) -> Reason | None:
+    """The reason if ``error`` is a fault of the interpreter; None for one of the kernel.
+
+    It is the interpreter's if the harness refused, if the interpreter's builder lacks a method, if Triton's own
+    function asks for the compiler's builder, or if the interpreter's code raised it while it did what Triton's
+    semantics, which the compiler shares, had accepted. An assertion is the kernel's, and so is an index out of range.
+    """
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, NotFaithful):
+        return _lacking(cause.subject, cause)
+    frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)]
+    if isinstance(cause, AttributeError) and isinstance(cause.obj, builder):
+        return _lacking(str(cause.name), cause)
+    if isinstance(cause, ValueError) and "must be provided outside of JIT functions" in str(cause):
+        subject = getattr(frames[-1].f_locals.get("fn"), "__name__", frames[-1].f_code.co_name)
+        return _lacking(subject, f"it has no {subject}")
+    while frames and frames[-1].f_code.co_filename.startswith(_BELOW):
+        frames.pop()
+    if not frames or frames[-1].f_code.co_filename != inspect.getfile(builder):
+        return None
+    subject = frames[-1].f_code.co_name
+    if isinstance(cause, AssertionError) and subject != "_patch_lang":
+        return None
+    if isinstance(cause, IndexError) and subject == "create_gather":
+        return None
+    return _lacking(subject, cause)
+
+
+def _lacking(subject: str, why: object) -> Reason:
+    detail = f"Triton's interpreter cannot do what the kernel asks for ({why}): it needs a device"
+    return Reason(ReasonCode.NO_INTERPRETER, subject, detail)
+
+
+def _trim(grid: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return grid[:length]

@@ -1,0 +1,167 @@
+"""The diagnosis of a trial that failed: causes of wrong numbers, and of what memory, repetition and the grid show."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from conformance.diagnosis.diagnose import Diagnosis, diagnose
+from conformance.families.attention.problem import Attention
+from conformance.heuristics.configs import AnyConfig
+from conformance.kernels.kernel import Plan
+from conformance.numerics.alterations import Seen
+from conformance.numerics.contract import Contract
+from conformance.numerics.verdict import judge
+from conformance.problems import Operand, Problem
+
+#: Wrong outputs whose causes are searched for, one after the other until one is named.
+ATTEMPTS = 3
+#: From so many elements on the nearest operand has nothing to do with an address.
+FAR_AWAY = 1 << 36
+#: Tile edges of a config that does not say one.
+USUAL_BLOCK = 64
+
+_PLACE = re.compile(
+    r"(?P<line>\S+:\d+(?: \(called at \S+\))?): program (?P<program>\(.*?\)) (?P<what>loads|stores|changes) "
+    r"\d+ elements outside the operands, one of them (?P<far>\d+) "
+    r"(?P<side>before the first|behind the last|behind the first) element of '(?P<operand>\w+)'"
+)
+_AGAIN = re.compile(
+    r"program (?P<program>\(.*?\)) stores \d+ elements of '(?P<operand>\w+)' again: program (?P<before>\(.*?\))"
+)
+
+
+def explain(
+    plan: Plan,
+    contract: Contract,
+    seen: Sequence[Seen],
+    disturbed: Iterable[str],
+    grid: tuple[int, ...] | None,
+    failed: Sequence[str],
+    unread: Callable[[], Sequence[str]] = tuple,
+) -> str:
+    """Where and why a trial of ``plan`` failed.
+
+    ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
+    the names of the checks that failed; without one the text is empty. ``unread`` says what programs did not read and
+    should have; it is asked where nothing else is a cause, or one of several.
+    """
+    if not failed:
+        return ""
+    disturbed = list(disturbed)
+    facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))
+    # what lies outside the operands is no part of any other computation
+    strayed = any(_PLACE.search(text) for text in disturbed)
+    numbers = _about_numbers(plan, contract, seen, by_tiles_only=strayed)
+    doubtful = numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
+    if not facts and doubtful:
+        facts += unread()
+    if numbers is None:
+        head = f"FAIL {failed[0]}"
+        return " | ".join([head, *(f"CAUSE {fact}" for fact in facts[:2])]) if facts else ""
+    first, *rest = numbers.text.split("\n")
+    return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in facts[:2])]), *rest])
+
+
+def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen], *, by_tiles_only: bool) -> Diagnosis | None:
+    """The diagnosis of the first wrong output of which a cause can be named, else of the first; None if none is
+    wrong. Exact fills come first: they prove most."""
+    problem = plan.problem
+    wrong = [
+        (entry, output)
+        for entry in seen
+        for output in problem.outputs
+        if output.name in entry.outputs
+        and not judge(problem, contract, entry.fill, entry.outputs[output.name], output.name).passed
+    ]
+    if not wrong:
+        return None
+    methods = ("exact", "bounded", "special")
+    wrong.sort(key=lambda pair: methods.index(pair[0].fill.of(pair[1].name).method))
+    diagnoses = []
+    # a cause of attention must explain all outputs of all fills: which of them asks makes no difference
+    for entry, output in wrong[: 1 if isinstance(problem, Attention) else ATTEMPTS]:
+        diagnosis = diagnose(
+            problem,
+            contract,
+            entry.fill,
+            entry.outputs[output.name],
+            block=_block(plan.config),
+            output=output.name,
+            seen=seen,
+            splits=_splits(plan),
+            by_tiles_only=by_tiles_only,
+        )
+        diagnoses.append(diagnosis)
+        if diagnosis.causes:
+            return diagnosis
+    return diagnoses[0]
+
+
+def _block(config: AnyConfig) -> tuple[int, int, int]:
+    m, n, k = (int(getattr(config, name, USUAL_BLOCK)) for name in ("block_m", "block_n", "block_k"))
+    return m, n, k
+
+
+def _splits(plan: Plan) -> int | None:
+    """Parts into which K is split; the grid's second dimension where the kernel chose it."""
+    chooses = plan.kernel in ("decompose_k_mm", "mm_atomic_split_k", "mm_reduce_split_k")
+    if plan.variant.splits is None and chooses and len(plan.grid) > 1:
+        return plan.grid[1]
+    return plan.variant.splits
+
+
+def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
+    tensors = {operand.name: operand for operand in problem.tensors}
+    read, written = ({operand.name for operand in group} for group in (problem.operands, problem.outputs))
+    others = written - read, read - written  # that a load, or a store, does not mean
+    places = [(text, _PLACE.search(text)) for text in disturbed]
+    seen: dict[tuple[str | Any, ...], set[tuple[str | Any, ...]]] = {}
+    for _, place in places:
+        if place:
+            seen.setdefault(place.group("what", "line"), set()).add(place.group("operand", "side", "far"))
+    for text, place in places:
+        if again := _AGAIN.search(text):
+            programs = f"by program {again['before']} and by program {again['program']}"
+            yield f"elements of {again['operand']} are stored {programs}"
+        elif place:
+            verb = {"loads": "read", "stores": "stored to", "changes": "changed"}[place["what"]]
+            by = f"by program {place['program']} at {place['line']}"
+            # operands lie elsewhere in each run: of which one an address is told is the same if it is the right one
+            doubtful = (
+                len(seen[place.group("what", "line")]) > 1 or place["operand"] in others[place["what"] != "loads"]
+            )
+            if int(place["far"]) >= FAR_AWAY or doubtful:
+                yield f"memory that is no operand's is {verb}, {by}"
+                continue
+            where = _where(tensors.get(place["operand"]), place["side"], int(place["far"]))
+            yield f"{place['operand']} is {verb} {where}, {by}"
+        elif "bytes changed" in text:
+            yield f"memory outside the result is written: {text}"
+
+
+def _where(operand: Operand | None, side: str, far: int) -> str:
+    """The place that lies ``far`` elements ``side`` element of ``operand``."""
+    if side != "behind the first" or operand is None:
+        return f"{far} elements {side} element"
+    rest, places = far, []
+    order = sorted(range(len(operand.shape)), key=lambda dim: -operand.strides[dim])
+    for dim in order:
+        if operand.strides[dim]:
+            index, rest = divmod(rest, operand.strides[dim])
+            if index >= operand.shape[dim]:
+                places.append(f"index {index} of dimension {dim}, which has {operand.shape[dim]}")
+    return "outside its elements: " + (places[0] if places else f"{far} elements behind the first")
+
+
+def _about_grid(plan: Plan, grid: tuple[int, ...] | None) -> Iterator[str]:
+    if grid is None or grid == plan.grid:
+        return
+    ran, planned = math.prod(grid), math.prod(plan.grid)
+    if ran == planned:
+        yield f"the grid {grid} has the dimensions of {plan.grid} in another order or split"
+    else:
+        than = "more" if ran > planned else "fewer"
+        yield f"the grid {grid} has {abs(ran - planned)} programs {than} than {plan.grid}"

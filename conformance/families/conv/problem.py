@@ -1,0 +1,268 @@
+"""Convolutions over two or three spatial dimensions, with groups and a bias."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from conformance.families.gemm.problem import Bias, Gemm
+from conformance.problems.problem import Problem
+from conformance.problems.tensors import PRECISIONS, RESULTS, Operand, check_choice
+
+RANKS = {"conv2d": 2, "conv3d": 3}
+ORDERS = ("contiguous", "channels-last")
+Extents = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """``out[n, o, p] = sum over channels c of o's group and taps t of x[n, c, place of p and t] * w[o, c, t]``.
+
+    ``places``: for each spatial axis, position of the output along it and tap, the index of x that they meet, or -1
+    where that is no element of x. x (batch, groups * group_channels, *size), w (out_channels, group_channels, *kernel),
+    out (batch, out_channels, *out_size).
+    """
+
+    batch: int
+    groups: int
+    group_channels: int
+    size: tuple[int, ...]
+    out_channels: int
+    places: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Spatial extents of the output."""
+        return tuple(map(len, self.places))
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Spatial extents of w."""
+        return tuple(len(axis[0]) for axis in self.places)
+
+    @property
+    def taps(self) -> int:
+        """Spatial positions of w."""
+        return math.prod(self.kernel)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of x, w and out."""
+        return {
+            "x": (self.batch, self.groups * self.group_channels, *self.size),
+            "w": (self.out_channels, self.group_channels, *self.kernel),
+            "out": (self.batch, self.out_channels, *self.out_size),
+        }
+
+
+@dataclass(frozen=True)
+class Conv(Problem):
+    """``out[n, o] = bias[o] + sum over channels c of o's group of x[n, c] * w[o, c]``, where ``*`` slides w over x.
+
+    Operands x (batch, channels, *size), w (out_channels, channels // groups, *kernel) and, if ``bias``, bias
+    (out_channels,); output out (batch, out_channels, *out_size). ``padding`` zeros lie at both ends of each
+    spatial dimension of x. They are multiplied like other elements: a NaN of w shows wherever it meets a zero. The bias
+    has the dtype of x and is added to the fp32 sum. Taps are ``dilation`` elements of x apart, by default one.
+    ``batch`` may be 0.
+
+    ``order_x``, ``order_w`` and ``order_out`` are "contiguous" (the last spatial dimension has stride 1) or
+    "channels-last" (the second dimension has). ``pad`` elements are added to the second-smallest stride of x, w and
+    out, ``batch_pad`` to the stride from one image of x and out to the next. ``precision`` applies to fp32 operands:
+    "ieee" or "tf32".
+    """
+
+    op: str
+    batch: int
+    channels: int
+    size: tuple[int, ...]
+    out_channels: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    groups: int = 1
+    dtype: str = "fp16"
+    out_dtype: str | None = None
+    precision: str = "ieee"
+    bias: bool = False
+    order_x: str = "contiguous"
+    order_w: str = "contiguous"
+    order_out: str = "contiguous"
+    pad: int = 0
+    batch_pad: int = 0
+    dilation: tuple[int, ...] = ()
+    #: operation -> dimensions of its images
+    ranks: ClassVar[dict[str, int]] = RANKS
+
+    def __post_init__(self) -> None:
+        check_choice("operation", self.op, self.ranks)
+        rank = self.ranks[self.op]
+        if not self.dilation:
+            object.__setattr__(self, "dilation", (1,) * rank)
+        for name, least in (("size", 1), ("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+            values = getattr(self, name)
+            if len(values) != rank or min(values) < least:
+                raise ValueError(f"{name} is {values}: {self.op} needs {rank} numbers >= {least}")
+        for name in ("batch", "channels", "out_channels", "groups", "pad", "batch_pad"):
+            least = 1 if name in ("channels", "out_channels", "groups") else 0
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be >= {least}")
+        if self.channels % self.groups or self.out_channels % self.groups:
+            raise ValueError(
+                f"{self.channels} channels in, {self.out_channels} out and {self.groups} groups: the groups must "
+                "divide both"
+            )
+        if min(self.out_size) < 1:
+            raise ValueError(
+                f"a kernel of {self.kernel} with dilation {self.dilation} does not fit {self.size} with padding "
+                f"{self.padding}: pad more or use a smaller kernel"
+            )
+        for dtype in (self.dtype, self.out_dtype or self.dtype):
+            check_choice("dtype", dtype, RESULTS)
+        for order in (self.order_x, self.order_w, self.order_out):
+            check_choice("order", order, ORDERS)
+        check_choice("precision", self.precision, PRECISIONS)
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Spatial extents of the output."""
+        axes = zip(self.size, self.reach, self.stride, self.padding, strict=True)
+        return tuple((size + 2 * padding - reach) // stride + 1 for size, reach, stride, padding in axes)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Elements from the first to the last tap along each axis, both included."""
+        return tuple((kernel - 1) * step + 1 for kernel, step in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """Shape of w."""
+        return (self.out_channels, self.group_channels, *self.kernel)
+
+    def by_output(self, w: Any) -> Any:
+        """w, a tensor or array of its own shape, as (out_channels, channels of a group, *kernel)."""
+        return w
+
+    def as_stored(self, w: Any) -> Any:
+        """w as (out_channels, channels of a group, *kernel) in its own shape."""
+        return w
+
+    @functools.cached_property
+    def correlation(self) -> Correlation:
+        """Which element of x each output position and tap meet."""
+        sizes = (self.batch, self.groups, self.group_channels, self.size, self.out_channels)
+        return Correlation(*sizes, tuple(map(self._places, range(len(self.size)))))
+
+    def _places(self, axis: int) -> tuple[tuple[int, ...], ...]:
+        size, step, padding = self.size[axis], self.stride[axis], self.padding[axis]
+        places = [
+            [position * step - padding + tap * self.dilation[axis] for tap in range(self.kernel[axis])]
+            for position in range(self.out_size[axis])
+        ]
+        return tuple(tuple(place if 0 <= place < size else -1 for place in taps) for taps in places)
+
+    @property
+    def group_channels(self) -> int:
+        """Channels that one output sees."""
+        return self.channels // self.groups
+
+    @property
+    def taps(self) -> int:
+        """Spatial positions of the kernel."""
+        return math.prod(self.kernel)
+
+    @functools.cached_property
+    def product(self) -> Gemm:
+        """The matrix product that computes one group: a row per output position, a k per tap and channel.
+
+        Each row of its A holds what the output position sees: values of x and zeros of the padding. Layouts are plain.
+        """
+        rows = self.batch * math.prod(self.out_size)
+        fields = {"dtype": self.dtype, "out_dtype": self.out_dtype, "precision": self.precision}
+        sizes = (rows, self.out_channels // self.groups, self.taps * self.group_channels)
+        if self.bias:
+            return Gemm("addmm", *sizes, bias=Bias("n"), **fields)  # type: ignore[arg-type]
+        return Gemm("mm", *sizes, **fields)  # type: ignore[arg-type]
+
+    @property
+    def dense(self) -> Conv:
+        plain = {"order_x": "contiguous", "order_w": "contiguous", "order_out": "contiguous"}
+        return dataclasses.replace(self, **plain, pad=0, batch_pad=0)  # type: ignore[arg-type]
+
+    def _tensor(self, name: str, shape: tuple[int, ...], order: str, dtype: str, behind: int) -> Operand:
+        last = (*range(2, len(shape)), 1) if order == "channels-last" else tuple(range(1, len(shape)))
+        strides = [0] * len(shape)
+        step = 1
+        for place, axis in enumerate(reversed(last)):
+            strides[axis] = step
+            step = step * shape[axis] + (self.pad if place == 0 else 0)
+        strides[0] = step + behind
+        return Operand(name, shape, tuple(strides), dtype)
+
+    @functools.cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """x, w and, if there is one, bias."""
+        operands = [
+            self._tensor("x", (self.batch, self.channels, *self.size), self.order_x, self.dtype, self.batch_pad),
+            self._tensor("w", self.weights_shape, self.order_w, self.dtype, 0),
+        ]
+        if self.bias:
+            operands.append(Operand("bias", (self.out_channels,), (1,), self.dtype))
+        return tuple(operands)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        shape = (self.batch, self.out_channels, *self.out_size)
+        return (self._tensor("out", shape, self.order_out, self.out_dtype or self.dtype, self.batch_pad),)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Stable text such as ``conv2d-2x24x13x11-o40-k3x3-s2x1-p1x1-g2-bf16-last.last.last-bias``."""
+
+        def sizes(values: tuple[int, ...]) -> str:
+            return "x".join(map(str, values))
+
+        parts = [self.op, sizes((self.batch, self.channels, *self.size)), f"o{self.out_channels}"]
+        parts.append(f"k{sizes(self.kernel)}")
+        parts += [f"s{sizes(self.stride)}"] if set(self.stride) != {1} else []
+        parts += [f"p{sizes(self.padding)}"] if any(self.padding) else []
+        parts += [f"d{sizes(self.dilation)}"] if set(self.dilation) != {1} else []
+        parts += [f"g{self.groups}"] if self.groups > 1 else []
+        parts.append(self.precision if self.dtype == "fp32" and self.precision == "tf32" else self.dtype)
+        parts += [f"to.{self.out_dtype}"] if self.out_dtype not in (None, self.dtype) else []
+        orders = (self.order_x, self.order_w, self.order_out)
+        parts.append(".".join("last" if order == "channels-last" else "first" for order in orders))
+        parts += [f"pad{self.pad}"] if self.pad else []
+        parts += [f"far{self.batch_pad}"] if self.batch_pad else []
+        parts += ["bias"] if self.bias else []
+        return "-".join(parts)
+
+
+def _conv(
+    op: str,
+    batch: int,
+    channels: int,
+    size: Extents,
+    out_channels: int,
+    kernel: Extents,
+    dtype: str = "fp16",
+    *,
+    stride: Extents = 1,
+    padding: Extents = 0,
+    dilation: Extents = 1,
+    **fields: object,
+) -> Conv:
+    """A convolution; one number stands for all dimensions. ``fields`` are those of :class:`Conv`."""
+
+    def every(extents: Extents) -> tuple[int, ...]:
+        return (extents,) * RANKS[op] if isinstance(extents, int) else extents
+
+    sizes = (every(size), out_channels, every(kernel), every(stride), every(padding))
+    return Conv(op, batch, channels, *sizes, dtype=dtype, dilation=every(dilation), **fields)  # type: ignore[arg-type]
+
+
+#: Convolutions over two and over three dimensions, with the arguments of :func:`_conv` from ``batch`` on.
+conv2d = functools.partial(_conv, "conv2d")
+conv3d = functools.partial(_conv, "conv3d")

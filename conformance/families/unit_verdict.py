@@ -1,0 +1,146 @@
+"""Whether an output has the bits that a tensor core makes: the second half of the verdict about a bounded fill."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from conformance.families.conv.problem import Conv
+from conformance.families.gemm.problem import Gemm
+from conformance.families.grouped.problem import GroupedGemm
+from conformance.families.unit_results import knows, results, rounded
+from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
+from conformance.numerics.measured_units import KnownUnit
+from conformance.numerics.rounding import bits
+from conformance.numerics.sum_order import SumOrder
+from conformance.numerics.verdict import FillVerdict, label
+from conformance.problems import Problem
+
+#: Products of a problem above which its bits are not computed: a GPU takes about a second for as many.
+MOST_PRODUCTS = 1 << 35
+#: Elements of its operands and output above which they are not: each takes some 40 bytes of a device that others share.
+MOST_ELEMENTS = 1 << 25
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class UnitModel:
+    """The bits that a kernel owes: its ``order``, and the ``known`` figures of the unit that it runs on. ``move`` takes
+    tensors to the ``device`` that computes them."""
+
+    problem: Problem
+    contract: Contract
+    order: SumOrder
+    known: KnownUnit
+    device: torch.device = CPU
+    move: Callable[[Tensor], Tensor] = field(default=lambda tensor: tensor, compare=False, repr=False)
+
+    def allowed(self, fill: Fill) -> Tensor | None:
+        """The bits that the first output of ``fill`` may have, (choices, *shape) on the device, with 0 for -0; kept
+        with the fill. None for a fill that is judged bit by bit already, that holds values which are not finite, or
+        whose sums may leave fp32's range, past which the model knows nothing."""
+        key = ("unit", self.order, self.known, self.contract, self.device)
+        if key not in fill.cache:
+            known = fill.method == "bounded" and _stays_in_range(self.problem, fill)
+            fill.cache[key] = self._allowed(fill) if known else None
+        allowed: Tensor | None = fill.cache[key]
+        return allowed
+
+    def _allowed(self, fill: Fill) -> Tensor:
+        inputs = {name: self.move(values) for name, values in fill.inputs.items()}
+        values = results(self.problem.dense, self.order, self.known.unit, inputs)
+        return comparable(rounded(values, self.contract.out_dtype, self.contract.overflow))
+
+
+def _stays_in_range(problem: Problem, fill: Fill) -> bool:
+    """Whether every result is finite and no product, sum or scaled sum can leave fp32's range, whatever its order.
+    Operands that contribute nothing may hold NaN."""
+    if not bool(fill.expected.isfinite().all()):
+        return False
+    sizes = {name: values.double().abs() for name, values in fill.inputs.items() if values.numel()}
+    largest = {name: float(torch.where(size.isnan(), 0.0, size).max()) for name, size in sizes.items()}
+    sides = (("a", "c", "x"), ("b", "d", "w", "grad_out"))
+    first, second = (max(largest.get(name, 0.0) for name in names) for names in sides)
+    names = ("scale_a", "scale_b", "row_scale", "k_scale", "bias", "residual")
+    after = math.prod(max(1.0, largest.get(name, 0.0)) for name in names)
+    depth = max(operand.numel for operand in problem.operands)
+    factors = max(1.0, abs(getattr(problem, "alpha", 1.0)), abs(getattr(problem, "beta", 1.0)))
+    return bool(first * second * depth * after * factors < 2.0**120)
+
+
+def can_model(problem: Problem, contract: Contract) -> bool:
+    """Whether the bits of ``problem`` follow from an order and a unit: its operation is known, and it is not too large
+    for the model."""
+    if contract.flushes_subnormals or not knows(problem) or not problem.output.numel:
+        return False
+    elements = sum(operand.numel for operand in problem.tensors)
+    return elements <= MOST_ELEMENTS and _products(problem) <= MOST_PRODUCTS
+
+
+def _products(problem: Problem) -> int:
+    if isinstance(problem, GroupedGemm):
+        return sum(math.prod(problem.group_extents(group)) for group in range(problem.groups))
+    one = problem.product if isinstance(problem, (Conv, WeightGradient)) else problem
+    assert isinstance(one, Gemm)
+    of_one = math.prod((one.M, one.N, one.K, 2 if one.op == "mm_plus_mm" else 1))
+    return of_one * (problem.groups if isinstance(problem, (Conv, WeightGradient)) else one.batch or 1)
+
+
+def differing(allowed: Tensor, out: Tensor) -> Tensor:
+    """Where ``out`` (..., *shape; elements or their bits) has none of the bits that are ``allowed``."""
+    pattern = comparable(out)
+    different = pattern != allowed[0]
+    for choice in allowed[1:]:
+        different &= pattern != choice
+    return different
+
+
+def with_bits(verdict: FillVerdict, model: UnitModel, fill: Fill, out: Tensor) -> FillVerdict:
+    """``verdict``, which the bound gave about ``out`` of ``fill``, and what the unit's bits say.
+
+    On a proven unit other bits fail. On another one they are said and fail nothing. Where the model says nothing of the
+    fill, the verdict is returned as it is.
+    """
+    allowed = model.allowed(fill)
+    if allowed is None:
+        return verdict
+    allowed = allowed.cpu()
+    different = differing(allowed, out)
+    count = int(different.sum())
+    judged = with_count(verdict, model, count)
+    if not count or not model.known.proven or not verdict.passed:
+        return judged
+    position = int(different.flatten().to(torch.uint8).argmax())
+    first = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), different.shape))
+    got = float(out[first].double())
+    choices = sorted({float(choice[first].view(out.dtype).double()) for choice in allowed})
+    text = (
+        f"FAIL {label(model.contract, verdict.method, verdict.fill, verdict.seed)}: {count}/{verdict.total} within the "
+        f"bound, but with other bits than the tensor core makes, first {list(first)} got {got:.9g} want "
+        f"{' or '.join(f'{choice:.9g}' for choice in choices)}"
+    )
+    return replace(judged, passed=False, wrong=count, first=first, got=got, want=choices[0], text=text, bad=different)
+
+
+def with_count(verdict: FillVerdict, model: UnitModel, count: int) -> FillVerdict:
+    """``verdict`` with a word about the ``count`` of elements that have other bits than ``model`` allows."""
+    if not count:
+        text = "all have the bits that the tensor core makes"
+    elif model.known.proven:
+        text = f"{count} have other bits than the tensor core makes"
+    else:
+        text = f"{count} have other bits than the model of the tensor core, which is not proven for this device"
+    return replace(verdict, other_bits=count, text=f"{verdict.text}; {text}")
+
+
+def comparable(values: Tensor) -> Tensor:
+    """The bits of ``values``, or bits, with 0 for -0."""
+    pattern = bits(values) if values.dtype.is_floating_point else values
+    return torch.where(pattern == torch.iinfo(pattern.dtype).min, 0, pattern)

@@ -1,0 +1,84 @@
+"""Alterations of gradients for the weights of a convolution: another geometry, other images and groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+
+from torch import Tensor
+
+from conformance.families.conv.alterations import AXES, in_groups
+from conformance.families.conv.bounds import error_bound
+from conformance.families.conv.problem import Correlation
+from conformance.families.conv.reference import correlate
+from conformance.families.gemm.alterations import lines, other_indices
+from conformance.families.gemm.bounds import row_sums
+from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.numerics.alterations import Alteration, Outputs
+from conformance.numerics.contract import Contract
+
+Change = Callable[[Tensor], Tensor]
+
+
+def alterations(problem: WeightGradient, contract: Contract, exact: bool) -> Iterator[Alteration]:
+    """Every alteration of ``problem``; ``exact``: the fills round nothing, so no bounds are needed."""
+    forward = problem.forward
+    if not forward.batch:
+        return
+    right = problem.correlation.correlation
+
+    def make(cause: str, view: Correlation, changes: Mapping[str, Change]) -> Alteration:
+        return Alteration(cause, functools.partial(_computed, problem, contract, exact, view, changes))
+
+    for axis, name in enumerate(AXES[-len(forward.size) :]):
+        for what, other, places in _other_places(problem, axis):
+            yield make(f"the {what} along {name} is {other}", _with_places(right, axis, places), {})
+        if forward.kernel[axis] > 1:
+            yield make(f"the taps are flipped along {name}", _with_places(right, axis, right.places[axis][::-1]), {})
+    for what, index in other_indices(forward.batch):
+        yield make(f"x of another image: {what}", right, {"x": lines(index)})
+        yield make(f"grad_out of another image: {what}", right, {"grad_out": lines(index)})
+    for what, index in other_indices(forward.groups):
+        for name in ("x", "grad_out"):
+            change = functools.partial(in_groups, 1, forward.groups, index)
+            yield make(f"{name} of another group: {what}", right, {name: change})
+
+
+def _other_places(problem: WeightGradient, axis: int) -> Iterator[tuple[str, str, tuple[tuple[int, ...], ...]]]:
+    """What is another one, stride, padding or dilation, and by how much; and what taps and positions meet then along
+    ``axis``."""
+    forward = problem.forward
+    size, taps, positions = forward.size[axis], forward.kernel[axis], forward.out_size[axis]
+    geometry = {what: getattr(forward, what)[axis] for what in ("stride", "padding", "dilation")}
+    for what, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
+        for other in dict.fromkeys((least, geometry[what] - 1, geometry[what] + 1)):
+            if other < least or other == geometry[what]:
+                continue
+            step, pad, apart = {**geometry, what: other}.values()
+            places = [[p * step - pad + tap * apart for p in range(positions)] for tap in range(taps)]
+            inside = tuple(tuple(place if 0 <= place < size else -1 for place in row) for row in places)
+            yield what, f"{other}, not {geometry[what]}", inside
+
+
+def _with_places(view: Correlation, axis: int, places: tuple[tuple[int, ...], ...]) -> Correlation:
+    return dataclasses.replace(view, places=(*view.places[:axis], places, *view.places[axis + 1 :]))
+
+
+def _computed(
+    problem: WeightGradient,
+    contract: Contract,
+    exact: bool,
+    view: Correlation,
+    changes: Mapping[str, Change],
+    inputs: Mapping[str, Tensor],
+) -> Outputs:
+    changed = {name: changes.get(name, Tensor.double)(inputs[name].double()) for name in ("x", "grad_out")}
+    x, w = (problem.correlated(name, tensor) for name, tensor in changed.items())
+    value = correlate(view, x, w)
+    error = None if exact else error_bound(problem.correlation, contract, value, {"x": x, "w": w})
+    outputs = {"grad_w": (problem.stored("grad_w", value), None if error is None else problem.stored("grad_w", error))}
+    if problem.bias:
+        total, of_sum = row_sums(contract, changed["grad_out"].movedim(1, 0).flatten(1))
+        outputs["grad_bias"] = (total, None if exact else of_sum)
+    return outputs

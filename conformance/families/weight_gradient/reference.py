@@ -1,0 +1,71 @@
+"""What the gradients of a convolution for its weights and its bias mean, in fp64: see :mod:`.conv` for the sums."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from conformance.families.conv import reference as conv
+from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.problems import reference_dispatch as dispatch
+from conformance.problems.reference_dispatch import Device, check_inputs
+
+
+def value(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """grad_w; see :func:`.dispatch.value`."""
+    return _correlated(problem, inputs, device, magnitudes=False)
+
+
+def magnitude(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The same of the absolute values, without what meets padding; see :func:`.dispatch.magnitude`."""
+    return _correlated(problem, inputs, device, magnitudes=True)
+
+
+def bias_gradient(grad_out: Tensor) -> Tensor:
+    """grad_bias in fp64, on the device of ``grad_out`` (batch, out_channels, *out_size)."""
+    return grad_out.double().movedim(1, 0).flatten(1).sum(1).add_(0.0)
+
+
+def factors(problem: WeightGradient, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each group the matrices of its product in fp64: A (output channels, k) of grad_out and B (k, taps times
+    channels) of what the positions see of x, channels fastest; k counts the positions of all images, in order."""
+    forward = problem.forward
+    x, grad_out = (inputs[name].double() for name in ("x", "grad_out"))
+    taps = itertools.product(*map(range, forward.kernel))
+    seen = torch.stack([conv.seen(forward.correlation, x, tap)[0] for tap in taps])
+    seen = seen.unflatten(2, (forward.groups, forward.group_channels)).flatten(4).permute(2, 1, 4, 0, 3)
+    rows = grad_out.unflatten(1, (forward.groups, -1)).flatten(3).permute(1, 2, 0, 3).flatten(2)
+    yield from zip(rows, seen.flatten(3).flatten(1, 2), strict=True)
+
+
+def matrices(problem: WeightGradient, grad_w: Tensor) -> Tensor:
+    """``grad_w`` as the matrices of all groups, (groups, output channels of a group, taps times channels)."""
+    split: Tensor = grad_w.unflatten(0, (problem.groups, -1)).flatten(3)
+    return split.mT.flatten(2)
+
+
+def joined(problem: WeightGradient, groups: Tensor) -> Tensor:
+    """What :func:`matrices` takes apart."""
+    forward = problem.forward
+    split: Tensor = groups.unflatten(2, (forward.taps, forward.group_channels))
+    return split.mT.reshape(problem.output.shape)
+
+
+def _correlated(problem: WeightGradient, inputs: Mapping[str, Tensor], device: Device, *, magnitudes: bool) -> Tensor:
+    check_inputs(problem, inputs)
+    target = inputs["x"].device if device is None else torch.device(device)
+    if not problem.forward.batch:
+        return torch.zeros(problem.output.shape, dtype=torch.float64, device=target)
+    x, grad_out = (inputs[name].to(target).double() for name in ("x", "grad_out"))
+    x, w = problem.correlated("x", x), problem.correlated("grad_out", grad_out)
+    if magnitudes:
+        x, w = x.abs(), w.abs()
+    total = conv.correlate(problem.correlation.correlation, x, w, skip_padding=magnitudes)
+    return problem.stored("grad_w", total)  # type: ignore[no-any-return]
+
+
+dispatch.value.register(WeightGradient, value)
+dispatch.magnitude.register(WeightGradient, magnitude)

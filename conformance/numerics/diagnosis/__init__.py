@@ -1,1 +1,0 @@
-"""Where an output is wrong, and why: hypotheses about the fault, of which those are named that the data prove."""
