@@ -283,7 +283,9 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def refuse_long(line: bytes) -> None:
     """Raises :class:`RecordError` for a line that :func:`lines` cut."""
     if len(line) > LINE_LIMIT:
-        raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
+        raise RecordError(
+            f"the line has more than {LINE_LIMIT} bytes, the limit: the file is damaged or not a record file"
+        )
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunInfo:

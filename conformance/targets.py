@@ -88,7 +88,7 @@ class Architecture:
     inductor: bool = False
 
 
-#: In the order in which a run without a device takes them: what needs one target only takes the first.
+#: Order matters: a test that needs only one target uses the first.
 KNOWN: tuple[Architecture, ...] = (
     Architecture("cuda", 90, "NVIDIA H100", 227 * KIB, 132, 2048, HOPPER, ("nvidia-hopper",), inductor=True),
     Architecture("cuda", 80, "NVIDIA A100", 163 * KIB, 108, 2048, AMPERE, ("nvidia-ampere",)),

@@ -274,7 +274,9 @@ def test_a_long_line_is_a_problem_and_the_others_are_read(tmp_path, monkeypatch)
     file.write_text(ok.replace(RECORD.case, "x" * 9_000) + ok)
     problems = LineProblems()
     placed = list(each_record(file, problems))
-    assert problems.sentences == ["records.jsonl:1: a line of more than 2000 bytes"]
+    assert problems.sentences == [
+        "records.jsonl:1: the line has more than 2000 bytes, the limit: the file is damaged or not a record file"
+    ]
     assert [file.read_bytes()[p.start :][: p.length] for p in placed] == [ok.encode()]
 
 

@@ -115,7 +115,7 @@ def _span(stages: Sequence[str], span: Span) -> str:
 
 def _agreement(stages: Sequence[str], one: Attribution) -> str:
     blame = one.blame
-    said = "both directions say so" if blame.agreed else "only one direction could be measured"
+    said = "both directions agree" if blame.agreed else "only one direction could be measured"
     if blame.agreed is False:
         directions = [_span(stages, span) if span else "no single stage" for span in blame.by_direction]
         said = f"from the good one's text: {directions[0]}; from the bad one's: {directions[1]}"

@@ -23,7 +23,7 @@ class Span:
 @dataclass(frozen=True)
 class Blame:
     """Who is guilty, by both directions. ``span``: the guilty stages, several where no text could be swapped between
-    them, None if nobody is. ``beside``: others with a large part of the change. ``agreed``: both directions say so,
+    them, None if nobody is. ``beside``: others with a large part of the change. ``agreed``: both directions agree,
     None if one of them could not be measured."""
 
     span: Span | None

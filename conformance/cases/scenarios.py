@@ -11,8 +11,8 @@ A test states what it is about and gets one case per row::
   sample) and rotated value, each row on one target. There are at least as many rows as the longest of these lists has
   values. Targets take turns: each kernel of a test, and each test of a file, begins one target later. A kernel beyond
   the core has one of the rows, which is also chosen in turn, unless the test asks for ``every_row``: then it has each
-  value, and need not have every two together. So has addmm where mm shows the same loop and the test is about
-  ``any_epilogue``. Where a test asks the same of all kernels, those beyond the core are ``taking_turns``: one in
+  value, and need not have every two together. addmm gets one row in tests marked ``any_epilogue``, because mm already
+  covers its loop. Where a test asks the same of all kernels, those beyond the core are ``taking_turns``: one in
   :data:`TURNS` has a case. A sweep has, beyond the core, one row for each config: dtypes and shape classes take turns.
   Of a kernel from elsewhere it has each of them;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every

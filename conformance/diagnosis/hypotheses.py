@@ -17,7 +17,7 @@ from torch import Tensor
 from conformance.diagnosis import rounding_faults
 from conformance.diagnosis.fault_model import FaultModel, Hypothesis, Image, Predict, grown, poison_values
 
-#: What no exact fill gives throughout: the prediction of a fault that would read outside the operands.
+#: Predicted value for reads outside the operands; no exact fill produces it throughout.
 NOWHERE = 0.1
 
 

@@ -93,9 +93,9 @@ def conform(
     Numbers, memory, repeatability and grid are judged on the device, or in the interpreter if there is none. The code
     compiled for ``target`` must have the features that the kernel declares and stay within the target's limits.
     ``fills`` restricts the fills, for a topic that is not about numbers. ``inspect`` adds a check of what was compiled.
-    Code that needs more memory than the target has is not applicable, as the compiled code says. ``gauge`` is a problem
-    that is compiled in its place if the kernel estimates that the config does not fit: where it does not, the case ends
-    with what the gauge needs, and one compilation serves all shapes.
+    Code that needs more memory than the target has is not applicable, as the compiled code says. ``gauge`` is a
+    small problem with the same config. If the kernel estimates that the config does not fit, the gauge is compiled
+    first; if it does not fit, the case ends as not applicable. One compilation then serves all shapes.
 
     Raises ConformanceFailure or CompileFailure if a check fails, and CaseEnded if the kernel refuses the problem, the
     code needs too much memory or nothing can run it. ``reproducers`` then knows what was judged last.

@@ -110,7 +110,7 @@ class Harness:
                 raise first from None
 
     def executor_for(self, problem: Problem) -> Executor | Reason:
-        """The executor, or why it is not one for ``problem``."""
+        """Returns the executor, or the Reason why it cannot run ``problem``."""
         if isinstance(self.executor, Reason) or not self.executor.on_device:
             return self.executor
         return device_memory.shortage(needed(problem)) or self.executor

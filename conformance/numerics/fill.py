@@ -41,5 +41,5 @@ class Fill:
         )
 
     def of(self, output: str) -> Fill:
-        """The fill that says what ``output`` must be: its part, or, for the first output, this one."""
+        """Returns the fill with the expected values of ``output``; the first output's are this fill's own."""
         return self.parts.get(output, self)

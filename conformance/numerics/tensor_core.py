@@ -109,7 +109,7 @@ def _exponents(values: Tensor, form: str) -> Tensor:
 
 
 def _power(exponents: Tensor) -> Tensor:
-    """Two to these powers (int64), fp64."""
+    """Returns ``2.0 ** exponents`` (int64 in, fp64 out)."""
     return ((exponents + 1023) << 52).view(torch.float64)
 
 

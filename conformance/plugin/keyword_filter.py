@@ -21,8 +21,8 @@ _PYTEST_WORD = re.compile(r"[\w:+\-.\[\]\\/]+")
 
 
 def take(config: pytest.Config) -> Callable[[str], bool] | None:
-    """Whether a case id is wanted, by a ``-k`` that is taken from pytest because it cannot read it; None if it can.
-    Raises pytest.UsageError for an expression that nobody can read."""
+    """Returns a filter of case ids for a ``-k`` that pytest's parser rejects, such as ``order=col.row``; None if pytest
+    can parse it. The option is then empty for pytest. Raises pytest.UsageError for an expression that is wrong."""
     if _TAKEN not in config.stash:
         config.stash[_TAKEN] = _take(config)
     return config.stash[_TAKEN]

@@ -106,7 +106,7 @@ class ProgressDisplay:
         self._thread.start()
 
     def hide(self) -> None:
-        """Takes the bar away and says no more. Again is harmless."""
+        """Removes the progress bar and ends its output. Safe to call twice."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()

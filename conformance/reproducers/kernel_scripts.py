@@ -188,7 +188,7 @@ def numbers_script(
 def _device() -> str:
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
-        raise NotReproducible("the case ran on a device, and there is none any more")
+        raise NotReproducible("this case needs a GPU and none was found: run it on a machine with a GPU")
     return str(accelerator.type)
 
 

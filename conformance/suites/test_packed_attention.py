@@ -11,7 +11,7 @@ from conformance.records import ReasonCode
 #: By what it shows: sequences, and blocks of queries and of keys with more of each.
 LENGTHS = {
     "one-sequence": (1, (1, 5), (2, 3)),
-    # the first has no query, the second one, the last no key, the one before it one
+    # queries per sequence: 0, 1, ...; keys: ..., 1, 0
     "empty-ones": (5, (2, 9), (2, 7)),
     # most have no query
     "more-sequences-than-queries": (9, (0, 3), (1, 20)),

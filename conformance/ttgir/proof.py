@@ -92,7 +92,7 @@ _AGENTS = """\
 @dataclass(frozen=True)
 class Known:
     """One program: its text, what each element of the result is (a multiple of the one given, and of the sum of all),
-    and lines without which it is at fault, with what is then said."""
+    and lines whose removal is a fault, with the message expected then."""
 
     name: str
     text: str

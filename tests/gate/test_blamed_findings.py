@@ -67,7 +67,7 @@ def test_the_worst_are_asked_about(monkeypatch):
     groups = [group(Kind.MORE_SPILLS, kind, f"test_a.py::test_x[mm-{kind}]") for kind in "abc"]
     (first, _), (second, _), (third, answered) = lines(groups, most=2)
     assert first == (
-        "MORE_SPILLS a: gemm, spills 0 -> 8: the passes on TTIR, both directions say so; it turns with add_pipeline"
+        "MORE_SPILLS a: gemm, spills 0 -> 8: the passes on TTIR, both directions agree; it turns with add_pipeline"
     )
     assert second == "MORE_SPILLS b: no stage is named: the case is not there"
     assert third.startswith("MORE_SPILLS c: conformance blame ")

@@ -110,7 +110,7 @@ def test_each_cause_has_a_text_with_its_age_and_its_stage(issues):
         groups = (replace(group, age=Age("new in 3.8.0", "triton")) for group in comparison.groups)
         return replace(comparison, groups=tuple(groups))
 
-    stage = {("NEW_FAIL", "memory: guard bytes were written"): "TTIR to TTGIR, both directions say so"}
+    stage = {("NEW_FAIL", "memory: guard bytes were written"): "TTIR to TTGIR, both directions agree"}
     texts = issues(after, aged, stages=stage)
     assert len(texts) == 2
     assert all("New in 3.8.0." in section(text, "How old it is") for text in texts.values())

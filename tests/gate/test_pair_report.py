@@ -32,7 +32,7 @@ def report(tmp_path, monkeypatch):
     after = folder_of(tmp_path / "b", "3.8.0", WRONG)
     older = folder_of(tmp_path / "older", "3.7.0", GOOD)
     monkeypatch.setattr(gate_runs, "reproduced", lambda *arguments: iter(["NEW_FAIL x in mm: no script"]))
-    blamed = "NEW_FAIL numerics/transparent: all are wrong: the passes on TTIR, both directions say so"
+    blamed = "NEW_FAIL numerics/transparent: all are wrong: the passes on TTIR, both directions agree"
     monkeypatch.setattr(gate_runs, "blamed_findings", lambda *arguments: iter([(blamed, True)]))
     monkeypatch.setattr(finding_ages.OlderRuns, "run", lambda *arguments: older)
     monkeypatch.setattr(gate_runs, "index_versions", lambda name: [Version("3.7.0"), Version("3.7.1")])
@@ -101,7 +101,7 @@ def test_each_cause_leaves_an_issue(report, tmp_path):
     _, group = report("--issues", str(tmp_path / "issues"))
     text = (tmp_path / "issues" / f"{group['signature']}.md").read_text()
     assert "New in 3.8.0." in text
-    assert "the passes on TTIR, both directions say so" in text
+    assert "the passes on TTIR, both directions agree" in text
 
 
 def test_compare_takes_an_earlier_answer_and_leaves_issues(report, tmp_path, capsys):

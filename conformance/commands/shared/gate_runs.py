@@ -260,8 +260,8 @@ def runs(
 
 
 def _took(name: str, folder: Path) -> str:
-    """How long the suites ran with the stack called ``name``, for the stage of the next. How long the next one will
-    take follows from that alone: nothing is known of a stack that never ran."""
+    """Returns a text such as "; with current they took 3 min", or "" if the run of ``name`` has no wall time. The
+    stage of the next stack shows it, because nothing else is known of a stack that never ran."""
     with suppress(OSError, RecordError):
         seconds = read_run(folder).wall_s
         if seconds is not None:

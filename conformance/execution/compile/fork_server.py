@@ -50,7 +50,7 @@ MESSAGE = 4096
 FORK = b"fork"
 
 
-#: The variable that names the run of a process; processes without it are of one run if they have the same parent.
+#: The variable that names the run of a process. Without it, processes with the same parent belong to the same run.
 RUN_VARIABLE = "CONFORMANCE_RUN_PROCESS"
 
 

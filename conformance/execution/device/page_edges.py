@@ -76,7 +76,7 @@ class PageEdges:
 
     @classmethod
     def of(cls, device: torch.device) -> PageEdges:
-        """Those of ``device``. Raises NoEdge where none can be mapped."""
+        """Returns the regions of ``device``. Raises NoEdge if it cannot map any."""
         if device.type != "cuda":
             raise NoEdge(f"nothing is known of how to map pages of a device of type {device.type}")
         try:

@@ -81,7 +81,7 @@ def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen], *, by_t
     methods = ("exact", "bounded", "special")
     wrong.sort(key=lambda pair: methods.index(pair[0].fill.of(pair[1].name).method))
     diagnoses = []
-    # a cause of attention must explain all outputs of all fills: which of them asks makes no difference
+    # for attention one diagnosis is enough: it already uses every output of every fill
     for entry, output in wrong[: 1 if isinstance(problem, Attention) else ATTEMPTS]:
         diagnosis = diagnose(
             problem,

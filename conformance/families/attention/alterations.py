@@ -327,13 +327,13 @@ def _shared_heads(index: Tensor, names: tuple[str, ...], scored: meaning.Scores,
 
 
 def _other_rows(dim: int, index: Tensor, names: tuple[str, ...], scored: meaning.Scores, _: Inputs) -> meaning.Scores:
-    """q, k or v, which are repeated to all heads, with lines of others along ``dim``; the scores follow."""
+    """Replaces rows of q, k or v along ``dim`` by the rows ``index`` and computes the scores again."""
     lines = {name: getattr(scored, name).index_select(dim, index) for name in names}
     q, k = lines.get("q", scored.q), lines.get("k", scored.k)
     if names == ("v",):
         return dataclasses.replace(scored, v=lines["v"])
     if scored.slope is not None:
-        raise ValueError("capped scores are not computed anew")
+        raise ValueError("capped scores are not computed again")
     scale = _scale_of(scored)
     scaled = (q @ k.transpose(-1, -2)) * scale
     score = scaled if scored.bias is None else scaled + scored.bias

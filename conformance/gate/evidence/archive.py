@@ -64,8 +64,11 @@ def _check(data: bytes, members: Sequence[zipfile.ZipInfo]) -> None:
     """Raises :class:`Rejected` for members that are not read, by what the archive's directory says of them. zipfile
     never reads more of a member than the size that the directory claims, and checks the CRC-32 of that."""
     if len(members) > MEMBER_LIMIT or sum(info.file_size for info in members) > CONTENT_LIMIT:
+        declared = f"{len(members)} members and {sum(info.file_size for info in members)} bytes"
         limits = f"{MEMBER_LIMIT} members and {CONTENT_LIMIT} bytes"
-        raise Rejected(RejectReason.TOO_LARGE, f"the archive claims more than {limits}: no more are read")
+        raise Rejected(
+            RejectReason.TOO_LARGE, f"the archive declares {declared}, the limits are {limits}; it was not read"
+        )
     names = [info.orig_filename for info in members]  # whole: zipfile cuts a name at a NUL
     for name, info in zip(names, members, strict=True):
         if not _NAME.fullmatch(name):

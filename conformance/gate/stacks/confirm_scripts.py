@@ -28,7 +28,7 @@ SECONDS = 300.0
 OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 #: How many of the last characters of a script's output are kept.
 OUTPUT_LIMIT = 20_000
-#: The line of a script about the stack on which it is fine, before it was run there.
+#: Placeholder in a script until it has been run on the good stack.
 NOT_TRIED = "\nfine with:  not tried\n"
 
 
