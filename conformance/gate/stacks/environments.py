@@ -225,12 +225,14 @@ def file_digest(path: Path) -> str:
 
 def folder_digest(folder: Path) -> str:
     """A digest of the names, sizes and times of the files in ``folder``. Reading them all would take minutes."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            facts = path.stat()
-            digest.update(f"{path.relative_to(folder)}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    lines, root = [], os.path.join(folder, "")
+    for place, folders, files in os.walk(root):  # a Path for each of torch's files takes five times as long
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for path in (os.path.join(place, name) for name in files):
+            if os.path.isfile(path):
+                facts = os.stat(path)
+                lines.append(f"{path.removeprefix(root)}\0{facts.st_size}\0{facts.st_mtime_ns}\n")
+    return hashlib.sha256("".join(sorted(lines)).encode(errors="surrogateescape")).hexdigest()
 
 
 def _variables(stack: Stack, folder: Path) -> dict[str, str]:
