@@ -461,5 +461,5 @@ def refuse_unproven(case: str, verdicts: Sequence[Any]) -> None:
 
 
 def run_from_text(text: str | bytes) -> RunInfo:
-    """What ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
+    """Returns what ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
     return _RUNS.read(text)

@@ -288,7 +288,7 @@ TILE_ADD = Feature(
 
 
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:
-    """What proves ``feature`` in code of ``vendor``; nothing if that cannot have it."""
+    """Returns what proves ``feature`` in code of ``vendor``; nothing if that cannot have it."""
     return feature.evidence.get(vendor) or EVIDENCE.get(vendor, ANY_VENDOR).get(feature, ())
 
 
@@ -365,7 +365,7 @@ def check(
 
 
 def present(artefact: CompiledCode, target: Target, feature: Feature) -> bool:
-    """Whether all the evidence for ``feature`` is there: what :func:`check` would say of it, without the text.
+    """True if all the evidence for ``feature`` is there: what :func:`check` would say of it, without the text.
 
     Raises ValueError if ``artefact`` was compiled for another target.
     """
@@ -393,7 +393,7 @@ def _decide(
 
 
 def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCheckResult | None:
-    """What one piece of evidence says; None if the artefact lacks its stage, or the stage is empty."""
+    """Returns what one piece of evidence says; None if the artefact lacks its stage, or the stage is empty."""
     if feature is SPILL:
         used = artefact.resources
         return None if used.source == "metadata" else FileCheckResult(used.spills > 0, "", 0)
@@ -405,8 +405,8 @@ def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCh
 
 @functools.lru_cache(maxsize=1024)
 def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
-    """What each directive of :data:`EVIDENCE` says of ``path``, the file of ``stage``. The text is searched once: what
-    it shows is kept beside it."""
+    """Returns what each directive of :data:`EVIDENCE` says of ``path``, the file of ``stage``. The text is searched
+    once: what it shows is kept beside it."""
     pieces = [piece for features in EVIDENCE.values() for pieces in features.values() for piece in pieces]
     directives = sorted({piece.directive for piece in pieces if piece.stage == stage})
 
@@ -421,7 +421,7 @@ def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
 def _text(
     artefact: CompiledCode, feature: Feature, required: bool, piece: Evidence, result: FileCheckResult | None
 ) -> str:
-    """What was looked for and seen; with the nearest lines if that is not as it should be."""
+    """Returns what was looked for and seen; with the nearest lines if that is not as it should be."""
     if feature is SPILL:
         used = artefact.resources
         if result is None:

@@ -106,7 +106,7 @@ def refuse_huge_numbers(text: bytes) -> None:
 
 
 def _may_be_huge(text: bytes) -> bool:
-    """Whether ``text`` has 300 digits in a row, or a number with an exponent of three digits. That takes a hundredth of
+    """True if ``text`` has 300 digits in a row, or a number with an exponent of three digits. That takes a hundredth of
     the time of reading it."""
     zeros = text.translate(_AS_ZEROS)
     return _DIGITS in zeros or any(_has_number(zeros, end) for end in (b"0e000", b"0e+000"))

@@ -121,7 +121,7 @@ class ProofCount:
 
     @property
     def by_compiled_code(self) -> int:
-        """How many cases are proven by a run of compiled code."""
+        """Returns how many cases are proven by a run of compiled code."""
         return self._levels[ProofLevel.EXECUTED] + self._levels[ProofLevel.DEVICE]
 
     @property

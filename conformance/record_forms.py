@@ -71,7 +71,7 @@ def pack_mapping(value: Any) -> Any:
 
 
 def unpack_mapping(value: Any) -> Any:
-    """What :func:`pack_mapping` was given. Raises ValueError for what it cannot have made."""
+    """Returns what :func:`pack_mapping` was given. Raises ValueError for what it cannot have made."""
     if isinstance(value, list):
         return [unpack_mapping(item) for item in value]
     if not isinstance(value, dict):
@@ -95,7 +95,7 @@ def unpack_mapping(value: Any) -> Any:
 
 
 def _same(value: Any, usual: Any) -> bool:
-    """Whether ``value`` is the usual one, of the same type: 1 is not 1.0 in JSON."""
+    """True if ``value`` is the usual one, of the same type: 1 is not 1.0 in JSON."""
     return type(value) is type(usual) and bool(value == usual)
 
 
@@ -194,7 +194,7 @@ def pack_artefacts(artefacts: Mapping[str, str]) -> Mapping[str, str] | list[str
 
 
 def unpack_artefacts(artefacts: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
-    """What :func:`pack_artefacts` was given. Raises ValueError for what it cannot have made."""
+    """Returns what :func:`pack_artefacts` was given. Raises ValueError for what it cannot have made."""
     if isinstance(artefacts, Mapping):
         return artefacts
     start, stages = artefacts
@@ -211,7 +211,7 @@ def pack_repro(case: str, repro: str) -> str | list[str]:
 
 
 def unpack_repro(case: str, repro: str | Sequence[str]) -> str:
-    """What :func:`pack_repro` was given. Raises ValueError for what it cannot have made."""
+    """Returns what :func:`pack_repro` was given. Raises ValueError for what it cannot have made."""
     if isinstance(repro, str):
         return repro
     (words,) = repro

@@ -203,7 +203,7 @@ class LineProblems:
 
     @property
     def sentences(self) -> list[str]:
-        """What was kept, and how many more there were."""
+        """Returns what was kept, and how many more there were."""
         more = self.count - len(self._kept)
         return [*self._kept, f"{more} more problems are not listed"] if more else list(self._kept)
 

@@ -172,7 +172,7 @@ class Target:
 
     @property
     def is_device(self) -> bool:
-        """Whether kernels can run here, and not only be compiled."""
+        """True if kernels can run here, and not only be compiled."""
         return self.device_index is not None
 
     @property
@@ -190,7 +190,7 @@ class Target:
 
     @property
     def matrix_unit(self) -> MatrixUnit:
-        """How the hardware adds products up: as a calibration of this run measured it, else as its row says."""
+        """Returns how the hardware adds products up: as a calibration of this run measured it, else as its row says."""
         return CALIBRATED_UNITS.get(self.id, self.architecture.unit)
 
     @property
@@ -250,7 +250,7 @@ def devices() -> tuple[Target, ...]:
 
 
 def from_elsewhere(target: Target) -> bool:
-    """Whether an installed package brought ``target``."""
+    """True if an installed package brought ``target``."""
     return target in _extension_targets()
 
 
@@ -357,7 +357,7 @@ def _extension_targets() -> tuple[Target, ...]:
 
 @functools.cache
 def why_not(target: Target) -> str | None:
-    """Why the installed Triton cannot compile for ``target``, or None if it can."""
+    """Returns why the installed Triton cannot compile for ``target``, or None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed: pip install 'triton-conformance[stack]'"
     backends = importlib.import_module("triton.backends").backends

@@ -41,8 +41,8 @@ def spans(values: Sequence[float | None]) -> list[Span]:
 
 
 def blamed(into_bad: Sequence[float | None], into_good: Sequence[float | None]) -> Blame:
-    """Who is guilty. ``into_bad`` are the values where the bad compiler goes on from the good one's text, from none of
-    its stages to all; ``into_good`` those where the good one goes on from the bad one's."""
+    """Returns who is guilty. ``into_bad`` are the values where the bad compiler goes on from the good one's text, from
+    none of its stages to all; ``into_good`` those where the good one goes on from the bad one's."""
     both = [spans(values) for values in (into_bad, into_good)]
     worst = [max(parts, key=lambda span: span.share) for parts in both]
     guilty = [span if span.share >= GUILTY else None for span in worst]

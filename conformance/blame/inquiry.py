@@ -213,8 +213,8 @@ def ask_case(
     deadline: float = 100.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> CaseAnswer:
-    """Who is guilty of what ``case`` shows with the stack ``bad`` and not with ``good``. ``wanted`` names the symptoms
-    to look at; all if it is empty. ``folder`` gets what was compiled. Raises :class:`BlameError`."""
+    """Returns who is guilty of what ``case`` shows with the stack ``bad`` and not with ``good``. ``wanted`` names the
+    symptoms to look at; all if it is empty. ``folder`` gets what was compiled. Raises :class:`BlameError`."""
     began = time.monotonic()
     with ExitStack() as ends:
         processes = []
@@ -313,8 +313,8 @@ class Inquiry:
     def _row(
         self, number: int, names: Sequence[str], maker: _Side, rest: _Side, first: Shown, last: Shown
     ) -> list[Shown]:
-        """What the launch shows where ``rest`` goes on behind each stage of ``maker``: ``first`` behind none, ``last``
-        behind all."""
+        """Returns what the launch shows where ``rest`` goes on behind each stage of ``maker``: ``first`` behind none,
+        ``last`` behind all."""
         shows = {0: first, len(self._stages): last}
         slow = max(side.own[number]["seconds"] for side in (maker, rest)) > SLOW
 
@@ -333,7 +333,7 @@ class Inquiry:
         return [shows.get(place, untried) for place in range(len(self._stages) + 1)]
 
     def _shown(self, side: _Side, answer: Mapping[str, Any], number: int, orders: bool) -> Shown:
-        """What a compilation by ``side`` shows, with what running its TTGIR shows if ``orders``."""
+        """Returns what a compilation by ``side`` shows, with what running its TTGIR shows if ``orders``."""
         one = shown(answer, self._target)
         if not orders or "ttgir" not in answer["stages"]:
             return one
@@ -378,7 +378,7 @@ class Inquiry:
         return ""
 
     def _boundary(self, number: int, maker: _Side, rest: _Side, place: int, names: Sequence[str]) -> Shown:
-        """What the launch shows if ``rest`` goes on from what ``maker`` made in its first ``place`` stages."""
+        """Returns what the launch shows if ``rest`` goes on from what ``maker`` made in its first ``place`` stages."""
         stage = self._stages[place - 1]
         entry = self._entry(maker, number, place)
         if entry is None:
@@ -394,7 +394,7 @@ class Inquiry:
         return self._judged(number, rest, answer, what, names)
 
     def _judged(self, number: int, side: _Side, answer: Mapping[str, Any], what: str, names: Iterable[str]) -> Shown:
-        """What ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
+        """Returns what ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
         one = self._shown(side, answer, number, ORDERS in names)
         if answer.get("respelled") and answer["status"] == "pass":
             swap = re.sub(r"^\w+ (of .*?)( after \w+)? in ", r"texts \1 in ", what)

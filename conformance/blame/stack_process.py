@@ -145,8 +145,8 @@ def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tup
 
 
 def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
-    """What is said of the first order of asynchronous operations in which the TTGIR of a plan's kernels is not right;
-    "" if all are. Raises UnknownOperation for TTGIR that the executor cannot run."""
+    """Returns what is said of the first order of asynchronous operations in which the TTGIR of a plan's kernels is not
+    right; "" if all are. Raises UnknownOperation for TTGIR that the executor cannot run."""
     from conformance.kernels.catalogue import get, meta_launch
     from conformance.ttgir.arithmetic import UnknownOperation
     from conformance.ttgir.verdict import executed
@@ -161,8 +161,9 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
 
 
 def _left_in(folder: Path) -> dict[str, Any]:
-    """What a compilation left in ``folder``, also if it failed: the ``stages`` that it reached (a file by stage), the
-    ``metadata`` by stage, the ``passes`` of a traced stage, and whether the other compiler's text was ``respelled``."""
+    """Returns what a compilation left in ``folder``, also if it failed: the ``stages`` that it reached (a file by
+    stage), the ``metadata`` by stage, the ``passes`` of a traced stage, and whether the other compiler's text was
+    ``respelled``."""
     names, notes = folder / PASSES_FILE, folder / METADATA_FILE
     return {
         "stages": {file.suffix[1:]: str(file) for file in folder.glob("cache/*/*.*")},

@@ -40,7 +40,7 @@ def unknown(why: str) -> Shown:
 
 
 def shown(answer: Mapping[str, Any], target: str) -> Shown:
-    """What the ``answer`` of a compilation for ``target`` says."""
+    """Returns what the ``answer`` of a compilation for ``target`` says."""
     if answer["status"] != "pass":
         return Shown({COMPILES: 1}, {COMPILES: failure(answer)})
     figures: dict[str, float] = {}
@@ -71,7 +71,7 @@ def failure(answer: Mapping[str, Any]) -> str:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two failures are the same but for numbers, such as the line of an assertion in two releases."""
+    """True if two failures are the same but for numbers, such as the line of an assertion in two releases."""
     return re.sub(r"\d+", "", one) == re.sub(r"\d+", "", other)
 
 
@@ -105,18 +105,18 @@ _FAULTS = (COMPILES, ORDERS, "check")
 
 
 def gravity(name: str, good: Shown, bad: Shown) -> tuple[bool, int]:
-    """How much a launch that differs in ``name`` speaks against the bad stack, less for more: whether it is no worse,
-    then the kind of the difference. All faults are of one kind."""
+    """Returns how much a launch that differs in ``name`` speaks against the bad stack, less for more: whether it is no
+    worse, then the kind of the difference. All faults are of one kind."""
     return not _worse(name, good, bad), 0 if name.startswith(_FAULTS) else _rank(name)
 
 
 def is_known(word: str) -> bool:
-    """Whether a symptom may be called ``word``, or begin with it."""
+    """True if a symptom may be called ``word``, or begin with it."""
     return any(word == name or word.startswith(f"{name} ") for name in NAMES)
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Those of ``names`` that ``wanted`` has, each by its name or by its beginning; all if it has none."""
+    """Returns those of ``names`` that ``wanted`` has, each by its name or by its beginning; all if it has none."""
     if not wanted:
         return list(names)
     return [name for name in names if any(name == word or name.startswith(f"{word} ") for word in wanted)]

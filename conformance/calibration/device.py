@@ -167,7 +167,7 @@ def _figures(unit: UnitEvidence) -> str:
 
 
 def conversions(executor: Executor, target: Target) -> tuple[list[str], bool]:
-    """What the device makes of overflow to fp8 and of subnormal operands and results, against the contracts."""
+    """Returns what the device makes of overflow to fp8 and of subnormal operands and results, against the contracts."""
     config = Config(64, 64, 64, 2, 4)
     cases: list[tuple[str, Gemm]] = [
         (f"special values, subnormals and overflow: {dtype}", mm(80, 72, 96, dtype))

@@ -72,18 +72,18 @@ class Measured:
 
     @property
     def interleaved(self) -> bool:
-        """Whether the first step adds every other pair of k, so that two steps share twice as many k."""
+        """True if the first step adds every other pair of k, so that two steps share twice as many k."""
         pairs = tuple(k for k in range(2, 2 * (self.chunk or 0)) if k % 4 < 2)
         return self.chunk is not None and self.first_step == pairs
 
     @property
     def in_order(self) -> bool:
-        """Whether the first step adds the first k."""
+        """True if the first step adds the first k."""
         return self.chunk is not None and self.first_step == tuple(range(2, self.chunk))
 
     @property
     def narrow(self) -> bool:
-        """Whether the accumulator keeps so little that promotion matters, and shows."""
+        """True if the accumulator keeps so little that promotion matters, and shows."""
         return self.result_bits < NARROW_BITS
 
     def text(self) -> str:
@@ -150,7 +150,7 @@ def _promotions(unit: Dots, form: ExponentRange, top: int, deepest: int) -> list
 
 
 def _deepest(sums: Sequence[float], lost: float) -> int:
-    """How many of the sums, from the first on, are not that of a term that was ``lost``."""
+    """Returns how many of the sums, from the first on, are not that of a term that was ``lost``."""
     return next((number for number, total in enumerate(sums) if total == lost), len(sums))
 
 

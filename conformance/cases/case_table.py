@@ -46,7 +46,7 @@ class Cases(Protocol):
 
 
 def cases_of(test: Callable[..., Any]) -> Cases | None:
-    """What was attached to ``test``; None if it is no scenario."""
+    """Returns what was attached to ``test``; None if it is no scenario."""
     cases: Cases | None = getattr(test, ATTRIBUTE, None)
     return cases
 

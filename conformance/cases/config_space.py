@@ -50,8 +50,8 @@ def _whole_traits(config: AnyConfig) -> set[Hashable]:
 
 
 def torch_row(kernel: Kernel, target: Target, config: AnyConfig, tier: str) -> str | None:
-    """Where ``config`` stands if the sweep takes it from the installed torch's tables alone, such as "cuda mm_configs:
-    128x256x64-s4-w8"; None for a config of the tables here."""
+    """Returns where ``config`` stands if the sweep takes it from the installed torch's tables alone, such as "cuda
+    mm_configs: 128x256x64-s4-w8"; None for a config of the tables here."""
     return torch_rows(kernel, target, tier).get(config)
 
 
@@ -101,8 +101,8 @@ def _devices() -> Mapping[str, live.Device]:
 
 
 def _fitting(kernel: Kernel, target: Target, enumerated: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """Those of the ``enumerated`` configs that can fit ``target``, final as :meth:`DeviceClass.candidates` has them.
-    Attention's are not estimated."""
+    """Returns those of the ``enumerated`` configs that can fit ``target``, final as :meth:`DeviceClass.candidates` has
+    them. Attention's are not estimated."""
     products = tuple(config for config in enumerated if isinstance(config, Config))
     if not products:
         return enumerated

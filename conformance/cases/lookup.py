@@ -79,8 +79,8 @@ class CaseLookup:
 
 
 def near_case(case: str, selection: Selection) -> str:
-    """What to say of a case id that ``selection`` has not: the larger tier that has it, or the id that was probably
-    meant; an empty text if there is neither."""
+    """Returns what to say of a case id that ``selection`` has not: the larger tier that has it, or the id that was
+    probably meant; an empty text if there is neither."""
     for tier in TIERS[TIERS.index(selection.tier) + 1 : -1]:  # to enumerate the last one takes long
         with suppress(KeyError):
             CaseLookup(replace(selection, tier=tier))(case)

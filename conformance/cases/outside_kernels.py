@@ -38,8 +38,8 @@ class Answers:
 
 
 def answers(kernel: Kernel, targets: Sequence[Target]) -> Answers:
-    """What ``kernel`` says of its examples on ``targets``: of every dtype with every config, and with one config in
-    every shape, order and variant."""
+    """Returns what ``kernel`` says of its examples on ``targets``: of every dtype with every config, and with one
+    config in every shape, order and variant."""
     collected, first = Answers(), dict[str, str]()
     for way, dtype, plan in _asked(kernel, targets, collected.plans):
         reason = way.refusal(plan)
@@ -90,8 +90,8 @@ def without_case(selection: Selection) -> dict[str, str]:
 
 
 def fault_of(kernel: Kernel, plan: Plan) -> str:
-    """What goes wrong when the launch of ``plan``, which ``kernel`` takes, is made without memory; empty if nothing
-    does."""
+    """Returns what goes wrong when the launch of ``plan``, which ``kernel`` takes, is made without memory; empty if
+    nothing does."""
     try:
         accepted = kernel.plan(plan.problem, plan.config, plan.target, plan.variant)
         meta_launch(accepted, plan.target)

@@ -15,6 +15,6 @@ SAME_CODE = frozenset(
 
 
 def has_own_code(kernel: Kernel) -> bool:
-    """Whether a kernel multiplies matrices, or batches of them, with device code that no other kernel shows. One from
+    """True if a kernel multiplies matrices, or batches of them, with device code that no other kernel shows. One from
     elsewhere does."""
     return kernel.family in ("gemm", "split-k") and kernel.name not in SAME_CODE

@@ -93,7 +93,7 @@ class Scenario:
         return table_of(self, selection, arguments)
 
     def in_tier(self, tier: str) -> Scenario:
-        """What it is in ``tier``: ``every_config`` is whether it has every config there."""
+        """Returns what it is in ``tier``: ``every_config`` is whether it has every config there."""
         every = self.every_config if isinstance(self.every_config, bool) else tier in self.every_config
         return replace(self, every_config=every)
 
@@ -206,7 +206,7 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 def _refusals(
     kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...], estimated: bool
 ) -> Sequence[Reason | None]:
-    """Why ``kernel`` refuses each of ``targets``. Kept, because many scenarios ask the same of a kernel."""
+    """Returns why ``kernel`` refuses each of ``targets``. Kept, because many scenarios ask the same of a kernel."""
     return kernel.example_refusals(dtype, config, targets, estimated=estimated)
 
 
@@ -238,14 +238,14 @@ def fitted(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Ker
 
 
 def usable(kernel: Kernel, target: Target) -> bool:
-    """Whether a kernel takes an example of some dtype with some config on ``target``."""
+    """True if a kernel takes an example of some dtype with some config on ``target``."""
     if kernel.name in own_kernels():
         return kernel.usable_on(target)
     return fitted(kernel, ANY, ANY, target) is not None
 
 
 def has_case(kernel: Kernel, targets: Sequence[Target], tier: str) -> bool:
-    """Whether a test of :func:`every_kernel` has a case with ``kernel``."""
+    """True if a test of :func:`every_kernel` has a case with ``kernel``."""
     return bool(_taken(Scenario(every_kernel, {}), kernel, targets, tier))
 
 

@@ -29,12 +29,12 @@ def multiply_adds(kernel: Kernel, problem: Any, config: AnyConfig) -> float:
 
 
 def unrolled_product(problem: Any) -> bool:
-    """Whether the products of ``problem`` are unrolled."""
+    """True if the products of ``problem`` are unrolled."""
     return (getattr(problem, "dtype", None), getattr(problem, "precision", "ieee")) == (UNROLLED, "ieee")
 
 
 def within_limit(kernel: Kernel, problem: Any, config: AnyConfig, configs: Iterable[AnyConfig]) -> bool:
-    """Whether ``problem`` with ``config`` compiles within seconds: it is not unrolled, or has at most :data:`LIMIT`
+    """True if ``problem`` with ``config`` compiles within seconds: it is not unrolled, or has at most :data:`LIMIT`
     multiply-adds a thread, or no more than with any other of ``configs``."""
     if not unrolled_product(problem):
         return True

@@ -45,7 +45,7 @@ _SPACE = ("depth", "height", "width")
 
 
 def axes(problem: Problem, name: str) -> tuple[str, ...]:
-    """What one index along each dimension of the operand ``name`` is called."""
+    """Returns what one index along each dimension of the operand ``name`` is called."""
     rank = len(problem.operand(name).shape)
     if isinstance(problem, Attention):
         return _PAGES if problem.page and name in ("k", "v") else _ATTENTION[name]
@@ -87,7 +87,7 @@ def _every(extent: int) -> Tensor:
 
 
 def _chosen(extent: int, numbers: Tensor) -> Tensor:
-    """Which of ``extent`` indices are among ``numbers``."""
+    """Returns which of ``extent`` indices are among ``numbers``."""
     result = torch.zeros(extent, dtype=torch.bool)
     result[numbers] = True
     return result
@@ -251,7 +251,7 @@ def _of_attention(problem: Attention, inputs: Mapping[str, Tensor], output: str,
 
 
 def merged(parts: Iterable[Needed]) -> Needed:
-    """What any of ``parts`` needs."""
+    """Returns what any of ``parts`` needs."""
     result: Needed = {}
     for part in parts:
         for name, indices in part.items():

@@ -120,7 +120,7 @@ class FaultModel:
         return gemm.fused_steps(self.problem, inputs, value)[-1]
 
     def agrees(self, hypothesis: Hypothesis, rows: Tensor, cols: Tensor) -> bool:
-        """Whether the output holds what ``hypothesis`` predicts for these rows and columns, where it is written."""
+        """True if the output holds what ``hypothesis`` predicts for these rows and columns, where it is written."""
         if not self.work.take(len(rows) * len(cols) * max(1, self.k)):
             return False
         predicted, held = self.round(hypothesis.predict(rows, cols)), self.output[rows][:, cols]

@@ -140,7 +140,7 @@ def _of_weight_gradient(problem: WeightGradient, fill: Fill, out: Tensor, bad: T
 
 
 def _windows(problem: Conv, x: Tensor) -> Tensor:
-    """What each output position sees: (positions, groups, taps, channels of a group)."""
+    """Returns what each output position sees: (positions, groups, taps, channels of a group)."""
     taps = []
     for tap in itertools.product(*map(range, problem.correlation.kernel)):
         values, _ = conv.seen(problem.correlation, x, tap)

@@ -50,7 +50,7 @@ class Search:
 
     @property
     def notes(self) -> list[str]:
-        """What is said of the search beside the causes."""
+        """Returns what is said of the search beside the causes."""
         possible = [f"POSSIBLE, not proven: {self.possible}"] if self.possible and not self.causes else []
         return possible + (["the search for causes ended before every hypothesis was tried"] if self.ended else [])
 

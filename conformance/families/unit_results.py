@@ -30,7 +30,7 @@ Inputs = Mapping[str, Tensor]
 
 
 def operand_name(problem: Problem) -> str:
-    """What the unit multiplies: the key of ``FORMATS`` of both operands, or "a*b" where they differ."""
+    """Returns what the unit multiplies: the key of ``FORMATS`` of both operands, or "a*b" where they differ."""
     first = seen_format(problem, problem.dtype)
     second = problem.second_dtype if isinstance(problem, Gemm) and problem.dtype in EVERY_FP8 else problem.dtype
     return first if second == problem.dtype else f"{first}*{second}"
@@ -42,7 +42,7 @@ def seen_format(problem: Problem, dtype: str) -> str:
 
 
 def knows(problem: Problem) -> bool:
-    """Whether :func:`results` can follow the operation of ``problem`` with operands of a tensor core."""
+    """True if :func:`results` can follow the operation of ``problem`` with operands of a tensor core."""
     if (problem.dtype == "fp32" and problem.precision != "tf32") or problem.dtype in ("int8", "fp64"):
         return False
     if isinstance(problem, Gemm):

@@ -60,7 +60,7 @@ class UnitModel:
 
 
 def _stays_in_range(problem: Problem, fill: Fill) -> bool:
-    """Whether every result is finite and no product, sum or scaled sum can leave fp32's range, whatever its order.
+    """True if every result is finite and no product, sum or scaled sum can leave fp32's range, whatever its order.
     Operands that contribute nothing may hold NaN."""
     if not bool(fill.expected.isfinite().all()):
         return False
@@ -76,7 +76,7 @@ def _stays_in_range(problem: Problem, fill: Fill) -> bool:
 
 
 def can_model(problem: Problem, contract: Contract) -> bool:
-    """Whether the bits of ``problem`` follow from an order and a unit: its operation is known, and it is not too large
+    """True if the bits of ``problem`` follow from an order and a unit: its operation is known, and it is not too large
     for the model."""
     if contract.flushes_subnormals or not knows(problem) or not problem.output.numel:
         return False
@@ -94,7 +94,7 @@ def _products(problem: Problem) -> int:
 
 
 def differing(allowed: Tensor, out: Tensor) -> Tensor:
-    """Where ``out`` (..., *shape; elements or their bits) has none of the bits that are ``allowed``."""
+    """Returns where ``out`` (..., *shape; elements or their bits) has none of the bits that are ``allowed``."""
     pattern = comparable(out)
     different = pattern != allowed[0]
     for choice in allowed[1:]:

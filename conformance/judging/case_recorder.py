@@ -146,7 +146,7 @@ class CaseRecorder:
 
     @property
     def judged(self) -> bool:
-        """Whether anything was judged."""
+        """True if anything was judged."""
         return bool(self.verdicts)
 
     def not_applicable(self, reason: Reason) -> NoReturn:

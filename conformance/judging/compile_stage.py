@@ -75,7 +75,7 @@ class Compiled:
     compile_seconds: float = 0.0
 
     def is_needed_now(self, launch: PlannedLaunch) -> bool:
-        """Whether ``launch`` waited for another one, which has been compiled and fits its target."""
+        """True if ``launch`` waited for another one, which has been compiled and fits its target."""
         if launch.unless_past is None:
             return False
         artefact = self.results[launch.unless_past].artefact
@@ -119,11 +119,11 @@ class CompileStage:
             pool.close()
 
     def look(self) -> Progress:
-        """How far the stage is. May be called from any thread."""
+        """Returns how far the stage is. May be called from any thread."""
         return self.work.look()
 
     def toolchain(self, selection: Selection) -> Toolchain:
-        """What these processes compile with. Raises RuntimeError if they cannot say."""
+        """Returns what these processes compile with. Raises RuntimeError if they cannot say."""
         task = Task("conformance.execution.compile.carried_kernels:toolchain", None, selection.targets[0])
         result = self._pool(process_group(task.target)).submit(task).result()
         if not isinstance(result.value, Toolchain):

@@ -297,8 +297,8 @@ def _pass_over(
 
 
 def launches_to_compile(plan: Plan) -> dict[str, tuple[CompileRequest, Launch]]:
-    """What compiles each launch of ``plan``, and that launch over tensors without memory. The main launch comes first
-    and is called "", the others have the name of their function. Launches with an empty grid are left out; so is
+    """Returns what compiles each launch of ``plan``, and that launch over tensors without memory. The main launch comes
+    first and is called "", the others have the name of their function. Launches with an empty grid are left out; so is
     everything if that of the main launch is."""
     if 0 in plan.grid:
         return {}
@@ -376,7 +376,8 @@ def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
 
 
 def _grid_verdicts(kernel: Kernel, plan: Plan) -> list[Verdict]:
-    """What the suite's own formula has against the grid that a kernel of this package planned: nothing, as a rule."""
+    """Returns what the suite's own formula has against the grid that a kernel of this package planned: nothing, as a
+    rule."""
     expected = expected_grid(kernel, plan, carveout.current()) if kernel.name in own_kernels() else None
     if expected in (None, plan.grid):
         return []

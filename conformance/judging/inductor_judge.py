@@ -99,8 +99,8 @@ class PinnedRun:
 
     @property
     def excess(self) -> str:
-        """What of the target's limits the kernel is past, if anything: the autotuner drops such a choice when it does
-        not launch."""
+        """Returns what of the target's limits the kernel is past, if anything: the autotuner drops such a choice when
+        it does not launch."""
         used = self.kernel.artefact.resources if self.kernel.artefact is not None else None
         return "; ".join(over_limits(used, self.target)) if used is not None else ""
 
@@ -204,11 +204,11 @@ class Inductor:
                 self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
 
     def sized(self, large: Size, small: Size) -> Size:
-        """What ``large`` is on a device; ``small`` without one, where all is interpreted."""
+        """Returns what ``large`` is on a device; ``small`` without one, where all is interpreted."""
         return large if self.harness.settings.has_gpu else small
 
     def executor(self) -> Executor:
-        """What runs this case's code; ends the case as not run where nothing can."""
+        """Returns what runs this case's code; ends the case as not run where nothing can."""
         executor = self.harness.executor
         if isinstance(executor, Reason):
             self.recorder.not_run(executor)
@@ -484,7 +484,7 @@ def as_called(compiled: Compiled, number: int) -> Compiled:
 
 
 def _operands(problem: Problem) -> tuple[Operand, ...]:
-    """What the graph of ``problem`` takes: its operands, and for attention the lists of blocks."""
+    """Returns what the graph of ``problem`` takes: its operands, and for attention the lists of blocks."""
     return (*problem.operands, *(list_operands(problem) if isinstance(problem, Attention) else ()))
 
 

@@ -40,7 +40,7 @@ def kept(plan: Plan, texts: Iterable[str], fills: object, seed: int, execute: Ca
 
 
 def _read(path: Path) -> Executed | None:
-    """What is kept there; None if it is nothing that can be used."""
+    """Returns what is kept there; None if it is nothing that can be used."""
     try:
         data = json.loads(path.read_text())
         verdicts = tuple(Verdict(*fields) for fields in data["verdicts"])

@@ -102,7 +102,7 @@ def _steps(lines: Sequence[str], roots: dict[str, str]) -> Iterator[_Step]:
 
 
 def _is_overwritten(name: str, slots: int, prologue: Sequence[_Step], body: Sequence[_Step]) -> bool:
-    """Whether the loop ``body`` after ``prologue`` copies into a slot of ``name`` whose tile a product reads at that
+    """True if the loop ``body`` after ``prologue`` copies into a slot of ``name`` whose tile a product reads at that
     time, or has not read."""
     views = {view for step in body if isinstance(step, _Product) for view, root in step.slots if root == name}
     if len(views) != 1 or sum(step == _Copy(name) for step in body) != 1:

@@ -193,7 +193,8 @@ def _verdict(subject: str, text: str) -> Verdict:
 
 
 def descriptor_features(kernel: Kernel, plan: Plan) -> Features:
-    """Where the descriptors of a kernel with descriptors of Triton's own must be made, by the plan's variant."""
+    """Returns where the descriptors of a kernel with descriptors of Triton's own must be made, by the plan's
+    variant."""
     keeps = any(plan.target.capability(unit).available for unit in ("tma", "tdm"))
     if not keeps or not kernel.descriptors or "legacy" in kernel.name or not plan.problem.has_product:
         return Features()

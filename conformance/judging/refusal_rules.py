@@ -122,13 +122,13 @@ def _broken_by_groups(problem: Any) -> Iterator[Broken]:
 
 
 def accepted(kernel: Kernel, broken: Broken) -> str:
-    """What is said of a kernel that takes what it must refuse."""
+    """Returns what is said of a kernel that takes what it must refuse."""
     _, operand, what = broken
     return f"{kernel.name} accepted operand {operand} with {what}; it must refuse that"
 
 
 def objection(kernel: Kernel, plan: Plan, reason: Reason) -> str | None:
-    """Why ``reason`` is no reason for ``kernel`` to refuse ``plan``; None if a rule justifies it."""
+    """Returns why ``reason`` is no reason for ``kernel`` to refuse ``plan``; None if a rule justifies it."""
     rule = _RULES.get((reason.code, reason.subject)) or _RULES.get((reason.code, ""))
     if rule is None:
         return f"{kernel.name} refuses {plan.problem.id}: {reason}. No rule of the suite says that it may"
@@ -229,7 +229,7 @@ def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _breaks(kernel: Any, plan: Plan, code: ReasonCode, subject: str) -> bool:
-    """Whether the memory of ``subject`` breaks the rule ``code`` of descriptors and is loaded or stored by one. Some
+    """True if the memory of ``subject`` breaks the rule ``code`` of descriptors and is loaded or stored by one. Some
     configs say which operands are."""
     described = getattr(plan.config, "described", getattr(kernel, "described", ""))
     if not kernel.descriptors and subject not in described:
@@ -287,7 +287,7 @@ KNOW_SIZES = (
 
 
 def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
-    """Whether the variant asks for what no rule says that the kernel must have."""
+    """True if the variant asks for what no rule says that the kernel must have."""
     usual = Variant()
     names = [field.name for field in dataclasses.fields(Variant)]
     unusual = {name for name in names if getattr(plan.variant, name) != getattr(usual, name)}
@@ -361,7 +361,7 @@ def _block_k(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _several_matrices(kernel: Any) -> bool:
-    """Whether a tile of the kernel has several matrices of a batch."""
+    """True if a tile of the kernel has several matrices of a batch."""
     return bool(getattr(kernel, "batched", False) and not kernel.descriptors)
 
 

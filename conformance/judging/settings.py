@@ -51,22 +51,22 @@ class Settings:
 
     @property
     def whole_tier(self) -> bool:
-        """Whether the tier has every case that a scenario names, so that its runs are the ones to keep figures of."""
+        """True if the tier has every case that a scenario names, so that its runs are the ones to keep figures of."""
         return self.tier in ("full", "exhaustive")
 
     @property
     def interprets(self) -> bool:
-        """Whether the interpreter runs the cases."""
+        """True if the interpreter runs the cases."""
         return not self.has_gpu and not self.compile_only
 
     @property
     def executes(self) -> bool:
-        """Whether the TTGIR of compiled kernels is run."""
+        """True if the TTGIR of compiled kernels is run."""
         return not self.compile_only and (self.ttgir == "always" or (self.ttgir == "auto" and not self.has_gpu))
 
     @property
     def explains(self) -> bool:
-        """Whether the TTGIR of a kernel that was wrong on a device is run, to tell where the fault arises."""
+        """True if the TTGIR of a kernel that was wrong on a device is run, to tell where the fault arises."""
         return self.has_gpu and not self.compile_only and self.ttgir != "never"
 
     @property

@@ -23,7 +23,7 @@ def size_arguments(sizes: Mapping[str, int], static: bool) -> dict[str, Any]:
 
 
 def spans_wide(problem: Problem) -> bool:
-    """Whether an operand or output of ``problem`` spans more elements than 32-bit offsets reach."""
+    """True if an operand or output of ``problem`` spans more elements than 32-bit offsets reach."""
     return any(operand.span >= INDEX_LIMIT for operand in problem.tensors)
 
 

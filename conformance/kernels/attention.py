@@ -92,11 +92,11 @@ class AttentionKernel(AttentionFamily):
         """Elements of the tiles that stay in shared memory, and of those that one stage of the pipeline loads."""
 
     def _shape(self, plan: Plan) -> Reason | None:
-        """Why this kernel does not take the sizes, beyond what all of them ask."""
+        """Returns why this kernel does not take the sizes, beyond what all of them ask."""
         return None
 
     def _splits(self, plan: Plan) -> Reason | None:
-        """Why this kernel does not split the keys as the variant says."""
+        """Returns why this kernel does not split the keys as the variant says."""
         if plan.variant.splits is None:
             return None
         detail = f"{self.name} does not split the keys, {plan.variant.splits} parts were asked for"
@@ -172,7 +172,7 @@ class AttentionKernel(AttentionFamily):
         return None
 
     def _multiplies_by_warpgroup(self, plan: Plan) -> bool:
-        """Whether the products use instructions that read both operands from shared memory."""
+        """True if the products use instructions that read both operands from shared memory."""
         return bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan).required)
 
     def shared_memory(self, plan: Plan) -> int:
@@ -263,14 +263,14 @@ def _shared(problem: Attention, name: str) -> Operand:
 
 
 def _spans_wide(problem: Attention) -> bool:
-    """Whether the rows of one batch (of all its heads, for decode) are out of reach of 32-bit offsets."""
+    """True if the rows of one batch (of all its heads, for decode) are out of reach of 32-bit offsets."""
     problems = (problem, problem.contiguous) if problem.page else (problem,)
     tensors = [operand for each in problems for operand in each.tensors if len(operand.shape) == 4]
     return any(dataclasses.replace(operand, shape=(1, *operand.shape[1:])).span >= INDEX_LIMIT for operand in tensors)
 
 
 def _unscaled(problem: Attention) -> bool:
-    """Whether the softmax can work on raw products: no score is modified, and the largest product scores highest."""
+    """True if the softmax can work on raw products: no score is modified, and the largest product scores highest."""
     return problem.score.kind == "none" and problem.softmax_scale > 0
 
 

@@ -35,7 +35,7 @@ TENSOR_MEMORY_ROWS = 128
 
 
 def specialises(config: Config) -> bool:
-    """Whether the loop over tiles asks for warp specialisation."""
+    """True if the loop over tiles asks for warp specialisation."""
     return config.num_stages >= SPECIALISED_STAGES
 
 

@@ -106,8 +106,8 @@ class Plan:
 
 
 def unknown_way(plan: Plan) -> Reason | None:
-    """Why a kernel that has one way to work, with sizes that are constants or not, refuses the plan's variant; None if
-    it does not."""
+    """Returns why a kernel that has one way to work, with sizes that are constants or not, refuses the plan's variant;
+    None if it does not."""
     if plan.variant not in (Variant(), Variant(static=True)):
         detail = f"{plan.kernel} takes its sizes as constants or at run time, '{plan.variant.id}' was asked for"
         return Reason(ReasonCode.CONFIG, "variant", detail)
@@ -201,7 +201,8 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def refusal(self, plan: Plan) -> Reason | None:
-        """Why this kernel cannot take the plan's problem with its config and variant on its target; None if it can.
+        """Returns why this kernel cannot take the plan's problem with its config and variant on its target; None if it
+        can.
 
         It must answer for a problem of any family, because every kernel of the catalogue is asked. What only a compiler
         can tell is no reason: see :meth:`likely_refusal`.
@@ -226,7 +227,7 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
-        """What the kernel promises of its arithmetic where ``executor`` runs it."""
+        """Returns what the kernel promises of its arithmetic where ``executor`` runs it."""
 
     def order(self, plan: Plan) -> SumOrder | None:
         """In which order the kernel sums the products of an element on the plan's target; None if that is not known.
@@ -258,7 +259,7 @@ class Kernel(abc.ABC):
         return [*self.shapes, *filter(self.knows, self.more_shapes)]
 
     def knows(self, shape: str) -> bool:
-        """Whether :meth:`example` knows this shape class."""
+        """True if :meth:`example` knows this shape class."""
         try:
             self.example(self.dtype_names()[0], self.configs[0], shape)
         except KeyError:
@@ -277,8 +278,8 @@ class Kernel(abc.ABC):
         return None
 
     def example_refusal(self, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
-        """Why it does not take its example of the usual shape with this dtype and config on ``target``; None if it
-        does."""
+        """Returns why it does not take its example of the usual shape with this dtype and config on ``target``; None if
+        it does."""
         return self.example_refusals(dtype, config, (target,))[0]
 
     def example_refusals(
@@ -290,7 +291,7 @@ class Kernel(abc.ABC):
         return [ask(self.draft(example, config, target, variant)) for target in targets]
 
     def usable_on(self, target: Target) -> bool:
-        """Whether it takes an example of some dtype with some config on ``target``."""
+        """True if it takes an example of some dtype with some config on ``target``."""
         return any(
             self.example_refusal(name, config, target) is None for name in self.dtype_names() for config in self.configs
         )
@@ -327,7 +328,7 @@ class Kernel(abc.ABC):
         return None
 
     def estimated_refusal(self, plan: Plan) -> Reason | None:
-        """Why a plan that :meth:`refusal` accepts needs more shared memory than its target has, by
+        """Returns why a plan that :meth:`refusal` accepts needs more shared memory than its target has, by
         :meth:`shared_memory`; None if it fits or the kernel makes no estimate. The compiler may need more or less."""
         needed, limit = self.shared_memory(plan), plan.target.limits.shared_memory
         if needed is None or needed <= limit:

@@ -48,7 +48,7 @@ class Launch:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is launched."""
+        """True if nothing is launched."""
         return 0 in self.grid
 
     @property

@@ -91,7 +91,7 @@ class LegacyTmaGemm(PersistentTmaGemm):
         return None
 
     def _has_pitch(self, operand: Operand) -> bool:
-        """Whether the distance of rows matters: there are several."""
+        """True if the distance of rows matters: there are several."""
         return operand.shape[0 if row_major(operand) else 1] > 1
 
     def _blocks(self, plan: Plan) -> tuple[tuple[int, int], tuple[int, int]]:

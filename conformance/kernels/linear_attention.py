@@ -130,7 +130,7 @@ class GatedLinearAttention(LinearAttentionFamily):
 
 
 def _spans_wide(problem: LinearAttention) -> bool:
-    """Whether the rows of one head are out of reach of 32-bit offsets."""
+    """True if the rows of one head are out of reach of 32-bit offsets."""
     tensors = (problem.operand(name) for name in ("q", "k", "v", "out"))
     return any(
         dataclasses.replace(operand, shape=(1, 1, *operand.shape[2:])).span >= INDEX_LIMIT for operand in tensors

@@ -69,7 +69,7 @@ class MicroscaledMm(MicroscaledFamily):
         return self._batch(plan)
 
     def _batch(self, plan: Plan) -> Reason | None:
-        """Why the kernel does not take so many matrices; None if it does."""
+        """Returns why the kernel does not take so many matrices; None if it does."""
         batch = plan.problem.batch
         if (batch or 0) > GRID_LIMIT:
             detail = f"a batch of {batch} is more than the {GRID_LIMIT} programs of a grid's second dimension"
@@ -77,7 +77,7 @@ class MicroscaledMm(MicroscaledFamily):
         return None
 
     def _variant(self, plan: Plan) -> Reason | None:
-        """Why the kernel does not work as the plan's variant says; None if it does."""
+        """Returns why the kernel does not work as the plan's variant says; None if it does."""
         return unknown_way(plan)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ class MicroscaledMm(MicroscaledFamily):
         return Contract(problem.out_dtype, accumulator, flushes_subnormals=plan.target.vendor == "amd")
 
     def multiplies_scaled(self, plan: Plan) -> bool:
-        """Whether the target's matrix unit takes the plan's operands with their scales, so that none is converted.
+        """True if the target's matrix unit takes the plan's operands with their scales, so that none is converted.
 
         tcgen05 and the units of gfx950 and gfx1250 take every pair of scaled formats (gfx950 no scales of e4m3,
         tcgen05 these with k side by side only), those of sm_120 pairs of one width with k side by side.

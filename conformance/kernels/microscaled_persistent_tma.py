@@ -81,7 +81,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return super().problem(formats, M, N, K, **fields)
 
     def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """What the plan's target must be able to do, in the order in which it is asked."""
+        """Returns what the plan's target must be able to do, in the order in which it is asked."""
         made = "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor"
         return ("tma", *self.needs, made)
 
@@ -106,7 +106,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return Reason(ReasonCode.EXTENT, "batch", detail)
 
     def _descriptors(self, plan: Plan) -> Reason | None:
-        """What the descriptors demand of memory."""
+        """Returns what the descriptors demand of memory."""
         problem = plan.problem
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
         for operand in described:
@@ -117,7 +117,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return unstorable(problem.output) if plan.variant.tma_store else None
 
     def _padded(self, plan: Plan) -> Reason | None:
-        """What a descriptor with gaps demands, where the unit needs one."""
+        """Returns what a descriptor with gaps demands, where the unit needs one."""
         problem = plan.problem
         if not padded_codes(plan, self.multiplies_scaled(plan)):
             return None
@@ -175,7 +175,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return {}
 
     def specialises(self, plan: Plan) -> bool:
-        """Whether warps have different work."""
+        """True if warps have different work."""
         return False
 
     def features(self, plan: Plan) -> Features:
@@ -263,7 +263,7 @@ def _scale_descriptor(plan: Plan, tensors: Mapping[str, Tensor], name: str, line
 
 
 def padded_codes(plan: Plan, scaled: bool) -> bool:
-    """Whether the unit multiplies four-bit codes by eight-bit ones, of which tcgen05 reads the former with gaps."""
+    """True if the unit multiplies four-bit codes by eight-bit ones, of which tcgen05 reads the former with gaps."""
     widths = {form.per_byte for form in plan.problem.formats}
     return scaled and len(widths) == 2 and bool(plan.target.capability("tcgen05").available)
 
@@ -314,7 +314,7 @@ class MicroscaledBlackwell(MicroscaledPersistentTma):
         return reason
 
     def specialises(self, plan: Plan) -> bool:
-        """Whether warps have different work: in a pipelined loop."""
+        """True if warps have different work: in a pipelined loop."""
         return specialises(plan.config)
 
     def draw_variant(self, draw: Draw) -> Variant:

@@ -192,7 +192,7 @@ class ScatteringGemm(DescribedGemm):
 
 
 def _moves_tiles(plan: Plan) -> bool:
-    """Whether the target has a copy unit, so that descriptors do not become pointers."""
+    """True if the target has a copy unit, so that descriptors do not become pointers."""
     return any(plan.target.capability(name).available for name in ("tma", "tdm"))
 
 

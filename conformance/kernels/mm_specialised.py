@@ -157,13 +157,13 @@ class SpecialisedGemm(PointerGemm):
         return Launch(gemm_specialised, plan.grid, arguments, config.options)
 
     def _unrolled(self, plan: Plan) -> bool:
-        """Whether the compiler knows that the specialised loop has one turn, so that there is no loop. Triton takes an
+        """True if the compiler knows that the specialised loop has one turn, so that there is no loop. Triton takes an
         argument of 1 for a constant."""
         known = plan.variant.static or plan.problem.K == 1
         return bool(known and plan.config.loop == "inner" and plan.config.block_k >= plan.problem.K)
 
     def _ever_specialised(self, plan: Plan) -> bool:
-        """Whether a release of Triton gave warps different work here. None did so in a loop over k whose operands both
+        """True if a release of Triton gave warps different work here. None did so in a loop over k whose operands both
         come by pointers, unless wgmma or tcgen05 multiplies them."""
         asynchronous = self._matrix_unit(plan) in (codegen.WGMMA, codegen.TCGEN05)
         return asynchronous or plan.config.loop == "outer" or bool(plan.config.described)

@@ -37,7 +37,7 @@ def shortage(size: int) -> Reason | None:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether ``error`` says that memory is short. PyTorch's goes by its class's name, so that torch need not be
+    """True if ``error`` says that memory is short. PyTorch's goes by its class's name, so that torch need not be
     imported; Triton and the libraries say so in the message alone."""
     if any(cls.__name__ in ("OutOfMemoryError", "MemoryError") for cls in type(error).__mro__):
         return True

@@ -41,7 +41,7 @@ class DeviceFunction:
 
 
 def is_device_function(value: Any) -> bool:
-    """Whether ``value`` is a Triton function, compiled or interpreted, that does not belong to Triton."""
+    """True if ``value`` is a Triton function, compiled or interpreted, that does not belong to Triton."""
     function = getattr(value, "fn", None)
     return (
         inspect.isfunction(function)

@@ -136,7 +136,7 @@ class Judge:
         return self._reaching[function.name]
 
     def key(self, mutant: Mutant) -> str:
-        """What the result of ``mutant`` is kept by."""
+        """Returns what the result of ``mutant`` is kept by."""
         return mutant_key(mutant, self.reaching(mutant.function), self._where)
 
     def order(self, mutant: Mutant) -> list[TierPlan]:
@@ -163,7 +163,7 @@ class Judge:
         return lines is None or any(first <= line <= last for line in lines.get(mutant.function.name, ()))
 
     def judge(self, mutant: Mutant) -> Result:
-        """What becomes of ``mutant``."""
+        """Returns what becomes of ``mutant``."""
         started = time.monotonic()
         plans = self.order(mutant)
         compiled = self.compiler is not None
@@ -259,8 +259,8 @@ class Judge:
         limit_processor(0)
 
     def _failure(self, plan: TierPlan, executor: Any) -> Failure | None:
-        """What fails on ``plan``: the first of its fills that does. On a device that has too little memory for it
-        nothing does, and processes that need much of it take turns."""
+        """Returns what fails on ``plan``: the first of its fills that does. On a device that has too little memory for
+        it nothing does, and processes that need much of it take turns."""
         much = not self._interprets and needed(plan.plan.problem) >= device_memory.MUCH
         if much and device_memory.shortage(needed(plan.plan.problem)) is not None:
             return None
@@ -296,7 +296,7 @@ class Judge:
         return "; ".join(part.removeprefix("CAUSE ") for part in first if part.startswith("CAUSE "))
 
     def _unchanged_fails(self, plan: TierPlan) -> bool:
-        """Whether the unchanged kernel fails on ``plan``; asked when a plan kills for the first time."""
+        """True if the unchanged kernel fails on ``plan``; asked when a plan kills for the first time."""
         if plan.id not in self._sound:
             unchanged = told(
                 lambda tell: tell(self._failure(plan, self._executor())), SILENCE, limit_memory=self._interprets

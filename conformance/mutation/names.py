@@ -59,7 +59,7 @@ def name_class(name: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    """Whether ``name`` says that it holds a pointer."""
+    """True if ``name`` says that it holds a pointer."""
     return re.search(r"_(ptr|base|tile)$", name) is not None
 
 

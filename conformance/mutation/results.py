@@ -102,19 +102,20 @@ def plans_digest(plans: Iterable[TierPlan]) -> str:
 
 
 def plan_key(plan: TierPlan, where: str) -> str:
-    """What the judgement of the unchanged kernel on ``plan`` depends on. ``where`` names the executor or device."""
+    """Returns what the judgement of the unchanged kernel on ``plan`` depends on. ``where`` names the executor or
+    device."""
     return _digest(where, harness_digest(), plan_digest(plan), *(f.digest for f in plan.functions))
 
 
 def mutant_key(mutant: Mutant, plans: Iterable[TierPlan], where: str) -> str:
-    """What the judgement of ``mutant`` on any of ``plans``, those that reach its function, depends on."""
+    """Returns what the judgement of ``mutant`` on any of ``plans``, those that reach its function, depends on."""
     functions: dict[str, DeviceFunction] = {f.name: f for plan in plans for f in plan.functions}
     digests = [functions[name].digest for name in sorted(functions)]
     return _digest(where, harness_digest(), mutant.function.name, mutant.digest, *digests)
 
 
 def still_holds(result: Result, plans: Sequence[TierPlan]) -> bool:
-    """Whether ``result``, whose key is that of today, holds for ``plans``, those that reach its function now: the plan
+    """True if ``result``, whose key is that of today, holds for ``plans``, those that reach its function now: the plan
     that killed is among them, or all are those that did not kill."""
     return result.judged_by in {plans_digest(plans), *map(plan_digest, plans)}
 

@@ -90,7 +90,7 @@ def _explains(
     evidence: Sequence[tuple[Fill, list[Evidence], int]],
     work: Work,
 ) -> bool:
-    """Whether ``alteration`` explains the evidence of each fill, at these costs."""
+    """True if ``alteration`` explains the evidence of each fill, at these costs."""
     shown = 0
     for fill, entries, steps in evidence:
         if not work.take(steps):
@@ -123,7 +123,7 @@ def as_stored(value: Tensor, dtype: str, overflow: str) -> Tensor:
 def _agreement(
     contract: Contract, entry: Evidence, value: Tensor, error: Tensor | None, alteration: Alteration
 ) -> int | None:
-    """How many wrong elements ``value`` explains; None if it contradicts an element."""
+    """Returns how many wrong elements ``value`` explains; None if it contradicts an element."""
     out = entry.out.double()
     part = entry.fill.of(entry.name)
     if error is None:

@@ -114,7 +114,7 @@ class Contract:
 
     @property
     def split(self) -> Split | None:
-        """How operands are split; None where they are not."""
+        """Returns how operands are split; None where they are not."""
         return SPLITS.get(self.operand)
 
 

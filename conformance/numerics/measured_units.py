@@ -58,7 +58,7 @@ class UnitEvidence:
 
     @property
     def proven(self) -> bool:
-        """Whether the model gave every bit, of at least one element."""
+        """True if the model gave every bit, of at least one element."""
         return self.elements > 0 and self.differing == 0
 
     @property
@@ -192,8 +192,8 @@ class KnownUnit:
 
 
 def known_unit(target: Target, instruction: str, operands: str) -> KnownUnit | None:
-    """What is known of ``instruction`` with ``operands`` on ``target``: proven by the run's calibration or by the
-    package, else as published; None if nobody has published it.
+    """Returns what is known of ``instruction`` with ``operands`` on ``target``: proven by the run's calibration or by
+    the package, else as published; None if nobody has published it.
 
     Interleaved steps are those of an instruction that the assembler makes of others. What the package measured with one
     assembler proves nothing of another: only the run's own calibration does.

@@ -45,7 +45,7 @@ class Factors:
 
     @property
     def depth(self) -> int:
-        """How many k."""
+        """Returns how many k."""
         return int(self.a.shape[1])
 
     def part(self, first: int, last: int) -> Factors:

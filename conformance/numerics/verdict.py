@@ -50,7 +50,7 @@ class FillVerdict:
 
     @property
     def bits_only(self) -> bool:
-        """Whether it fails although every element is within the bound."""
+        """True if it fails although every element is within the bound."""
         return not self.passed and self.method == "bounded" and self.low is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,8 +191,8 @@ class Limits:
         return sum(int(tensor.nbytes) for tensor in (self.wanted, *of_interval) if tensor is not None)
 
     def judge(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """Which runs may be wrong, bool (fills, runs), and how much of its bound the first run of each fill uses, fp64
-        (fills), NaN for exact fills.
+        """Returns which runs may be wrong, bool (fills, runs), and how much of its bound the first run of each fill
+        uses, fp64 (fills), NaN for exact fills.
 
         ``out`` holds the bits of the runs' outputs, (fills, runs, *shape), on the device of the limits. Only where the
         contract flushes subnormals may a run be right after all.
@@ -217,7 +217,7 @@ def _rows(of_runs: Tensor) -> Tensor:
 
 
 def _allowed(limits: _Interval, out: Tensor) -> Tensor:
-    """Which elements of ``out`` are within the limits."""
+    """Returns which elements of ``out`` are within the limits."""
     values = out.double() if out.dtype == torch.float64 else out.float()
     good = (values >= limits.low) & (values <= limits.high)
     if limits.nan is not None:
@@ -323,8 +323,8 @@ def _passed(contract: Contract, fill: Fill, total: int, ratio: float | None) -> 
 
 
 def label(contract: Contract, method: str, fill: str, seed: int) -> str:
-    """What verdicts call a fill that is judged by ``method``. An exact one depends on the accumulator, too: that fixes
-    how large its integers may be."""
+    """Returns what verdicts call a fill that is judged by ``method``. An exact one depends on the accumulator, too:
+    that fixes how large its integers may be."""
     assumed = " (contract assumed)" if contract.accumulator.assumed else ""
     return f"{method}/{fill} seed {seed}{assumed}"
 

@@ -18,7 +18,7 @@ class Work:
     ended: bool = False
 
     def take(self, multiply_adds: int) -> bool:
-        """Whether there is enough left for a hypothesis of so many multiply-adds, which are then taken."""
+        """True if there is enough left for a hypothesis of so many multiply-adds, which are then taken."""
         self.left -= multiply_adds + EACH
         self.ended |= self.left < 0
         return not self.ended

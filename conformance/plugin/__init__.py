@@ -200,12 +200,12 @@ def _configure_main(config: pytest.Config) -> None:
 
 
 def _whole(config: pytest.Config) -> bool:
-    """Whether the user chose no cases but by kernel, target and tier."""
+    """True if the user chose no cases but by kernel, target and tier."""
     return not config.option.conformance_suite and _whole_suites(config)
 
 
 def _whole_suites(config: pytest.Config) -> bool:
-    """Whether the user chose no cases but by suite, kernel, target and tier."""
+    """True if the user chose no cases but by suite, kernel, target and tier."""
     option = config.option
     chosen = (option.conformance_case, option.conformance_cases, option.conformance_config)
     expressions = (option.keyword, option.markexpr, option.deselect)
@@ -214,7 +214,7 @@ def _whole_suites(config: pytest.Config) -> bool:
 
 
 def _surely_needs_inductor(config: pytest.Config, settings: Settings) -> bool:
-    """Whether cases about Inductor's code run on a device, as far as that is known before they are collected. Without a
+    """True if cases about Inductor's code run on a device, as far as that is known before they are collected. Without a
     device compile processes generate that code."""
     suites = settings.suites or (INDUCTOR_SUITES,)
     known = settings.has_gpu and not settings.kernels and _whole_suites(config)
@@ -276,7 +276,7 @@ def _workers(config: pytest.Config) -> int:
 
 
 def _only_looks(config: pytest.Config) -> bool:
-    """Whether pytest was asked to list something rather than to run."""
+    """True if pytest was asked to list something rather than to run."""
     return any(
         getattr(config.option, name, False) for name in ("collectonly", "showfixtures", "show_fixtures_per_test")
     )

@@ -384,7 +384,7 @@ def _options(settings: Settings) -> str:
 
 
 def _is_in_diagnosis(verdict: Verdict, diagnosis: str) -> bool:
-    """Whether ``diagnosis`` names a failed ``verdict``: by its text, or by its check if it has none."""
+    """True if ``diagnosis`` names a failed ``verdict``: by its text, or by its check if it has none."""
     return (verdict.text or str(verdict.check)) in diagnosis
 
 

@@ -27,7 +27,7 @@ def suites_dirs(config: pytest.Config) -> tuple[Path, ...]:
 
 
 def selects_suites(arguments: Sequence[str], pyargs: bool, base: Path, suites: Sequence[Path]) -> bool:
-    """Whether collecting ``arguments`` (paths relative to ``base``, or module names if ``pyargs``) reaches a suites
+    """True if collecting ``arguments`` (paths relative to ``base``, or module names if ``pyargs``) reaches a suites
     directory. Cheap, and no for a project that merely has this package installed somewhere below it."""
     for argument in arguments:
         name = argument.split("::", 1)[0]
@@ -53,7 +53,7 @@ def early_selects_suites(config: pytest.Config) -> bool:
 
 
 def selects_package(config: pytest.Config) -> bool:
-    """Whether the package's own suites are reached, which ``conform`` judges; suites that only the ini names have
+    """True if the package's own suites are reached, which ``conform`` judges; suites that only the ini names have
     the ``recorder`` alone."""
     return selects_suites(config.args, config.option.pyargs, config.invocation_params.dir, (PACKAGE_SUITES,))
 
@@ -62,7 +62,7 @@ _ACTIVE = pytest.StashKey[bool]()
 
 
 def is_active(config: pytest.Config) -> bool:
-    """Whether this pytest run reaches the conformance suites; everything else in the plugin asks this first."""
+    """True if this pytest run reaches the conformance suites; everything else in the plugin asks this first."""
     if _ACTIVE not in config.stash:
         base = config.invocation_params.dir
         config.stash[_ACTIVE] = selects_suites(config.args, config.option.pyargs, base, suites_dirs(config))

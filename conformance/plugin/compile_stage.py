@@ -51,7 +51,7 @@ class RunStage:
             self._prepared = concurrent.futures.ThreadPoolExecutor(1, "compile-stage").submit(self.selection)
 
     def selection(self) -> Selection:
-        """What of the run decides which cases a test has. Imports torch and triton."""
+        """Returns what of the run decides which cases a test has. Imports torch and triton."""
         importlib.import_module("conformance.judging.compile_stage")
         return self._select()
 
@@ -79,7 +79,7 @@ class RunStage:
         self._compiled = compiled
 
     def end(self) -> list[str]:
-        """What the stage missed, one sentence each. Removes the stage's files."""
+        """Returns what the stage missed, one sentence each. Removes the stage's files."""
         if self._compiled is None:
             return []
         from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex, asked

@@ -102,7 +102,7 @@ def order(items: list[pytest.Item]) -> None:
 
 
 def _timed(item: pytest.Item) -> bool:
-    """Whether ``item`` has the mark ``timed`` and its condition, if any, holds for the item's parameters."""
+    """True if ``item`` has the mark ``timed`` and its condition, if any, holds for the item's parameters."""
     mark = _mark(item, "timed")
     if mark is None:
         return False

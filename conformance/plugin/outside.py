@@ -58,7 +58,7 @@ class Outside:
             self._reasons[record.kernel] = str(record.reason)
 
     def problems(self) -> list[str]:
-        """What is wrong with the run, one text each."""
+        """Returns what is wrong with the run, one text each."""
         if not self._whole:
             return list(self._missing.values())
         refused = [name for name, statuses in self._statuses.items() if statuses == {Status.NOT_APPLICABLE}]

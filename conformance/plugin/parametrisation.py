@@ -93,7 +93,7 @@ class Parametrisation:
 
 
 def selection(config: pytest.Config) -> Selection:
-    """What of this run decides which cases a test has."""
+    """Returns what of this run decides which cases a test has."""
     if _SELECTION not in config.stash:
         from conformance.cases.case_table import Selection
         from conformance.judging.harness import chosen_targets

@@ -60,7 +60,7 @@ class CaseCounts:
             self._left.pop(case, None)
 
     def failed(self, case: str) -> bool:
-        """Whether this is the first failure of ``case``."""
+        """True if this is the first failure of ``case``."""
         with self._lock:
             first = case not in self._failing
             self._failing.add(case)

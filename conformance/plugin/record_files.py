@@ -92,17 +92,17 @@ def journal_file(folder: Path, worker: str) -> Path:
 
 
 def process_file(folder: Path, worker: str) -> Path:
-    """Where the number of a worker's process is kept while it lives."""
+    """Returns where the number of a worker's process is kept while it lives."""
     return folder / f"process-{worker}.txt"
 
 
 def refusal_file(folder: Path, worker: str) -> Path:
-    """Where a worker says why it cannot run any case."""
+    """Returns where a worker says why it cannot run any case."""
     return folder / f"refusal-{worker}.txt"
 
 
 def breakage_file(folder: Path, worker: str) -> Path:
-    """Where a worker says what of its machine or environment is broken, so that it cannot run any case."""
+    """Returns where a worker says what of its machine or environment is broken, so that it cannot run any case."""
     return folder / f"broken-{worker}.txt"
 
 
@@ -134,7 +134,7 @@ def _last_foreseen(folder: Path, worker: str) -> CaseRecord | None:
 
 
 def stacks_file(folder: Path, worker: str) -> Path:
-    """Where a worker's stacks are dumped when a case runs past its deadline."""
+    """Returns where a worker's stacks are dumped when a case runs past its deadline."""
     return folder / f"stacks-{worker}.txt"
 
 

@@ -87,7 +87,8 @@ _NOTHING = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def new_folder(settings: Settings, invocation_dir: Path) -> Path:
-    """Where this run's evidence goes: the folder asked for, which must be new or empty, or one under reports."""
+    """Returns where this run's evidence goes: the folder asked for, which must be new or empty, or one under
+    reports."""
     if settings.run_dir is not None:
         if settings.run_dir.exists() and (not settings.run_dir.is_dir() or any(settings.run_dir.iterdir())):
             raise pytest.UsageError(f"--run-dir {settings.run_dir}: exists and is not an empty folder; give a new one")
@@ -291,7 +292,7 @@ class SessionRun:
             raise pytest.UsageError(f"{error}; {near}" if near else str(error)) from None
 
     def _near_case(self, case: str | None = None) -> str:
-        """What was probably meant by ``case``, or by the first case that the user named, if there is such."""
+        """Returns what was probably meant by ``case``, or by the first case that the user named, if there is such."""
         case = case or self._settings.case or min(self._settings.case_list or (), default=None)
         if case is None or self._compile_stage is None:
             return ""

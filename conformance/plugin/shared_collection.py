@@ -86,7 +86,7 @@ class GivenItems(Sequence[pytest.Item]):
         return self._item(index)
 
     def known(self, nodeid: str) -> bool:
-        """Whether this process has the test of ``nodeid``."""
+        """True if this process has the test of ``nodeid``."""
         return nodeid.partition("[")[0] + "[" in self._groups or nodeid in self._others
 
     def _made(self, index: int) -> pytest.Item:

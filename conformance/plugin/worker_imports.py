@@ -21,7 +21,7 @@ class WorkerImports:
 
     @property
     def specification(self) -> str:
-        """How xdist starts a worker."""
+        """Returns how xdist starts a worker."""
         return f"popen//python={shlex.join(self._launcher)}"
 
     def pytest_sessionstart(self) -> None:

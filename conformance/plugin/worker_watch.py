@@ -80,7 +80,7 @@ class WorkerWatch:
             _kill(watched.node)
 
     def reason(self, worker: str) -> str:
-        """Why this ended the worker; empty if it did not."""
+        """Returns why this ended the worker; empty if it did not."""
         return self._reasons.get(worker, "")
 
     def was_stopped(self, worker: str) -> bool:

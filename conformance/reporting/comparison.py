@@ -49,7 +49,7 @@ _TITLES = {Severity.REGRESSION: "Regressions", Severity.WARNING: "Warnings", Sev
 
 
 def refused(scope: Scope) -> str:
-    """How many cases neither side takes, and why; empty if there is none."""
+    """Returns how many cases neither side takes, and why; empty if there is none."""
     total = sum(scope.refused.values())
     if not total:
         return ""
@@ -147,7 +147,7 @@ def _rules(comparison: Comparison) -> str:
 
 
 def _newly_failing(comparison: Comparison) -> str:
-    """Which cases fail newly although what they fail by only warns; empty if there is none."""
+    """Returns which cases fail newly although what they fail by only warns; empty if there is none."""
     failing = [
         f"{clean(finding.case)} ({group.kind.value})"
         for group in comparison.groups
@@ -162,7 +162,8 @@ def _newly_failing(comparison: Comparison) -> str:
 
 
 def _by_target(comparison: Comparison) -> str:
-    """How many cases of each target regressed, and on which targets none did; empty unless there are several."""
+    """Returns how many cases of each target regressed, and on which targets none did; empty unless there are
+    several."""
     judged = comparison.scope.targets
     if comparison.safe or len(judged) < 2:
         return ""
@@ -180,7 +181,8 @@ def _by_target(comparison: Comparison) -> str:
 
 
 def threshold_lines(comparison: Comparison) -> list[str]:
-    """Which thresholds are not the usual ones: those that the user's file moved, then those that kernels declare."""
+    """Returns which thresholds are not the usual ones: those that the user's file moved, then those that kernels
+    declare."""
     usual = DEFAULT.named()
     moved = {name: value for name, value in comparison.thresholds.items() if value != usual.get(name)}
     lines = [f"thresholds of your file: {_thresholds(moved, usual)}"] if moved else []
@@ -226,7 +228,8 @@ def stack_changes(baseline: Side, candidate: Side) -> list[tuple[str, str, str]]
 
 
 def assembler_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What the targets were assembled with in the baseline and in the candidate: a row for all with the same pair."""
+    """Returns what the targets were assembled with in the baseline and in the candidate: a row for all with the same
+    pair."""
     targets: dict[tuple[str, str], list[str]] = {}
     for target, pair in comparison.assemblers.items():
         targets.setdefault(pair, []).append(target)
@@ -246,7 +249,8 @@ def _version(value: object) -> str:
 
 
 def summary_line(group: Group) -> str:
-    """What the group covers: how many cases, those of each kernel, the targets, the typical ratio and the farthest."""
+    """Returns what the group covers: how many cases, those of each kernel, the targets, the typical ratio and the
+    farthest."""
     kernels = Counter(finding.kernel or "(no kernel)" for finding in group.findings)
     most = sorted(kernels.items(), key=lambda item: (-item[1], item[0]))
     more = f" and {len(most) - 4} more kernels" if len(most) > 4 else ""

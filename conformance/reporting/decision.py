@@ -56,8 +56,8 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
 
 
 def reach(comparison: Comparison, info: RunInfo | None) -> str:
-    """How far the answer reaches, in few words to stand beside it: such as "only 24 of 1,373 cases (--kernel mm), quick
-    tier, no GPU", then how many cases were judged and what they prove."""
+    """Returns how far the answer reaches, in few words to stand beside it: such as "only 24 of 1,373 cases (--kernel
+    mm), quick tier, no GPU", then how many cases were judged and what they prove."""
     sample, narrowed = _sample(comparison, info), narrowing_text(comparison)
     parts = [f"only {narrowed}" if narrowed else "", f"{sample} tier" if sample else ""]
     parts.append("no GPU" if _without_gpu(comparison) else "")
@@ -67,7 +67,7 @@ def reach(comparison: Comparison, info: RunInfo | None) -> str:
 
 
 def meaning(comparison: Comparison, group: Group) -> str:
-    """What a group means, and for wrong results what computed them."""
+    """Returns what a group means, and for wrong results what computed them."""
     interpreted = group.kind is Kind.NEW_FAIL and group.cause.startswith("numerics/") and _without_gpu(comparison)
     return f"{group.meaning} Triton's interpreter computed it, no GPU." if interpreted else group.meaning
 

@@ -54,8 +54,8 @@ def both_changed(comparison: Comparison) -> list[str]:
 
 
 def broken_text(broken: BrokenSide) -> str:
-    """Which side gives no answer, its class and what broke, such as "the baseline is unfinished (cut-off: the run did
-    not end)"."""
+    """Returns which side gives no answer, its class and what broke, such as "the baseline is unfinished (cut-off: the
+    run did not end)"."""
     kinds = dict.fromkeys(fault.kind for fault in broken.faults)
     first = clean(broken.faults[0].text).replace("\n", " ")[:FAULT_CHARACTERS]
     more = f" and {', '.join(list(kinds)[1:])}" if len(kinds) > 1 else ""
@@ -84,7 +84,7 @@ def _against(comparison: Comparison) -> list[str]:
 
 
 def newly_failing(comparison: Comparison) -> str:
-    """How many cases newly fail, and how many of them by known defects; empty if none does."""
+    """Returns how many cases newly fail, and how many of them by known defects; empty if none does."""
     cases = comparison.newly_failing
     if not cases:
         return ""

@@ -110,7 +110,8 @@ def columns(records: Iterable[CaseRecord], weights: Sequence[int] = ()) -> dict[
 
 
 def _cause(record: CaseRecord) -> str:
-    """Why a case failed, in the same words for all cases of one cause; "" if it did not, or only as expected."""
+    """Returns why a case failed, in the same words for all cases of one cause; "" if it did not, or only as
+    expected."""
     if RANKED[record.status] != "bad":
         return ""
     meaning, cause, _ = failure(record)

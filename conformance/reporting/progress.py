@@ -50,7 +50,7 @@ Look = Callable[[], Progress]
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal on which a line can be drawn again, and there is a library that does it."""
+    """True if ``stream`` is a terminal on which a line can be drawn again, and there is a library that does it."""
     if not stream.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
         return False
     try:
@@ -91,7 +91,7 @@ class ProgressDisplay:
 
     @property
     def drawing(self) -> bool:
-        """Whether a bar is on the terminal now: what else is written there would be torn."""
+        """True if a bar is on the terminal now: what else is written there would be torn."""
         return self._live is not None
 
     def show(self, look: Look) -> None:

@@ -65,7 +65,7 @@ def headline(summary: Summary, lost: str = "") -> str:
 
 
 def count_lines(summary: Summary) -> list[str]:
-    """How many cases have each status, with the reasons of those that were not judged; what judged those that
+    """Returns how many cases have each status, with the reasons of those that were not judged; what judged those that
     passed."""
     statuses = summary.statuses
     parts = [f"{statuses.get(Status.PASS, 0):,} pass"]

@@ -30,7 +30,7 @@ class ExpectedEntry:
 
     @property
     def link(self) -> str:
-        """Where the defect is reported."""
+        """Returns where the defect is reported."""
         return self.detail.partition(", ")[0]
 
 
@@ -66,12 +66,12 @@ class Summary:
 
     @property
     def failed(self) -> int:
-        """How many cases failed and should not have."""
+        """Returns how many cases failed and should not have."""
         return sum(self.statuses.get(status, 0) for status in FAILURES)
 
     @property
     def judged(self) -> int:
-        """How many cases passed or failed, as expected or not."""
+        """Returns how many cases passed or failed, as expected or not."""
         return sum(count for status, count in self.statuses.items() if status not in _SKIPS)
 
     @property
@@ -161,7 +161,7 @@ class Tally:
 
 
 def is_verified(record: CaseRecord) -> bool:
-    """Whether the case counts towards the rate: it passed, every fill that its problem has was judged, and its output
+    """True if the case counts towards the rate: it passed, every fill that its problem has was judged, and its output
     has at least 2 x 2 tiles. The record says both; one of an older version says neither and does not count."""
     tiles = record.observed.get("tiles")
     large = isinstance(tiles, (list, tuple)) and len(tiles) > 0 and all(isinstance(n, int) and n > 1 for n in tiles)

@@ -158,7 +158,7 @@ def _literal(text: str) -> str:
 
 
 def _described(program: Program, failed: Iterable[Verdict], record: CaseRecord) -> dict[str, str]:
-    """What of ``program`` stands in the script, as source."""
+    """Returns what of ``program`` stands in the script, as source."""
     descriptions, pick = _choice(record, program, failed)
     settings = {**ALWAYS, **dict(program.settings)}
     return {

@@ -34,7 +34,7 @@ class ScriptRequest:
 
     @property
     def about_code(self) -> bool:
-        """Whether the code of a case that passes is asked about."""
+        """True if the code of a case that passes is asked about."""
         return bool(self.features or self.room or self.faults) or self.spills is not None
 
     def write(self, folder: Path) -> None:

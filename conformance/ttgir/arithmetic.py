@@ -36,7 +36,7 @@ def operands(operation: Operation) -> list[str]:
 
 
 def attributes(operation: Operation) -> dict[str, str]:
-    """What stands in its braces, as text; braces in its types are not its own."""
+    """Returns what stands in its braces, as text; braces in its types are not its own."""
     words = operation.words
     match = _ATTRIBUTES.search(words if operation.tail else words[: len(words) - len(operation.types)])
     read: dict[str, str] = {}

@@ -74,7 +74,7 @@ def _register_faults(operation: Operation, name: str, kind: Type, layout: Layout
 
 
 def _same_unit(parent: Layout, result: Layout, packed: bool) -> bool:
-    """Whether ``parent`` names the instruction of ``result``. Where two depths are packed in a byte, it may count bytes
+    """True if ``parent`` names the instruction of ``result``. Where two depths are packed in a byte, it may count bytes
     of its depth."""
     if parent == result:
         return True
@@ -109,7 +109,7 @@ def used_depths(depth: int, width: int) -> list[int]:
 
 
 def _strides_fit(kind: Type, layout: Layout, bits: int) -> bool:
-    """Whether an element in tensor memory takes ``bits``. Up to 3.5 ``unpacked`` means 32."""
+    """True if an element in tensor memory takes ``bits``. Up to 3.5 ``unpacked`` means 32."""
     if layout.get("colStride") is not None:
         return int(layout["colStride"]) * bits_of(kind) == bits
     return bits_of(kind) == 32 or bool(layout["unpacked"]) == (bits == 32)

@@ -49,7 +49,7 @@ class LinearMap:
         return made[0]
 
     def rank(self, *holders: str) -> int:
-        """How many bits of the tensor's elements ``holders`` tell apart; all holders if none is named."""
+        """Returns how many bits of the tensor's elements ``holders`` tell apart; all holders if none is named."""
         rows: list[int] = []
         for holder, _ in self.bases:
             for value in self.flat(holder) if holder in holders or not holders else ():
@@ -60,12 +60,12 @@ class LinearMap:
 
     @functools.cached_property
     def covers(self) -> bool:
-        """Whether every element of the tensor is held."""
+        """True if every element of the tensor is held."""
         return 1 << self.rank() == math.prod(self.shape)
 
     @functools.cached_property
     def repeats_by_zeros_alone(self) -> bool:
-        """Whether the holders of one element differ in bits that change nothing, and not in several that cancel."""
+        """True if the holders of one element differ in bits that change nothing, and not in several that cancel."""
         return self.rank() == sum(any(basis) for _, bases in self.bases for basis in bases)
 
     def moved(self, shape: Sequence[int], take: Callable[[Basis], Basis]) -> LinearMap:
@@ -102,7 +102,7 @@ def flat_index(coordinate: Iterable[int], shape: Sequence[int]) -> int:
 
 
 def coordinates(flat: int, shape: Sequence[int]) -> Basis:
-    """Where element number ``flat`` lies in ``shape``."""
+    """Returns where element number ``flat`` lies in ``shape``."""
     made = []
     for size in reversed(shape):
         flat, index = divmod(flat, size)

@@ -229,7 +229,7 @@ class Program:
                 del self.unfenced[place]
 
     def is_late(self, kind: str) -> bool:
-        """Whether an operation of this kind that begins now touches its memory later."""
+        """True if an operation of this kind that begins now touches its memory later."""
         if self.schedule.seed is not None:
             return self._random.random() < 0.5
         return kind in self.schedule.late

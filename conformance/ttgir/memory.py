@@ -29,7 +29,7 @@ class NoPart(ValueError):
 
 
 def joined(first: Clock, second: Clock) -> Clock:
-    """What follows both."""
+    """Returns what follows both."""
     if len(first) < len(second):
         first, second = second, first
     both = dict(first)
@@ -130,8 +130,8 @@ class View:
         return View(self.buffer, bits, self.element, self.missing)
 
     def part(self, take: Any) -> View:
-        """What ``take`` makes of the arrays, such as an index or a transposition. A part that does not exist is a fault
-        of whoever touches it. Raises NotImplementedError for a part of a view that can only be read whole."""
+        """Returns what ``take`` makes of the arrays, such as an index or a transposition. A part that does not exist is
+        a fault of whoever touches it. Raises NotImplementedError for a part of a view that can only be read whole."""
         if self.reshaped is not None:
             raise NotImplementedError(f"a part of {self.buffer.name}, whose elements do not lie in that shape")
         try:
@@ -161,16 +161,16 @@ class View:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Where it lies: equal for views of the same elements in the same order."""
+        """Returns where it lies: equal for views of the same elements in the same order."""
         return self.bits.__array_interface__["data"][0], self.bits.shape, self.bits.strides
 
     def overlaps(self, other: View) -> bool:
-        """Whether it shares an element with ``other``."""
+        """True if it shares an element with ``other``."""
         return _overlap(self.bits, other.bits)
 
     @property
     def written(self) -> bool:
-        """Whether anybody wrote an element of it, or may be about to."""
+        """True if anybody wrote an element of it, or may be about to."""
         return any(before.writes and _overlap(before.touched, self.bits) for before in self.buffer.accesses)
 
     def read(self) -> Any:

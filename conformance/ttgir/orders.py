@@ -49,7 +49,7 @@ def orders_of(module: Module, seeds: int = RANDOM) -> tuple[Schedule, ...]:
 
 
 def _goes_on(region: Region) -> bool:
-    """Whether an operation of ``region`` goes on while the agent does."""
+    """True if an operation of ``region`` goes on while the agent does."""
     return any(
         "async" in operation.name
         or operation.name.startswith(("ttng.tc_gen5", "ttng.warp_group_dot"))

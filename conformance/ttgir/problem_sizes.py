@@ -146,7 +146,7 @@ def _specialisations(plan: Plan) -> list[Specialisation]:
 
 
 def _serves(served: list[Specialisation], other: Plan) -> bool:
-    """Whether the code of ``served`` runs the launches of ``other``, as far as they are not empty."""
+    """True if the code of ``served`` runs the launches of ``other``, as far as they are not empty."""
     launches = meta_launch(other, other.target).steps
     if len(launches) != len(served) or 0 in other.grid:
         return False

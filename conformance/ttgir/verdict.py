@@ -49,12 +49,12 @@ class Executed:
 
     @property
     def passed(self) -> bool:
-        """Whether everything ran and was right."""
+        """True if everything ran and was right."""
         return not self.unknown and all(verdict.passed for verdict in self.verdicts)
 
     @property
     def observed(self) -> dict[str, Any]:
-        """What a record keeps of it."""
+        """Returns what a record keeps of it."""
         wrong = next(({"wrong": verdict.text} for verdict in self.verdicts if not verdict.passed), {})
         if self.unknown:
             return {"unknown": self.unknown, "layouts": self.layouts, **wrong}
@@ -114,7 +114,7 @@ def executed(
 
 
 def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:
-    """How it stands with the layouts of ``modules``, and what is wrong with them, or that nothing is."""
+    """Returns how it stands with the layouts of ``modules``, and what is wrong with them, or that nothing is."""
     checked = [verified(module) for module in modules]
     faults = [fault for one in checked for fault in one.faults]
     unknown = sorted({name for one in checked for name in one.unknown})
@@ -145,7 +145,7 @@ def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:
 
 
 def _also_served(plan: Plan) -> str:
-    """How a verdict begins that is about a problem other than the case's own."""
+    """Returns how a verdict begins that is about a problem other than the case's own."""
     return f"{' '.join(filter(None, (plan.problem.id, plan.variant.id)))}, which the same code serves, "
 
 
@@ -161,7 +161,7 @@ def _exact_fills(kernel: Launchable, plan: Plan, names: Sequence[str] | None) ->
 
 
 def _failed(judged: Trial, where: str) -> list[Verdict]:
-    """What failed ``where`` it ran, under the checks' names below the stage's."""
+    """Returns what failed ``where`` it ran, under the checks' names below the stage's."""
     return [
         replace(
             verdict,

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the whole of ``text`` is as ``pattern`` says; the module describes patterns."""
+    """True if the whole of ``text`` is as ``pattern`` says; the module describes patterns."""
     return _expression(pattern).fullmatch(text) is not None
 
 
 def any_matches(patterns: Iterable[str], text: str) -> bool:
-    """Whether ``text`` is as one of ``patterns`` says."""
+    """True if ``text`` is as one of ``patterns`` says."""
     return any(matches(pattern, text) for pattern in patterns)
 
 

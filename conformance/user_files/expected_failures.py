@@ -100,7 +100,7 @@ class ExpectedFailure(NamedEntry, frozen=True, kw_only=True):
         return Reason(ReasonCode.KNOWN_DEFECT, self.id, detail)
 
     def concerns(self, record: CaseRecord) -> bool:
-        """Whether the case of ``record``, its target and its stack are those of the entry."""
+        """True if the case of ``record``, its target and its stack are those of the entry."""
         if not matches(self.cases, record.case):
             return False
         if self.targets and not any_matches(self.targets, record.target or ""):
@@ -108,11 +108,11 @@ class ExpectedFailure(NamedEntry, frozen=True, kw_only=True):
         return holds(self.stack, record.stack)
 
     def expired(self) -> bool:
-        """Whether its last day (UTC) is over."""
+        """True if its last day (UTC) is over."""
         return datetime.now(timezone.utc).date() > self.expires
 
     def objection(self, status: Status, diagnosis: str, verdicts: Iterable[Verdict] = ()) -> str | None:
-        """Why the entry does not excuse a failure of a case with ``verdicts``; None if it does."""
+        """Returns why the entry does not excuse a failure of a case with ``verdicts``; None if it does."""
         if self.expired():
             return f"{self} expired on {self.expires} and excuses nothing: {self.owner} renews or removes it"
         covered = _STATUSES[self.status]
@@ -236,7 +236,7 @@ def _refuse_another_kernels(entry: ExpectedFailure, kernel: str, place: str) -> 
 
 
 def table_to_record(entry: ExpectedFailure) -> dict[str, Any]:
-    """What ``run.json`` keeps of an entry: the keys that its file has, as JSON data."""
+    """Returns what ``run.json`` keeps of an entry: the keys that its file has, as JSON data."""
     keys = [field for field in msgspec.structs.fields(ExpectedFailure) if field.name not in Entry.__struct_fields__]
     values = {key.name: getattr(entry, key.name) for key in keys if getattr(entry, key.name) != key.default}
     return {name: msgspec.to_builtins(value) for name, value in values.items()}

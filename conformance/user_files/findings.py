@@ -194,8 +194,8 @@ class Finding:
 
     @property
     def cost(self) -> tuple[float, float]:
-        """What findings of one kind are ranked by, larger first: what grew from zero, then by what factor the figure
-        changed, 1 or more; 0 without figures."""
+        """Returns what findings of one kind are ranked by, larger first: what grew from zero, then by what factor the
+        figure changed, 1 or more; 0 without figures."""
         if self.ratio == 0:
             return 0.0, inf
         return self.from_zero, max(self.ratio, 1 / self.ratio) if self.ratio else 0.0
@@ -345,7 +345,7 @@ class Comparison:
 
     @property
     def waived(self) -> int:
-        """How many regressions waivers cover."""
+        """Returns how many regressions waivers cover."""
         return sum(len(group.findings) for group in self.groups if group.kind is Kind.WAIVED)
 
     @property

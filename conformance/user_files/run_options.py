@@ -42,12 +42,12 @@ class RunOption:
 
     @property
     def long(self) -> str:
-        """How it can always be written."""
+        """Returns how it can always be written."""
         return f"--conformance-{self.name}"
 
     @property
     def short(self) -> str | None:
-        """How it can be written where the suites are selected; None if it cannot."""
+        """Returns how it can be written where the suites are selected; None if it cannot."""
         return f"--{self.name}" if self.has_short_name else None
 
     @property
@@ -57,7 +57,7 @@ class RunOption:
 
     @property
     def is_flag(self) -> bool:
-        """Whether it is given without a value."""
+        """True if it is given without a value."""
         return self.attributes.get("action") == "store_true"
 
 

@@ -18,7 +18,7 @@ VERSIONED = ("torch", "triton", "python", "ptxas", "ptxas-blackwell", "driver")
 
 
 def holds(ranges: Mapping[str, str], stack: Mapping[str, Any]) -> bool:
-    """Whether ``stack`` (component to version or name) lies in all ``ranges`` (component to version specifier; for
+    """True if ``stack`` (component to version or name) lies in all ``ranges`` (component to version specifier; for
     "device" a pattern of its name, or "none"). A component that is missing, or whose version cannot be read, does not.
     """
     return all(_holds(component, wanted, stack.get(component)) for component, wanted in ranges.items())
@@ -38,7 +38,7 @@ def _holds(component: str, wanted: str, version: Any) -> bool:
 
 
 def range_problem(ranges: Mapping[str, str]) -> str | None:
-    """What is wrong with the first of ``ranges`` that cannot be used; None if all can."""
+    """Returns what is wrong with the first of ``ranges`` that cannot be used; None if all can."""
     for component, wanted in ranges.items():
         line = f"stack.{component} = {wanted!r}"
         if component not in (*VERSIONED, "device"):

@@ -13,7 +13,8 @@ from conformance.user_files.toml_entries import EntryError, Span, load
 
 
 def spans(text: str, file: str, table: str) -> list[Span]:
-    """Where each ``[[table]]`` of the TOML ``text`` stands, without the blank lines and comments after its last key.
+    """Returns where each ``[[table]]`` of the TOML ``text`` stands, without the blank lines and comments after its last
+    key.
 
     The parser gives no line numbers. So each table is parsed again by itself, from its header to the next one. A header
     inside a text of several lines is no header: the table before it cannot be parsed alone and goes on. Raises

@@ -87,11 +87,11 @@ class Waiver(Entry, frozen=True, kw_only=True):
         return (self.cases,) if isinstance(self.cases, str) else self.cases
 
     def is_for(self, target: str | None) -> bool:
-        """Whether it is about cases of ``target``."""
+        """True if it is about cases of ``target``."""
         return not self.targets or any_matches(self.targets, target or "")
 
     def accepts(self, target: str | None, kind: Kind, texts: Iterable[str]) -> bool:
-        """Whether it accepts a regression of this kind, of one of its cases, that is described by ``texts``."""
+        """True if it accepts a regression of this kind, of one of its cases, that is described by ``texts``."""
         return kind is self.kind and self.is_for(target) and all(self.seen in text for text in texts)
 
 

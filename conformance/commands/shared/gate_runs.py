@@ -311,7 +311,7 @@ def _check_cases(
 
 
 def new_output() -> Path:
-    """Where the reports go unless told otherwise."""
+    """Returns where the reports go unless told otherwise."""
     return Path("reports") / f"gate-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
 
 

@@ -63,8 +63,8 @@ _GLOBAL_LOAD = re.compile(r"(buffer|global)_load")
 
 
 def structure(stage: str, text: str) -> dict[str, int]:
-    """What the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") has of each kind of synchronising instruction, of
-    tensor-memory accesses in loops and of what may go wrong; only what there is."""
+    """Returns what the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") has of each kind of synchronising
+    instruction, of tensor-memory accesses in loops and of what may go wrong; only what there is."""
     code = parsed(stage, text)
     counts = {name: len(code.numbers(pattern)) for name, pattern in _COUNTED[stage].items()}
     waits = set(code.numbers(_ASYNC_WAIT))
@@ -83,7 +83,7 @@ def structure(stage: str, text: str) -> dict[str, int]:
 
 
 def _bare_commits(code: Code) -> int:
-    """How many commits lack a barrier between them and a wait.
+    """Returns how many commits lack a barrier between them and a wait.
 
     One thread commits the products of all warps, which is an arrival at an mbarrier. Where all of them wait and no
     barrier follows, one that is slow may miss a phase (triton #9871). A partition of one warp needs none.
@@ -100,7 +100,7 @@ def _reaches(
     wanted: re.Pattern[str],
     settles: re.Pattern[str],
 ) -> bool:
-    """Whether a path along ``nexts`` leads from ``start`` to a ``wanted`` instruction past none that ``settles``; it
+    """True if a path along ``nexts`` leads from ``start`` to a ``wanted`` instruction past none that ``settles``; it
     looks at STEPS_LIMIT instructions at most."""
     waiting, seen = [*nexts.get(start, ())], set[int]()
     while waiting and len(seen) < STEPS_LIMIT:
@@ -152,7 +152,7 @@ def _smallest(loops: Iterable[range], numbers: Iterable[int]) -> set[range]:
 
 
 def _is_behind_its_barrier(code: Code, wait: int, waits: set[int]) -> bool:
-    """Whether shared memory is used behind ``wait``, one of the ``waits`` for asynchronous copies, before a barrier:
+    """True if shared memory is used behind ``wait``, one of the ``waits`` for asynchronous copies, before a barrier:
     what other threads copied is there only behind one."""
     waiting, seen = [*code.successors[wait]], set[int]()
     while waiting and len(seen) < STEPS_LIMIT:

@@ -95,7 +95,7 @@ class Compiler:
         return self._done[key]
 
     def _carried(self, launch: Launch, target: Target, folder: str, edition: str) -> Answer:
-        """What another machine made of ``launch``; what it lacks is compiled here."""
+        """Returns what another machine made of ``launch``; what it lacks is compiled here."""
         kernels, key = carried_kernels.carried(folder), specialisation(launch, target).key
         if failure := kernels.failure(key, edition):
             return Answer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
@@ -136,7 +136,7 @@ class Compiler:
 
 
 def _compiled_kernels(function: Any, device: int) -> Any:
-    """What ``function`` keeps of the kernels that were compiled for ``device``, by key."""
+    """Returns what ``function`` keeps of the kernels that were compiled for ``device``, by key."""
     if hasattr(function, "device_caches"):
         return function.device_caches[device][0]
     return function.cache[device]  # as Triton 3.2 has it
@@ -182,7 +182,8 @@ def artefact_of(kernel: Any, target: Target, key: str, before: float) -> Artefac
 
 
 def _stage_files(kernel: Any) -> list[str]:
-    """Where Triton's cache keeps the stages of ``kernel``; releases that do not say are asked for the kernel's hash."""
+    """Returns where Triton's cache keeps the stages of ``kernel``; releases that do not say are asked for the kernel's
+    hash."""
     if hasattr(kernel, "metadata_group"):
         return list(kernel.metadata_group.values())
     from triton.runtime.cache import get_cache_manager
@@ -221,8 +222,8 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
 
 
 def _status(error: BaseException) -> Status:
-    """What ``error`` means for its request: OOM if it, or what led to it, says that memory was short. Triton hides an
-    exception of its code generator behind one of its own."""
+    """Returns what ``error`` means for its request: OOM if it, or what led to it, says that memory was short. Triton
+    hides an exception of its code generator behind one of its own."""
     cause: BaseException | None = error
     while cause is not None:
         short = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM

@@ -68,7 +68,7 @@ class ForkedProcess:
 
     @property
     def running(self) -> bool:
-        """Whether its end was not heard of yet."""
+        """True if its end was not heard of yet."""
         return self._code is None and self._ended.empty()
 
     def end(self, code: int) -> None:
@@ -257,7 +257,7 @@ def _content(data: bytes) -> Iterator[int]:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Whether the process at the other end is of the same user."""
+    """True if the process at the other end is of the same user."""
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return bool(user == os.getuid())
 

@@ -61,7 +61,7 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> K
 
 
 def over_limits(resources: KernelResources, target: Target) -> list[str]:
-    """What is past ``target``'s limits, one sentence each; empty if everything fits."""
+    """Returns what is past ``target``'s limits, one sentence each; empty if everything fits."""
     limits = target.limits
     findings = _over_shared_memory(resources, target)
     if limits.registers is not None and resources.registers > limits.registers:
@@ -82,7 +82,8 @@ def near_limits(resources: KernelResources, target: Target) -> list[str]:
 
 
 def over_memory(resources: KernelResources, target: Target) -> list[str]:
-    """What of :func:`over_limits` keeps a launch from beginning, so that an autotuner passes over the config."""
+    """Returns what of :func:`over_limits` keeps a launch from beginning, so that an autotuner passes over the
+    config."""
     return _over_shared_memory(resources, target) + _over_tensor_memory(resources, target)
 
 

@@ -54,5 +54,5 @@ def _constants(function: Any) -> list[tuple[str, str, str]]:
 
 
 def _is_hashed(value: Any) -> bool:
-    """Whether Triton has or makes a hash of ``value``. Asked of its type: to read the hash would make it."""
+    """True if Triton has or makes a hash of ``value``. Asked of its type: to read the hash would make it."""
     return hasattr(type(value), "cache_key") and inspect.isfunction(value.fn)

@@ -52,7 +52,7 @@ class DeviceExecutor:
 
     @property
     def page_edges(self) -> PageEdges | NoEdge:
-        """Where operands can lie at the edges of mapped memory, or why they cannot."""
+        """Returns where operands can lie at the edges of mapped memory, or why they cannot."""
         return page_edges(self.device)
 
     @functools.cached_property
@@ -118,7 +118,7 @@ class DeviceExecutor:
 
     @functools.cached_property
     def _capture(self) -> GridCapture | None:
-        """What captures launches; None where that cannot be, as on a GPU of another vendor."""
+        """Returns what captures launches; None where that cannot be, as on a GPU of another vendor."""
         try:
             return GridCapture(self.device) if self.device.type == "cuda" else None
         except CaptureError:

@@ -36,7 +36,7 @@ SEARCH = "conformance.execution.device.fault_search:search"
 
 
 def workspace_name(number: int) -> str:
-    """What verdicts call the workspace of this number of a launch."""
+    """Returns what verdicts call the workspace of this number of a launch."""
     return f"workspace {number}"
 
 
@@ -53,7 +53,7 @@ class Placed:
 
     @property
     def subject(self) -> str | None:
-        """What lies alone at the edge."""
+        """Returns what lies alone at the edge."""
         return self.operand if self.workspace is None else workspace_name(self.workspace)
 
 
@@ -74,9 +74,9 @@ class DeviceFault:
 
 
 def fault_of(kernel: Kernel | None, plan: Plan, names: Sequence[str] | None, seed: int, error: str) -> DeviceFault:
-    """What became of the launch of ``plan``, as another process finds out. It ended in the ``error`` of the device
-    while the fills ``names`` (None: all) ran. Nothing is asked of the device of this process. Without a ``kernel`` of
-    the catalogue no operand is named."""
+    """Returns what became of the launch of ``plan``, as another process finds out. It ended in the ``error`` of the
+    device while the fills ``names`` (None: all) ran. Nothing is asked of the device of this process. Without a
+    ``kernel`` of the catalogue no operand is named."""
     first_line = error.split("\n", 1)[0]
     if kernel is None:
         return _unnamed(first_line, "no other process has this compiled function")

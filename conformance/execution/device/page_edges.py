@@ -85,7 +85,7 @@ class PageEdges:
             raise NoEdge(str(error)) from error
 
     def objection(self, problem: Problem) -> str:
-        """Why the operands and outputs of ``problem`` cannot lie at edges; empty if they can."""
+        """Returns why the operands and outputs of ``problem`` cannot lie at edges; empty if they can."""
         self._free = sorted(self._regions, key=lambda region: region.size)
         try:
             for operand in _largest_first(problem):

@@ -74,7 +74,7 @@ def stressed(
 
 
 def _place(name: str, counts: Tensor) -> str:
-    """Where ``counts``, of launches by element, are not zero."""
+    """Returns where ``counts``, of launches by element, are not zero."""
     elements = int((counts > 0).sum())
     most = int(counts.max())
     worst = [int(i) for i in torch.unravel_index(counts.flatten().argmax(), counts.shape)]

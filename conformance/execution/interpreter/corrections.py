@@ -52,7 +52,7 @@ def _kept_as_bits(name: str) -> bool:
 
 
 def _computed(name: str, operation: str) -> bool:
-    """Whether numbers of type ``name`` are kept as bits; refuses those that no device computes with."""
+    """True if numbers of type ``name`` are kept as bits; refuses those that no device computes with."""
     if not _kept_as_bits(name):
         return False
     if name not in _COMPUTED:
@@ -74,7 +74,8 @@ def corrections(interpreter: Any) -> Replacements:
 
 
 def _knowing_every_type(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What Triton does to its language before a launch. Up to Triton 3.7 it leaves types out that the builder has."""
+    """Returns what Triton does to its language before a launch. Up to Triton 3.7 it leaves types out that the builder
+    has."""
 
     def patch(lang: Any, *more: Any) -> None:
         original(lang, *more)
@@ -211,7 +212,7 @@ def _memory(interpreter: Any) -> Methods:
     original_rmw = builder.create_atomic_rmw
 
     def padded_with_nan(self: Any, place: tuple[Any, Any], more: tuple[Any, ...]) -> Any:
-        """What a load gives whose elements outside the bounds are NaN."""
+        """Returns what a load gives whose elements outside the bounds are NaN."""
         pointers, mask = place
         kind = pointers.get_element_ty()
         nan = np.broadcast_to(narrow(np.array([np.nan]), kind.name), pointers.data.shape)
@@ -266,7 +267,7 @@ def _reductions(interpreter: Any) -> Replacements:
     original_sum, original_min_max = reductions.sum, reductions.min_max
 
     def rounds(operand: Any, operation: str) -> bool:
-        """Whether a device rounds each step of a reduction of ``operand``, and the interpreter does not."""
+        """True if a device rounds each step of a reduction of ``operand``, and the interpreter does not."""
         name = operand.dtype.name
         return name == "fp16" or _computed(name, operation)
 

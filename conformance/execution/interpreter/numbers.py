@@ -58,7 +58,7 @@ def narrow(values: np.ndarray, name: str, *, towards_zero: bool = False) -> np.n
 
 
 def fits(values: np.ndarray, name: str) -> bool:
-    """Whether no number among ``values`` lies past the largest of format ``name``, a key of WITHIN_RANGE."""
+    """True if no number among ``values`` lies past the largest of format ``name``, a key of WITHIN_RANGE."""
     return not bool((np.abs(values.astype(np.float64)) > torch.finfo(WITHIN_RANGE[name][0]).max).any())
 
 
@@ -157,7 +157,8 @@ def halved(values: np.ndarray, axis: int, name: str) -> np.ndarray:
 
 
 def accumulated(operation: np.ufunc, values: np.ndarray, axis: int, name: str) -> np.ndarray:
-    """What ``operation`` makes of the numbers along ``axis`` up to each of them, each step rounded to ``name``."""
+    """Returns what ``operation`` makes of the numbers along ``axis`` up to each of them, each step rounded to
+    ``name``."""
     results = np.moveaxis(values, axis, 0).copy()
     for index in range(1, len(results)):
         results[index] = as_numbers(narrow(operation(results[index - 1], results[index]), name), name)

@@ -50,7 +50,7 @@ Faults = dict[tuple[str, str], str]
 
 
 def faults_of_methods(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> Faults:
-    """What is wrong with the builder's ``methods``: conversions of every code and between all neighbours,
+    """Returns what is wrong with the builder's ``methods``: conversions of every code and between all neighbours,
     products, sums and comparisons of special values, and functions of fp32."""
     faults: Faults = {}
     with np.errstate(all="ignore"):
@@ -66,7 +66,7 @@ _Checks = Iterator[tuple[str, bool, str]]
 
 
 def same_numbers(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether the numbers are the same: NaN is one number, and a zero has a sign."""
+    """True if the numbers are the same: NaN is one number, and a zero has a sign."""
     equal = np.array_equal(first, second, equal_nan=True)
     return equal and np.array_equal(np.signbit(first[first == 0]), np.signbit(second[second == 0]))
 
@@ -218,7 +218,7 @@ def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
 
 
 def _alike(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether the numbers are the same; NaN is one number, and zeros have no sign, because a sum begins at +0."""
+    """True if the numbers are the same; NaN is one number, and zeros have no sign, because a sum begins at +0."""
     return bool(np.array_equal(first, second, equal_nan=True))
 
 

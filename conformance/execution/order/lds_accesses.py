@@ -154,7 +154,7 @@ def _open_accesses(code: Code, before: Mapping[int, Sequence[int]], barrier: int
 
 
 def _left_open(operation: str, operands: str) -> int:
-    """How many LDS accesses an instruction leaves open at most."""
+    """Returns how many LDS accesses an instruction leaves open at most."""
     if operation == "s_waitcnt":
         match = _LGKM.search(operands)
         return int(match[1]) if match else MOST_OPEN

@@ -168,7 +168,7 @@ def run_guarded(
 
 
 def starter(executor: Executor) -> Callable[..., Ran]:
-    """What starts a launch on ``executor`` without waiting for it, if it can do that."""
+    """Returns what starts a launch on ``executor`` without waiting for it, if it can do that."""
     start: Callable[..., Ran] = getattr(executor, "start", executor.run)
     return start
 
@@ -228,8 +228,8 @@ def trial(
 
 
 def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Sequence[Fill]) -> list[str]:
-    """What the programs did not read of the first of ``fills`` and should have, by one more run of it; nothing where
-    the executor watches no reads."""
+    """Returns what the programs did not read of the first of ``fills`` and should have, by one more run of it; nothing
+    where the executor watches no reads."""
     if executor.on_device or not fills:
         return []
     views = {name: tensor.view for name, tensor in place(problem, fills[0].inputs, 0, executor.device).items()}
@@ -312,7 +312,7 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
 
 
 def _must_repeat(contract: Contract, fill: Fill) -> bool:
-    """Whether all runs of ``fill`` must agree bit by bit."""
+    """True if all runs of ``fill`` must agree bit by bit."""
     return contract.deterministic or fill.method == "exact"
 
 
@@ -452,7 +452,7 @@ def _numerics_verdict(problem: Problem, fill: Fill, output: Operand, verdict: Fi
 
 
 def _name(problem: Problem, fill: Fill, output: Operand) -> str:
-    """What verdicts call an output of a fill."""
+    """Returns what verdicts call an output of a fill."""
     return fill.name if output == problem.output else f"{fill.name}/{output.name}"
 
 

@@ -152,7 +152,7 @@ def forward_error(
 
 
 def _small_weights(share: Tensor, rounding: Cast, sums: float) -> Tensor:
-    """What rounding takes from the subnormal ones of these shares, and sums of their products, at most.
+    """Returns what rounding takes from the subnormal ones of these shares, and sums of their products, at most.
 
     Against the running maximum a weight loses ``tiny``, and no more than itself. One of less than half of ``tiny`` is
     0, and adds no error to a sum; so its error is within twice its share, times what is aligned instead of ``tiny``."""
@@ -162,7 +162,8 @@ def _small_weights(share: Tensor, rounding: Cast, sums: float) -> Tensor:
 
 
 def _spread(exact: ForwardValues, rows: Tensor) -> Tensor:
-    """How far the values that each of the chosen ``rows`` sees lie from its output, at most: (rows, value_dim)."""
+    """Returns how far the values that each of the chosen ``rows`` sees lie from its output, at most: (rows,
+    value_dim)."""
     batch, head, _ = rows.nonzero(as_tuple=True)
     seen = exact.scores.visible.expand(exact.weights.shape)[rows].unsqueeze(-1)
     v, out = exact.scores.v[batch, head], exact.out[rows].unsqueeze(1)

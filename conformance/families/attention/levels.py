@@ -35,7 +35,7 @@ def _weight(problem: Attention) -> float:
 
 
 def _farthest(problem: Attention) -> float:
-    """How far below its number the weight lies, relatively, at most: what products of two fp8 numbers reach."""
+    """Returns how far below its number the weight lies, relatively, at most: what products of two fp8 numbers reach."""
     return 2.0 ** (1 - 2 * FORMATS[problem.dtype].significand)
 
 

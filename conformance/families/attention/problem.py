@@ -54,12 +54,12 @@ class Mask:
 
     @property
     def packed(self) -> bool:
-        """Whether it is of packed sequences."""
+        """True if it is of packed sequences."""
         return self.kind in PACKED
 
     @property
     def is_data(self) -> bool:
-        """Whether operands say which keys a query sees."""
+        """True if operands say which keys a query sees."""
         return self.packed or self.kind == "document"
 
     @property

@@ -200,7 +200,7 @@ def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device 
 
 
 def attended(scored: Scores) -> ForwardValues:
-    """What the forward pass makes of ``scored``, which are finite where a query sees a key."""
+    """Returns what the forward pass makes of ``scored``, which are finite where a query sees a key."""
     hidden = torch.where(scored.visible, scored.score, -math.inf)
     top = hidden.amax(-1)
     top = torch.where(top.isfinite(), top, 0.0)

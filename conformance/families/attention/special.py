@@ -71,7 +71,7 @@ class Results:
 
 
 def has_room(problem: Attention) -> bool:
-    """Whether special values leave something of the results."""
+    """True if special values leave something of the results."""
     rows = problem.batch * problem.heads * problem.queries
     return min(rows, problem.keys, problem.head_dim, problem.values_dim) >= LEAST
 
@@ -98,8 +98,8 @@ def special(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Ten
 
 
 def _kinds(problem: Attention, draws: Draws) -> list[str]:
-    """Which values are planted. Where all queries see all keys of one head, NaN in a key would be all that shows, and a
-    gradient has room for one."""
+    """Returns which values are planted. Where all queries see all keys of one head, NaN in a key would be all that
+    shows, and a gradient has room for one."""
     alone = problem.mask.kind == "full" and problem.key_batch * problem.key_heads == 1
     if not problem.backward:
         without = {"k nan"} if alone else set()
@@ -188,7 +188,7 @@ class _Places:
 
 
 def _meets(pairs: Tensor, values: Tensor) -> Tensor:
-    """Where a row of ``pairs`` (..., rows, keys) meets one of ``values`` (..., keys, dim), both bool."""
+    """Returns where a row of ``pairs`` (..., rows, keys) meets one of ``values`` (..., keys, dim), both bool."""
     return pairs.double() @ values.double() > 0
 
 
@@ -251,7 +251,7 @@ def _backward(request: FillRequest[Attention], inputs: Mapping[str, Tensor], pla
     either = (seen & ~heavy & grad) | (hidden & unsure)
 
     def keys(pairs: Tensor, values: Tensor) -> Tensor:
-        """Where a key meets a value of a query in a pair, over all queries that share the key."""
+        """Returns where a key meets a value of a query in a pair, over all queries that share the key."""
         met = pairs.transpose(-1, -2).double() @ values.double()
         return meaning.gathered(problem, met) > 0
 

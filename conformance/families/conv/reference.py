@@ -20,8 +20,8 @@ from conformance.problems.reference_dispatch import Device, check_inputs, in_fp6
 
 
 def seen(view: Correlation, x: Tensor, tap: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """What each output position sees at ``tap``: (batch, channels, *out_size), 0 where that is no element of x; and a
-    bool tensor (*out_size) that says where it is one. x has the shape of ``view`` and any dtype."""
+    """Returns what each output position sees at ``tap``: (batch, channels, *out_size), 0 where that is no element of x;
+    and a bool tensor (*out_size) that says where it is one. x has the shape of ``view`` and any dtype."""
     inside = torch.ones(view.out_size, dtype=torch.bool, device=x.device)
     for axis, number in enumerate(tap):
         places = torch.tensor([taps[number] for taps in view.places[axis]], device=x.device)

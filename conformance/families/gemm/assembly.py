@@ -141,7 +141,7 @@ def _expected(request: FillRequest[Gemm], inputs: dict[str, Tensor], units: _Uni
 
 
 def _is_product(problem: Gemm, factors: tuple[Tensor, Tensor], raw: Tensor, units: tuple[int, int], seed: int) -> bool:
-    """Whether ``raw`` is the product of ``factors`` (fp64; integers in these units), by :func:`gemm.freivalds`."""
+    """True if ``raw`` is the product of ``factors`` (fp64; integers in these units), by :func:`gemm.freivalds`."""
     a, b = factors
     if problem.batch is not None:  # a large batch repeats itself
         repeat = arrangement.period(problem)

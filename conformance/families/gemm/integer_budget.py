@@ -112,7 +112,7 @@ class IntegerBudget:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether chunks have so few bits and terms that likely sums stay far below the limit."""
+        """True if chunks have so few bits and terms that likely sums stay far below the limit."""
         return self.chunk_limit < 2**16 and self.chunk <= FEW_TERMS
 
     @property
@@ -122,7 +122,8 @@ class IntegerBudget:
 
 
 def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
-    """What ``contract`` leaves for the integers of ``problem``. Raises FillError if :func:`allows_exact` is False."""
+    """Returns what ``contract`` leaves for the integers of ``problem``. Raises FillError if :func:`allows_exact` is
+    False."""
     a, b = (value_range(problem, contract, name) for name in "ab")
     out, product, added = FORMATS[contract.out_dtype], Product.of(problem), addends(problem)
     spread = 2 ** sum(max(exponents) - min(exponents) for exponents in _all_scale_exponents(problem))
@@ -162,12 +163,12 @@ def factor_exponent(factor: float) -> int | None:
 
 
 def is_curved(problem: Gemm) -> bool:
-    """Whether the epilogue has a gelu or a silu."""
+    """True if the epilogue has a gelu or a silu."""
     return problem.op == "dual_mm" or (problem.fusion is not None and "gelu" in problem.fusion.epilogue)
 
 
 def allows_exact(problem: Gemm) -> bool:
-    """Whether the epilogue rounds nothing: alpha and beta, where they act, are powers of two, and there is no gelu and
+    """True if the epilogue rounds nothing: alpha and beta, where they act, are powers of two, and there is no gelu and
     no silu."""
     if is_curved(problem):
         return problem.output.numel == 0
@@ -176,7 +177,7 @@ def allows_exact(problem: Gemm) -> bool:
 
 
 def addends(problem: Gemm) -> tuple[Operand, ...]:
-    """What the epilogue adds: the bias and the residual, those that are read."""
+    """Returns what the epilogue adds: the bias and the residual, those that are read."""
     return tuple(
         operand
         for operand in problem.operands
@@ -232,7 +233,7 @@ def wide_tops(budget: IntegerBudget, ranges: tuple[Range, Range]) -> tuple[int, 
 
 
 def needs_one_hot(budget: IntegerBudget, largest: int) -> bool:
-    """Whether so few products with integers up to ``largest`` fit that the other operand must be one-hot."""
+    """True if so few products with integers up to ``largest`` fit that the other operand must be one-hot."""
     return budget.chunk_limit // largest < FEWEST_PRODUCTS
 
 
@@ -356,7 +357,8 @@ def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) ->
 
 
 def _subset_sums(left: Tensor, right: Tensor, chunk: int, segment: int, step: int) -> tuple[int, int]:
-    """What :func:`subset_sums` returns, of matrices in fp64 and for chunks that begin at multiples of ``step``."""
+    """Returns what :func:`subset_sums` returns, of matrices in fp64 and for chunks that begin at multiples of
+    ``step``."""
     largest, k = 0, left.shape[1]
     left_size, right_size = left.abs(), right.abs()
     steps = -(-chunk // step) + (step > 1 and step < k)  # any chunk lies in so many steps

@@ -180,12 +180,12 @@ class Gemm(Problem):
 
     @property
     def has_product(self) -> bool:
-        """Whether the product contributes: false for K == 0 and for alpha == 0 (which ignores even NaN)."""
+        """True if the product contributes: false for K == 0 and for alpha == 0 (which ignores even NaN)."""
         return self.K > 0 and self.alpha != 0
 
     @property
     def reads_bias(self) -> bool:
-        """Whether the bias contributes: beta == 0 ignores it, NaN included."""
+        """True if the bias contributes: beta == 0 ignores it, NaN included."""
         return self.bias is not None and self.beta != 0
 
     @property

@@ -161,7 +161,7 @@ def value(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None)
 
 
 def freivalds(a_int: Tensor, b_int: Tensor, c_int: Tensor, seed: int, rounds: int = 2) -> bool:
-    """Whether ``C x == A (B x)`` in int64 for ``rounds`` random integer vectors x (Freivalds 1979).
+    """True if ``C x == A (B x)`` in int64 for ``rounds`` random integer vectors x (Freivalds 1979).
 
     Matrices or batches of them. Arithmetic wraps modulo 2**64 on both sides alike. A wrong C passes one round with
     probability at most 2**-16.

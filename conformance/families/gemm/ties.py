@@ -65,8 +65,9 @@ class TieBits:
 
 
 def tie_bits(problem: Gemm, contract: Contract) -> TieBits | None:
-    """How the sums of ties are made up under ``contract``. None where there can be none: an integer output, an fp32
-    output (no accumulator keeps more than its 24 bits), an epilogue that rounds, or fewer than :data:`FEWEST_K` k."""
+    """Returns how the sums of ties are made up under ``contract``. None where there can be none: an integer output, an
+    fp32 output (no accumulator keeps more than its 24 bits), an epilogue that rounds, or fewer than :data:`FEWEST_K`
+    k."""
     out, product = FORMATS[contract.out_dtype], Product.of(problem)
     segment = min(product.one_scale, product.k)
     if out.lowest is not None or segment < FEWEST_K or not integer_budget.allows_exact(problem):

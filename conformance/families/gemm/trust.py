@@ -61,7 +61,7 @@ def check_trust(
 def _shares(
     product: Gemm, contract: Contract, fill: Fill, ties: bool, possible: float
 ) -> list[tuple[str, float, float]]:
-    """What is counted, its share of the results, and the least share that is required."""
+    """Returns what is counted, its share of the results, and the least share that is required."""
     steps = product.fusion.epilogue if product.fusion is not None else ()
     left = math.prod(ZEROING.get(step, 1.0) for step in steps)
     least = NONZERO * possible * left
@@ -81,7 +81,7 @@ def _shares(
 
 
 def is_tie(values: Tensor, dtype: str) -> Tensor:
-    """Which of the fp64 ``values`` lie half way between two neighbours of a floating-point format, within its range of
-    normal values."""
+    """Returns which of the fp64 ``values`` lie half way between two neighbours of a floating-point format, within its
+    range of normal values."""
     significand = torch.frexp(values)[0].abs() * 2.0 ** (FORMATS[dtype].significand + 1)
     return (significand == significand.floor()) & (significand.remainder(2) == 1)

@@ -43,7 +43,7 @@ def alterations(problem: GroupedGemm) -> Iterator[Alteration]:
 
 
 def _is_split(problem: GroupedGemm, name: str) -> bool:
-    """Whether the groups share the tensor called ``name``."""
+    """True if the groups share the tensor called ``name``."""
     return len(problem.operand(name).shape) == 2
 
 

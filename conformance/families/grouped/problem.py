@@ -91,12 +91,12 @@ class GroupedGemm(Problem):
 
     @property
     def has_product(self) -> bool:
-        """Whether any group has anything to multiply."""
+        """True if any group has anything to multiply."""
         return 0 not in (self.groups, *(self.extent(name) for name in "MNK"))
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Where each group ends in the dimension that is split: the values of ``offsets``."""
+        """Returns where each group ends in the dimension that is split: the values of ``offsets``."""
         return tuple(itertools.accumulate(self.sizes))
 
     @property

@@ -125,7 +125,7 @@ def _inputs(problem: LinearAttention, arrays: dict[str, Floats]) -> dict[str, Te
 def _held(
     problem: LinearAttention, contract: Contract, inputs: dict[str, Tensor], exact: LinearValues, form: str
 ) -> bool:
-    """Whether ``form`` holds each state and score, and the accumulator every sum, in whatever order: the sums of
+    """True if ``form`` holds each state and score, and the accumulator every sum, in whatever order: the sums of
     absolute values are below 2**bits of the smallest unit."""
     q, k = (inputs[name].to(exact.out.device).double() for name in "qk")
     rounded = [exact.states, q @ k.mT]

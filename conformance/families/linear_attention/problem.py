@@ -58,7 +58,7 @@ class LinearAttention(Problem):
 
     @property
     def has_product(self) -> bool:
-        """Whether there is anything to multiply."""
+        """True if there is anything to multiply."""
         return self.length > 0
 
     @property

@@ -66,7 +66,7 @@ class BlockScaled(Problem):
 
     @property
     def has_product(self) -> bool:
-        """Whether there is anything to multiply."""
+        """True if there is anything to multiply."""
         return self.K > 0
 
     def blocks(self, operand: str) -> int:

@@ -23,7 +23,7 @@ from conformance.problems import DTYPES
 
 
 def applicable(problem: MicroscaledGroupedGemm, contract: Contract) -> tuple[str, ...]:
-    """Those of the product of a group that has rows."""
+    """Returns those of the product of a group that has rows."""
     rows = [group for group in range(problem.groups) if problem.sizes[group]]
     return microscaled.applicable(problem.group(rows[0] if rows else 0), contract)
 

@@ -55,7 +55,7 @@ class MicroscaledGroupedGemm(BlockScaled):
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Where each group ends: the values of ``offsets``."""
+        """Returns where each group ends: the values of ``offsets``."""
         return tuple(itertools.accumulate(self.sizes))
 
     def extent(self, name: str) -> int:

@@ -54,7 +54,7 @@ class WeightGradient(Problem):
 
     @property
     def bias(self) -> bool:
-        """Whether there is a grad_bias."""
+        """True if there is a grad_bias."""
         return self.forward.bias
 
     @property

@@ -48,7 +48,7 @@ def matrices(problem: WeightGradient, grad_w: Tensor) -> Tensor:
 
 
 def joined(problem: WeightGradient, groups: Tensor) -> Tensor:
-    """What :func:`matrices` takes apart."""
+    """Returns what :func:`matrices` takes apart."""
     forward = problem.forward
     split: Tensor = groups.unflatten(2, (forward.taps, forward.group_channels))
     return split.mT.reshape(problem.output.shape)

@@ -108,7 +108,7 @@ def _expected_checks(before: ComparedRecord, after: ComparedRecord) -> list[str]
 
 
 def _repeats(finding: Finding, check: str) -> bool:
-    """Whether the failing ``check`` says the same as a ``finding`` about the code."""
+    """True if the failing ``check`` says the same as a ``finding`` about the code."""
     kind = kind_of_check(check)
     return kind is finding.kind and (
         kind is not Kind.FEATURE_LOST or finding.cause.startswith(f"{Check.parse(check).subject} lost")
@@ -126,7 +126,7 @@ def kind_of_check(text: str) -> Kind | None:
 
 
 def explained(failing: Sequence[tuple[str, str]], findings: Iterable[Finding]) -> bool:
-    """Whether every failing check only repeats a finding about the code. A forbidden feature that appeared repeats the
+    """True if every failing check only repeats a finding about the code. A forbidden feature that appeared repeats the
     loss of the one whose place it took."""
     kinds = {finding.kind for finding in findings}
     forbidden = {check for check, _ in failing if Check.parse(check).kind is CheckKind.FORBIDS}
@@ -163,7 +163,7 @@ def verdict_findings(
 
 
 def _few_more(before: ComparedRecord | None, after: ComparedRecord, limits: SpillThresholds) -> bool:
-    """Whether the figures say that a few more registers are spilled. Where they say nothing, or that none is, another
+    """True if the figures say that a few more registers are spilled. Where they say nothing, or that none is, another
     launch of the case may be the one that spills."""
     was, now = before.resources if before else None, after.resources
     if was is None or now is None or not (was.registers and now.registers) or was.spill_unit != now.spill_unit:
@@ -246,7 +246,7 @@ def _spills(after: ComparedRecord, was: Resources, now: Resources, limits: Spill
 
 
 def _small(was: Resources, now: Resources, limits: SpillThresholds) -> bool:
-    """Whether the spills that came are too few for a regression."""
+    """True if the spills that came are too few for a regression."""
     unit, more = now.spill_unit or was.spill_unit, now.spills - was.spills
     least = limits.regression_bytes if unit == "bytes" else limits.regression_registers
     return more < least or more < limits.regression_share * was.spills
@@ -327,7 +327,7 @@ def _instructions(
 
 
 def _is_split(packed: str, was: Mapping[str, float], now: Mapping[str, float]) -> bool:
-    """Whether more than half of the ``packed`` instructions are gone and scalar ones took their place. Two scalar ones
+    """True if more than half of the ``packed`` instructions are gone and scalar ones took their place. Two scalar ones
     replace a packed one; 1.5 suffice here, because other things may have changed too."""
     lost = was.get(packed, 0) - now.get(packed, 0)
     gained = now.get(PACKED[packed], 0) - was.get(PACKED[packed], 0)

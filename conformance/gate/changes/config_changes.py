@@ -43,14 +43,14 @@ class RowChanges:
         return ", ".join(texts).replace(" ", " row " if texts[0].startswith("1 ") else " rows ", 1) if texts else ""
 
     def as_observed(self) -> dict[str, list[str]]:
-        """What a record keeps of the changes."""
+        """Returns what a record keeps of the changes."""
         changed = [f"{was} -> {now}" for was, now in self.changed]
         kinds = {"gained": list(self.gained), "lost": list(self.lost), "changed": changed}
         return {name: rows for name, rows in kinds.items() if rows}
 
 
 def row_changes(before: Sequence[str], after: Sequence[str]) -> RowChanges:
-    """How ``after`` differs from ``before``. A row that stands in a table twice counts twice."""
+    """Returns how ``after`` differs from ``before``. A row that stands in a table twice counts twice."""
     counts = Counter(before), Counter(after)
     lost, gained = ([*(counts[side] - counts[1 - side]).elements()] for side in (0, 1))
     changed = []
@@ -65,7 +65,7 @@ def row_changes(before: Sequence[str], after: Sequence[str]) -> RowChanges:
 
 
 def _about(row: str) -> str:
-    """What of ``row`` is the same before and after a change: its key, or its tile."""
+    """Returns what of ``row`` is the same before and after a change: its key, or its tile."""
     key, equals, _ = row.partition("=")
     return key if equals else row.partition("-")[0]
 

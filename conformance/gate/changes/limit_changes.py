@@ -16,7 +16,7 @@ from conformance.user_files.findings import Finding, Kind
 
 
 def past_limit(record: ComparedRecord | None) -> bool:
-    """Whether the code of a case was compiled and needs more memory than the target has. A refusal by estimate has no
+    """True if the code of a case was compiled and needs more memory than the target has. A refusal by estimate has no
     code."""
     return (
         record is not None
@@ -49,8 +49,8 @@ def crossed(text: str) -> list[str]:
 
 
 def needed(record: ComparedRecord, limits: Collection[str]) -> str:
-    """What the code of ``record`` needs of each of ``limits``, as :func:`crossed` names them; its status where that is
-    not known."""
+    """Returns what the code of ``record`` needs of each of ``limits``, as :func:`crossed` names them; its status where
+    that is not known."""
     used = record.resources
     if used is None:
         return record.status.value

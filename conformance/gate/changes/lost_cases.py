@@ -48,7 +48,7 @@ class Absences:
 
 
 def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
-    """Why the two runs are only partly comparable, and what else a reader of either should know."""
+    """Returns why the two runs are only partly comparable, and what else a reader of either should know."""
     texts = [
         f"{what} differ: {was} before, {now} now; {so}"
         for what, was, now, so in _differences(baseline, candidate)

@@ -81,7 +81,7 @@ def median(ordered: Sequence[float]) -> float:
 
 
 def agree(before: Sequence[float], after: Sequence[float], threshold: float) -> bool:
-    """Whether all measurements agree within the share ``threshold``, so that :func:`compare` can only say SAME; most
+    """True if all measurements agree within the share ``threshold``, so that :func:`compare` can only say SAME; most
     do, and this is found much faster."""
     if min(len(before), len(after)) < FEWEST_SAMPLES:
         return False

@@ -120,7 +120,7 @@ def shared_memory_text(target: str | None, used: int) -> str:
 
 
 def near_text(used: int, limit: int) -> str:
-    """How near ``used`` bytes are to their limit, such as "225,280 of 232,448 bytes (96 %)"."""
+    """Returns how near ``used`` bytes are to their limit, such as "225,280 of 232,448 bytes (96 %)"."""
     percent = 100 * used // limit if used <= limit else -(-100 * used // limit)  # never 100 of what is more or less
     return f"{used:,} of {limit:,} bytes ({percent} %)"
 
@@ -137,7 +137,7 @@ class Occupancy:
 
     @property
     def resident(self) -> int:
-        """What two occupancies are compared by: blocks on NVIDIA, waves on AMD."""
+        """Returns what two occupancies are compared by: blocks on NVIDIA, waves on AMD."""
         return self.blocks * self.waves_per_block if self.multiprocessor.counts_waves else self.blocks
 
     def __str__(self) -> str:
@@ -149,8 +149,8 @@ class Occupancy:
 
 
 def occupancy(target: str | None, resources: Resources) -> Occupancy | None:
-    """What of a kernel that uses ``resources`` is resident on one multiprocessor of ``target``. None if it is not
-    known: for a target without limits here, a binary that could not be read (0 registers), a record that lacks the
+    """Returns what of a kernel that uses ``resources`` is resident on one multiprocessor of ``target``. None if it is
+    not known: for a target without limits here, a binary that could not be read (0 registers), a record that lacks the
     number of threads, or tensor memory on a target that has none here."""
     unit = MULTIPROCESSORS.get(target or "")
     if unit is None or not resources.registers or not resources.threads:

@@ -77,8 +77,8 @@ Failing = tuple[tuple[str, str], ...]
 
 
 def standing(record: ComparedRecord | None) -> Standing:
-    """How far the case of ``record`` came. One that was judged and has a failing check has failed, whatever its status
-    says."""
+    """Returns how far the case of ``record`` came. One that was judged and has a failing check has failed, whatever its
+    status says."""
     if record is None:
         return Standing.ABSENT
     reached = _STANDING[record.status]
@@ -195,7 +195,7 @@ def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | No
 
 
 def never_compiled(record: ComparedRecord) -> bool:
-    """Whether the case of ``record`` failed because it was not compiled."""
+    """True if the case of ``record`` failed because it was not compiled."""
     return standing(record) in _FAILURES and record.executor is None and record.resources is None
 
 
@@ -219,7 +219,7 @@ def _cause(
 
 
 def repeats(failing: Failing) -> Failing:
-    """Those of ``failing`` that say that two runs of one input differ."""
+    """Returns those of ``failing`` that say that two runs of one input differ."""
     return tuple(pair for pair in failing if _is_repeat(pair[0]))
 
 
@@ -286,7 +286,7 @@ def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
 
 
 def _lost_evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
-    """What of the case is no longer judged or measured; None if nothing is missing."""
+    """Returns what of the case is no longer judged or measured; None if nothing is missing."""
     if _gain(before.executor, after.executor) < 0:
         return _other_executor(Kind.LOST_COVERAGE, before, after)
     lost_checks = _lost_checks(before, after) if before.checks != after.checks else None
@@ -337,7 +337,7 @@ def _lost_figures(before: ComparedRecord, after: ComparedRecord) -> Finding | No
 
 
 def _gain(before: str | None, after: str | None) -> int:
-    """How much more an executor shows than the one before; 0 where either is not known."""
+    """Returns how much more an executor shows than the one before; 0 where either is not known."""
     if before == after or not {before, after} <= {*_EXECUTORS}:
         return 0
     return _EXECUTORS.index(after) - _EXECUTORS.index(before)
@@ -349,7 +349,7 @@ def _other_executor(kind: Kind, before: ComparedRecord, after: ComparedRecord) -
 
 
 def _judging(record: ComparedRecord) -> Counter[str]:
-    """How often each check that judges the case was made: once for each config, if it names any."""
+    """Returns how often each check that judges the case was made: once for each config, if it names any."""
     checks = map(Check.parse, record.checks)
     return Counter(check.name for check in checks if check.kind in _JUDGING)
 

@@ -92,7 +92,8 @@ def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Fin
 
 
 def new_faults(was: Code, now: Code) -> dict[str, int]:
-    """What may race or cost time in the code ``now`` and did not in the code it ``was``: how often, by its name."""
+    """Returns what may race or cost time in the code ``now`` and did not in the code it ``was``: how often, by its
+    name."""
     if was.sync is None or now.sync is None:
         return {}
     before, faults = was.sync, {}

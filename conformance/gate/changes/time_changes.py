@@ -39,12 +39,12 @@ def weighed(finding: Finding, before: ComparedRecord, after: ComparedRecord, thr
 
 
 def comparable(before: ComparedRecord, after: ComparedRecord) -> bool:
-    """Whether both sides hold times of one problem."""
+    """True if both sides hold times of one problem."""
     return bool(before.samples and after.samples and before.timed == after.timed)
 
 
 def on_other_device(before: ComparedRecord, after: ComparedRecord) -> bool:
-    """Whether another device of the kind timed the one than the other, as far as the records say which it was."""
+    """True if another device of the kind timed the one than the other, as far as the records say which it was."""
     return None not in (before.timed_on, after.timed_on) and before.timed_on != after.timed_on
 
 

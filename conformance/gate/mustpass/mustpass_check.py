@@ -71,7 +71,7 @@ class MustpassCheck:
 
     @property
     def complete(self) -> bool:
-        """Whether the run has a result of every case that is owed."""
+        """True if the run has a result of every case that is owed."""
         return not self.lacking and not any(difference.what == "missing" for difference in self.differences)
 
 
@@ -144,7 +144,7 @@ def check(
 
 
 def is_excused(record: CaseRecord, excused: Collection[str]) -> bool:
-    """Whether a failure is accepted: by an expected failure, or by a waiver that has ``excused`` its case."""
+    """True if a failure is accepted: by an expected failure, or by a waiver that has ``excused`` its case."""
     return record.status is Status.EXPECTED_FAIL or record.case in excused
 
 

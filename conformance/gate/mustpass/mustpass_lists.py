@@ -120,12 +120,12 @@ def outcome(record: CaseRecord) -> str:
 
 
 def is_proof(owed: str) -> bool:
-    """Whether a list that says ``owed`` of a case asks for something to be shown, not for a refusal."""
+    """True if a list that says ``owed`` of a case asks for something to be shown, not for a refusal."""
     return owed in _RISING[1:]
 
 
 def satisfies(result: str, owed: str) -> bool:
-    """Whether the outcome ``result`` is what is ``owed``, or proves more of the same."""
+    """True if the outcome ``result`` is what is ``owed``, or proves more of the same."""
     return result in _RISING[_RISING.index(owed) :] if owed in _RISING else result == owed
 
 
@@ -238,7 +238,7 @@ class Change:
 
 
 def change(old: Mapping[str, str], new: Mapping[str, str]) -> Change:
-    """What differs between the outcomes of two lists."""
+    """Returns what differs between the outcomes of two lists."""
     differing = sorted(case for case in old.keys() & new.keys() if old[case] != new[case])
     weaker = tuple(case for case in differing if not _owes_more(new[case], old[case]))
     return Change(
@@ -250,7 +250,7 @@ def change(old: Mapping[str, str], new: Mapping[str, str]) -> Change:
 
 
 def _owes_more(new: str, old: str) -> bool:
-    """Whether ``new`` asks for all that ``old`` did: a pass for what was refused, a device for the interpreter."""
+    """True if ``new`` asks for all that ``old`` did: a pass for what was refused, a device for the interpreter."""
     return is_proof(new) and (not is_proof(old) or _RISING.index(new) > _RISING.index(old))
 
 

@@ -71,11 +71,11 @@ class Profile(NamedEntry, frozen=True, kw_only=True):
 
     @property
     def selects(self) -> bool:
-        """Whether it has cases of its own, and not only those of the profiles that it includes."""
+        """True if it has cases of its own, and not only those of the profiles that it includes."""
         return bool(self.kernels or self.suites or self.dtypes)
 
     def chosen(self, cases: Cases) -> list[str]:
-        """Those of ``cases`` that prove this profile."""
+        """Returns those of ``cases`` that prove this profile."""
         return [
             case
             for (suite, kernel), members in (cases.items() if self.selects else ())

@@ -50,7 +50,7 @@ def environment(
     options: Sequence[str],
     suites: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """What ``environment.json`` holds.
+    """Returns what ``environment.json`` holds.
 
     ``run``, ``started`` and ``stack`` are the values of ``run.json``, ``gpus`` the names of the GPUs. ``options`` are
     all words of pytest's command line; those of ``addopts`` and ``PYTEST_ADDOPTS`` come first. ``suites`` are the
@@ -129,7 +129,7 @@ def _is_as_listed(path: Path, name: str, listed: str, size: str, sources: str) -
 
 
 def _is_imported(distribution: Distribution, name: str) -> bool:
-    """Whether ``import name`` finds this distribution's files, and not another build before it on the path."""
+    """True if ``import name`` finds this distribution's files, and not another build before it on the path."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         return False

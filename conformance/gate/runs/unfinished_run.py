@@ -37,7 +37,8 @@ def cases_cut_off(folder: Path) -> list[CaseRecord]:
 
 
 def _last_records(folder: Path) -> list[CaseRecord]:
-    """What each process of the run foresaw for the case that it ran last, unless it wrote that case's record."""
+    """Returns what each process of the run foresaw for the case that it ran last, unless it wrote that case's
+    record."""
     records = []
     for journal in sorted(folder.glob(JOURNALS)):
         try:
@@ -65,7 +66,7 @@ def _selected(folder: Path) -> int:
 
 
 def _runs(folder: Path) -> bool:
-    """Whether a process of the run is alive on this machine."""
+    """True if a process of the run is alive on this machine."""
     for file in folder.glob(PROCESSES):
         try:
             os.kill(int(plain_file(file).read_text(encoding="ascii")), 0)

@@ -146,7 +146,7 @@ def announcement(name: str, packages: Sequence[Package], here: Mapping[str, Pack
 
 
 def short_of(packages: Iterable[Package], cache: Path) -> str:
-    """Why the disk of ``cache`` cannot hold ``packages``; empty if it may."""
+    """Returns why the disk of ``cache`` cannot hold ``packages``; empty if it may."""
     needed, free = sum(package.size or 0 for package in packages), shutil.disk_usage(cache).free
     if needed <= free:
         return ""

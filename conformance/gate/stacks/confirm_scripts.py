@@ -55,19 +55,19 @@ class Attempt:
 
     @property
     def died(self) -> bool:
-        """Whether it crashed or hung."""
+        """True if it crashed or hung."""
         return self.status is None or (self.status < 0 and -self.status not in OUTSIDE)
 
     @property
     def faulty(self) -> bool:
-        """Whether it showed the fault."""
+        """True if it showed the fault."""
         # Python itself ends with 1 after an exception, which is no finding
         shows_fault = any(line.startswith("FAULT: ") for line in self.output.splitlines())
         return self.died or (self.status == 1 and shows_fault)
 
     @property
     def ending(self) -> str:
-        """How it ended, to complete a sentence that begins with "it"."""
+        """Returns how it ended, to complete a sentence that begins with "it"."""
         if self.status is None:
             return "ran past its time"
         if self.status < 0:

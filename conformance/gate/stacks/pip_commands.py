@@ -82,8 +82,8 @@ _REASONS = (
 
 
 def failure(errors: str, status: int) -> str:
-    """Why pip failed and what to do, from what it wrote as ``errors`` before it ended with ``status``: a sentence, and
-    pip's own lines that say more."""
+    """Returns why pip failed and what to do, from what it wrote as ``errors`` before it ended with ``status``: a
+    sentence, and pip's own lines that say more."""
     own = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR")]
     own = own or [line for line in errors.splitlines() if line.strip()]
     if own and "No matching distribution found" in own[-1]:

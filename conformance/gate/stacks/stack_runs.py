@@ -96,7 +96,7 @@ class StackRun:
 
 
 def abilities(environment: Environment) -> Abilities:
-    """What ``environment`` can do. Raises :class:`RunError` if the harness does not start in it."""
+    """Returns what ``environment`` can do. Raises :class:`RunError` if the harness does not start in it."""
     command = environment.command("targets", "--json")
     try:
         done = subprocess.run(
@@ -282,7 +282,7 @@ def _what_broke(status: int, ending: str) -> tuple[FaultKind, str]:
 
 
 def complete(folder: Path) -> bool:
-    """Whether ``folder`` holds a run that came to its end without a problem."""
+    """True if ``folder`` holds a run that came to its end without a problem."""
     try:
         info = read_run(folder)
     except (OSError, RecordError):
@@ -292,7 +292,7 @@ def complete(folder: Path) -> bool:
 
 
 def _is_kept(folder: Path) -> bool:
-    """Whether ``folder`` holds a complete run whose files are as they were when it was kept."""
+    """True if ``folder`` holds a complete run whose files are as they were when it was kept."""
     try:
         kept = json.loads((folder / KEPT_FILE).read_text(encoding="utf-8"))
         return complete(folder) and kept == _digests_of(folder)
@@ -354,7 +354,7 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, say: Say) -> None:
 
 
 def _progress(folder: Path) -> str:
-    """What the run says of itself."""
+    """Returns what the run says of itself."""
     try:
         return (folder / PROGRESS_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -60,8 +60,8 @@ def _unlike(findings: Sequence[Finding]) -> Finding | None:
 
 
 def age_of(releases: Releases, sights: Mapping[Version, Sight]) -> str:
-    """How old the cause of one finding is, such as "new in 3.8.0" or "as old as 3.6.0". ``sights``: what each release
-    that was asked shows of its case."""
+    """Returns how old the cause of one finding is, such as "new in 3.8.0" or "as old as 3.6.0". ``sights``: what each
+    release that was asked shows of its case."""
     oldest, between = releases.candidate, list[Version]()  # those whose answer is not known
     earliest = min(sights, default=releases.candidate)
     for version in sorted({*sights, *(one for one in releases.versions if one >= earliest)}, reverse=True):

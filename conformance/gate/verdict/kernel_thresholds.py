@@ -37,7 +37,7 @@ class KernelThresholds:
         return self._own.get(kernel or "", self.usual)
 
     def others(self, kernels: Collection[str]) -> dict[str, OwnThresholds]:
-        """What differs from the usual thresholds, for each of ``kernels`` of which something does."""
+        """Returns what differs from the usual thresholds, for each of ``kernels`` of which something does."""
         usual, others = self.usual.named(), {}
         for kernel in sorted(self._own.keys() & set(kernels)):
             own = self._own[kernel]

@@ -79,7 +79,7 @@ def _then(group: Group, earlier: Sequence[EarlierCause]) -> str:
 
 
 def _summary(comparison: Comparison, answers: Sequence[EarlierAnswer], counts: Counter[str]) -> str:
-    """How many causes of regressions are new, in a sentence for the first screen."""
+    """Returns how many causes of regressions are new, in a sentence for the first screen."""
     last, now = answers[-1], _present(comparison, answers[-1])
     gone = sum(one.severity == Severity.REGRESSION.value and name not in now for name, one in last.causes.items())
     total, new = counts.total(), "not in the earlier answer," if last.partial else "new"

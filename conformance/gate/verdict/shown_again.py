@@ -142,7 +142,7 @@ def _lost_checks(one: Finding, other: ComparedRecord, candidate: ComparedRecord)
 
 
 def _times_made(name: str, record: ComparedRecord) -> int:
-    """How often the check was made. A run of the TTGIR that fails has other names than one that passes."""
+    """Returns how often the check was made. A run of the TTGIR that fails has other names than one that passes."""
     ttgir = is_ttgir_check(name)
     return sum(is_ttgir_check(check) if ttgir else Check.parse(check).name == name for check in record.checks)
 
@@ -169,8 +169,8 @@ def _causes(record: ComparedRecord) -> dict[str, str]:
 
 
 def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list[str]) -> str:
-    """Why the record ``other``, of a case that did not fail, does not show that the ``failing`` checks would pass; ""
-    if it does."""
+    """Returns why the record ``other``, of a case that did not fail, does not show that the ``failing`` checks would
+    pass; "" if it does."""
     level = level_by(other.executor, other.checks)
     of_code = failing and all(check and Check.parse(check).kind in _OF_CODE for check in failing)
     if of_code or never_compiled(candidate):
@@ -185,14 +185,14 @@ def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list
 
 
 def _no_order(other: ComparedRecord, failing: Iterable[tuple[str, str]]) -> str:
-    """Why the record ``other`` does not show that the ``failing`` checks of the order would pass: such a check is
-    recorded only where the order could be followed. "" if none of them fails, or all were made."""
+    """Returns why the record ``other`` does not show that the ``failing`` checks of the order would pass: such a check
+    is recorded only where the order could be followed. "" if none of them fails, or all were made."""
     missing = [check for check, _ in failing if is_order_check(check) and check not in other.checks]
     return f"{missing[0]} was not judged there" if missing else ""
 
 
 def _not_measured(kind: Kind, other: ComparedRecord, candidate: ComparedRecord, same_device: bool) -> str:
-    """Why the figures of the two records cannot be compared for a finding of ``kind``; "" if they can."""
+    """Returns why the figures of the two records cannot be compared for a finding of ``kind``; "" if they can."""
     if kind is Kind.SLOWER:
         timed = same_device and comparable(other, candidate) and not on_other_device(other, candidate)
         return "" if timed else f"it was not timed on the same device ({_status(other)})"

@@ -139,7 +139,7 @@ def check_filters() -> list[Verdict]:
 
 
 def precompiles(session: stand_ins.Selecting) -> bool:
-    """Whether the selector compiles choices ahead of their timing on this Python."""
+    """True if the selector compiles choices ahead of their timing on this Python."""
     choices = [session.stand_in(f"probe {index}", 1.0 + index) for index in range(2)]
     session.select(choices, name="probe")
     return all(choice.threads for choice in choices)

@@ -100,5 +100,5 @@ def _counts(device: Device) -> str:
 
 
 def of_group(devices: Mapping[str, Device], names: Sequence[str]) -> dict[str, Device]:
-    """Those of ``devices`` that ``names`` name, in this order: one of them, or with a "*" all that begin so."""
+    """Returns those of ``devices`` that ``names`` name, in this order: one of them, or with a "*" all that begin so."""
     return {name: devices[name] for one in names for name in devices if fnmatch.fnmatchcase(name, one)}

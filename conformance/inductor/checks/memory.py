@@ -128,7 +128,8 @@ _OPERAND = "buf0"
 
 
 def _strides_read(source: str) -> tuple[int, ...]:
-    """How far apart the rows and the columns of its first operand are for a template, in the index of its load."""
+    """Returns how far apart the rows and the columns of its first operand are for a template, in the index of its
+    load."""
     index = re.search(r"xindex = (.*)\n *a = tl\.load\(A \+", source)
     factors = [re.search(rf"(?:(\d+)\*)?\b{name}\b", index[1] if index else "") for name in ("idx_m", "idx_n")]
     return tuple(int(factor[1] or 1) for factor in factors if factor is not None)

@@ -131,8 +131,9 @@ def check_renames(notes: Sequence[tuple[str, Mapping[str, str], Sequence[Schedul
 
 
 def written_in_place(generated: Generated) -> bool:
-    """What came of the graph ``cat_of_shared``: whether each part, of which something else reads one, is written
-    straight to its place. Otherwise one kernel joins them, and the part is computed again for what else reads it."""
+    """Returns what came of the graph ``cat_of_shared``: whether each part, of which something else reads one, is
+    written straight to its place. Otherwise one kernel joins them, and the part is computed again for what else reads
+    it."""
     return not any("_cat_" in name for name in launched(*generated.modules))
 
 

@@ -16,7 +16,8 @@ from conformance.targets import Target
 
 
 def estimate_of(generated: Generated, template: str) -> Mapping[str, Any]:
-    """What ``Decision.NOTHING_IS_PRUNED`` noted of the one choice of ``template`` that was pinned; empty without it."""
+    """Returns what ``Decision.NOTHING_IS_PRUNED`` noted of the one choice of ``template`` that was pinned; empty
+    without it."""
     numbers = generated.left[0].numbers if generated.left else {}
     wanted = {"template": template, **{name: numbers.get(name) for name in ONE_CONFIG}}
     return next((note for note in generated.notes if wanted.items() <= note.items()), {})
@@ -49,13 +50,13 @@ def check_estimate(generated: Generated, template: str, target: Target) -> list[
 
 
 def needlessly_dropped(generated: Generated, template: str, target: Target) -> bool:
-    """Whether torch drops a config that fits."""
+    """True if torch drops a config that fits."""
     note, taken = estimate_of(generated, template), shared_memory(generated)
     return bool(note) and not note["kept"] and taken is not None and taken <= target.limits.shared_memory
 
 
 def kept(noted: Generated, template: str) -> int:
-    """How many configs of ``template`` torch keeps."""
+    """Returns how many configs of ``template`` torch keeps."""
     return sum(note["kept"] for note in noted.notes if note["template"] == template)
 
 
@@ -100,7 +101,7 @@ FUSION_RULES: Mapping[tuple[int, int, int, float, float], bool] = {
 
 
 def check_fusion_rules() -> list[Verdict]:
-    """What torch says to each of :data:`FUSION_RULES`."""
+    """Returns what torch says to each of :data:`FUSION_RULES`."""
     from torch._inductor import scheduler
 
     device = SimpleNamespace(regs_per_multiprocessor=65536, warp_size_or_default=32)

@@ -181,8 +181,8 @@ def spread_over_visible(connection: Any, devices: Sequence[int]) -> None:
 
 
 def device_lists(pool_class: Any, count: int = 4) -> list[Verdict]:
-    """Which devices a pool serves if there are ``count``: none in particular, those that the environment shows, or
-    all of them."""
+    """Returns which devices a pool serves if there are ``count``: none in particular, those that the environment shows,
+    or all of them."""
     from torch._inductor import autotune_process, config
 
     interface = mock.Mock(device_count=lambda: count)

@@ -59,7 +59,7 @@ class CompilationLog:
     def generated(
         self, kernels: tuple[GeneratedKernel, ...], failure: Failure | None, counters: Mapping[str, int]
     ) -> Generated:
-        """What came of the program."""
+        """Returns what came of the program."""
         return Generated(
             modules=tuple(self.modules),
             lowerings=tuple(self.lowerings),
@@ -131,7 +131,7 @@ def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``options`` that the installed torch has."""
+    """Returns those of ``options`` that the installed torch has."""
     return {name: value for name, value in options.items() if has_option(name)}
 
 
@@ -141,7 +141,7 @@ def unmeasured_fusion() -> dict[str, Any]:
 
 
 def has_option(name: str) -> bool:
-    """Whether the installed torch has the option ``name`` of torch._inductor.config."""
+    """True if the installed torch has the option ``name`` of torch._inductor.config."""
     from torch._inductor import config
 
     return name in config._config  # type: ignore[attr-defined]
@@ -227,12 +227,12 @@ def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
 
 
 def _names_template(templates: str | None) -> bool:
-    """Whether the program's expression names a template."""
+    """True if the program's expression names a template."""
     return templates is not None and templates.startswith("^triton_")
 
 
 def _may_match(template: str, templates: str | None) -> bool:
-    """Whether a choice of ``template`` may match the program's expression."""
+    """True if a choice of ``template`` may match the program's expression."""
     return not _names_template(templates) or re.search(str(templates), f"triton_{template}_0") is not None
 
 
@@ -281,7 +281,7 @@ def _unloaded(cache: Any) -> Any:
 
 
 def matching(choices: list[Any], templates: str | None, descriptions: str | None) -> list[Any]:
-    """Those of ``choices`` in whose name and description the expressions are found; None is found in all."""
+    """Returns those of ``choices`` in whose name and description the expressions are found; None is found in all."""
     return [
         choice
         for choice in choices
@@ -331,7 +331,7 @@ def counted(log: CompilationLog) -> dict[str, int]:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What was raised, with the classes of its causes."""
+    """Returns what was raised, with the classes of its causes."""
     types: list[str] = []
     cause: BaseException | None = error
     while cause is not None:
@@ -341,7 +341,8 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """What ``error`` was raised for. Inductor keeps it as ``inner_exception`` or, hidden, names it in its text."""
+    """Returns what ``error`` was raised for. Inductor keeps it as ``inner_exception`` or, hidden, names it in its
+    text."""
     inner = getattr(error, "inner_exception", None) or error.__cause__
     context = error.__context__
     hidden = context is None or (error.__suppress_context__ and type(context).__name__ not in str(error))

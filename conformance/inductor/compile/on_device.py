@@ -23,7 +23,7 @@ from conformance.targets import Target
 
 
 def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[..., Any]]:
-    """What came of compiling ``program`` on the device of ``target``, and the compiled function.
+    """Returns what came of compiling ``program`` on the device of ``target``, and the compiled function.
 
     The function is compiled when it runs: once on each set of the program's operands, which are zeros. What
     ``torch.compile`` or a run raises is the result's ``failure``. Raises ValueError for a setting that the installed

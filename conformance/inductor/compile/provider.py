@@ -18,7 +18,7 @@ PRELOADED = ("torch._inductor.compile_fx", "torch._inductor.select_algorithm", "
 
 
 def preloaded_for(target: Target) -> tuple[str, ...]:
-    """What a process imports and calls that generates code for ``target``. For AMD it is another process."""
+    """Returns what a process imports and calls that generates code for ``target``. For AMD it is another process."""
     prepared = ("conformance.inductor.compile.rocm_registration:prepare",) if target.vendor == "amd" else ()
     return (*prepared, *PRELOADED)
 

@@ -115,7 +115,7 @@ def attention_backward(
 
 
 def gradients_without_autograd() -> bool:
-    """Whether the installed torch compiles :func:`attention_backward`: it must differentiate the scores' modification
+    """True if the installed torch compiles :func:`attention_backward`: it must differentiate the scores' modification
     by itself where the operator is called."""
     variables = importlib.import_module("torch._dynamo.variables.higher_order_ops")
     return hasattr(getattr(variables, "FlexAttentionBackwardHighOrderVariable", None), "_derive_joint_graph")

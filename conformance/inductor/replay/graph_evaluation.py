@@ -185,7 +185,7 @@ class _Shadowed(TorchDispatchMode):
         return self.shadow(value) if isinstance(value, Tensor) else value
 
     def _read(self, value: Any) -> Any:
-        """What an operation reads that does more than to select: rounded before, if this choice is so."""
+        """Returns what an operation reads that does more than to select: rounded before, if this choice is so."""
         return self._chosen(self.shadow(value), value.dtype) if isinstance(value, Tensor) else value
 
     def _chosen(self, exact: Tensor, dtype: torch.dtype) -> Tensor:

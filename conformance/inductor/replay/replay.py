@@ -114,7 +114,8 @@ class _Replay:
         self.stand_ins = _stand_ins(self)
 
     def allocate(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """What the module allocates: memory that shows whether it was written, inside more that nothing may write."""
+        """Returns what the module allocates: memory that shows whether it was written, inside more that nothing may
+        write."""
         span = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         memory = torch.full((2 * SURROUNDING + span * dtype.itemsize,), AROUND, dtype=torch.uint8)
         memory[SURROUNDING : len(memory) - SURROUNDING] = _unwritten_byte(dtype)
@@ -185,7 +186,7 @@ class _Replay:
 
 
 def _unsupported_cause(kernel: str, error: BaseException) -> ReplayUnsupported | None:
-    """What the interpreter lacks, if that is what stopped a kernel: it wraps every exception in its own."""
+    """Returns what the interpreter lacks, if that is what stopped a kernel: it wraps every exception in its own."""
     from triton.runtime.interpreter import InterpreterBuilder
 
     cause: BaseException | None = error
@@ -258,7 +259,7 @@ class _Kernel:
 
 
 def _host_descriptor(tensor: Tensor, descriptor: Mapping[str, Any], constants: Mapping[str, Any]) -> Any:
-    """What Inductor's launcher passes in place of ``tensor`` where the host makes the descriptor."""
+    """Returns what Inductor's launcher passes in place of ``tensor`` where the host makes the descriptor."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     resolve = _heuristics("_resolve_dims")
@@ -348,7 +349,7 @@ class _View:
 
 
 def _stand_ins(replayed: _Replay) -> dict[str, Any]:
-    """What is replaced, by its full name."""
+    """Returns what is replaced, by its full name."""
     compiler = _StandIn(
         "async_compile",
         "only Triton kernels can be replayed",
@@ -388,7 +389,8 @@ def _kernels_by_size(*arguments: Any, **options: Any) -> Any:
 
 
 def _unwritten_byte(dtype: torch.dtype) -> int:
-    """What memory of ``dtype`` holds before it is written: floats are NaN, integers a number far from any small one."""
+    """Returns what memory of ``dtype`` holds before it is written: floats are NaN, integers a number far from any small
+    one."""
     if dtype.is_floating_point or dtype.is_complex:
         return 0xFF
     return 0x01 if dtype == torch.bool else 0x80

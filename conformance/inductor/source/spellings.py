@@ -105,7 +105,7 @@ def only(name: str) -> str:
 
 
 def dialect(name: str) -> Dialect:
-    """How the template ``name`` of the installed torch spells descriptors. Raises NoSuchTemplate."""
+    """Returns how the template ``name`` of the installed torch spells descriptors. Raises NoSuchTemplate."""
     text = templates.text_of(name)
     for spelling in DIALECTS:
         if re.search(spelling.marker, text) and _importable(spelling):
@@ -115,6 +115,6 @@ def dialect(name: str) -> Dialect:
 
 
 def _importable(spelling: Dialect) -> bool:
-    """Whether the installed Triton has the interface: templates may carry several, for several Tritons."""
+    """True if the installed Triton has the interface: templates may carry several, for several Tritons."""
     language = importlib.import_module("triton.language")
     return hasattr(language, "make_tensor_descriptor") == (spelling.name != "experimental")

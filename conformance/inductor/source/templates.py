@@ -64,7 +64,7 @@ def registered() -> Mapping[str, Any]:
 
 
 def is_lowered(operation: str) -> bool:
-    """Whether the installed torch lowers the operation of ATen, and does not call ATen's kernel for it."""
+    """True if the installed torch lowers the operation of ATen, and does not call ATen's kernel for it."""
     registered()
     packet = getattr(torch.ops.aten, operation, None)
     lowerings = importlib.import_module("torch._inductor.lowering").lowerings
@@ -72,7 +72,7 @@ def is_lowered(operation: str) -> bool:
 
 
 def leaves_gradients_to_aten() -> bool:
-    """Whether the installed torch takes ATen's gradients of convolutions on NVIDIA's GPUs whatever backends are asked
+    """True if the installed torch takes ATen's gradients of convolutions on NVIDIA's GPUs whatever backends are asked
     for. Releases from 2.14 on do, because of https://github.com/pytorch/pytorch/issues/187081. Nothing but a variable
     of the lowering tells."""
     lowering = importlib.import_module("torch._inductor.kernel.conv").convolution_backward_lowering

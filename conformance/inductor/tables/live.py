@@ -152,7 +152,7 @@ def installed() -> Mapping[str, Device]:
 
 
 def in_own_process() -> dict[str, Any]:
-    """What a fresh process reads. Raises :class:`TablesUnread`."""
+    """Returns what a fresh process reads. Raises :class:`TablesUnread`."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-m", read.__name__, *amd_archs()]
@@ -193,7 +193,8 @@ def device_of(device_class: str, arch: int | str, devices: Mapping[str, Device])
 
 
 def device_name(device_class: str, arch: int | str) -> str:
-    """What the device class ``device_class`` ("cuda", "rocm", "xpu", "cpu" or "base") is called in what was read."""
+    """Returns what the device class ``device_class`` ("cuda", "rocm", "xpu", "cpu" or "base") is called in what was
+    read."""
     return {"rocm": f"{read.ROCM}:{arch}", "base": "any"}.get(device_class, device_class)
 
 

@@ -33,7 +33,7 @@ class GroupedFamily(Kernel):
 
     @property
     def scaled(self) -> bool:
-        """Whether its operands are fp8 with scales, of which k lies side by side."""
+        """True if its operands are fp8 with scales, of which k lies side by side."""
         return "scaled_grouped_mm" in self.operations
 
     def problem(self, dtype: str, kind: str, sizes: tuple[int, ...], **fields: Any) -> GroupedGemm:
