@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,7 +119,7 @@ def with_bits(verdict: FillVerdict, model: UnitModel, fill: Fill, out: Tensor) -
     if not count or not model.known.proven or not verdict.passed:
         return judged
     position = int(different.flatten().to(torch.uint8).argmax())
-    first = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), different.shape))
+    first = tuple(int(i) for i in np.unravel_index(position, different.shape))
     got = float(out[first].double())
     choices = sorted({float(choice[first].view(out.dtype).double()) for choice in allowed})
     text = (

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-import torch
-
 from conformance.execution.device.first_error import raised_by_kernel
 from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.execution.trial import trial as trials
@@ -127,7 +125,6 @@ class Judge:
         self._warm: set[str] = set()
         self._sound: dict[str, bool] = {}
         self._reaching: dict[str, list[TierPlan]] = {}
-        torch.unravel_index(torch.zeros(1, dtype=torch.int64), (1,))  # its first call imports much; forks share that
 
     def reaching(self, function: DeviceFunction) -> list[TierPlan]:
         """The plans that can reach ``function``."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -298,7 +299,7 @@ def _verdict(
     if not wrong or bad is None:
         return _passed(contract, fill, out.numel(), ratio)
     position = int(bad.flatten().to(torch.uint8).argmax())
-    first = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), out.shape))
+    first = tuple(int(i) for i in np.unravel_index(position, out.shape))
     got = float(out[first].double())
     low = high = None
     if limits is not None:

@@ -9,6 +9,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,7 +78,7 @@ def _place(name: str, counts: Tensor) -> str:
     """Returns where ``counts``, of launches by element, are not zero."""
     elements = int((counts > 0).sum())
     most = int(counts.max())
-    worst = [int(i) for i in torch.unravel_index(counts.flatten().argmax(), counts.shape)]
+    worst = [int(i) for i in np.unravel_index(int(counts.argmax()), counts.shape)]
     return f"{elements} elements of {name!r}, most often {worst}, in {most} launches"
 
 
