@@ -28,7 +28,6 @@ _FP16 = "tl.dot(a, b, acc, out_dtype=tl.float16)"
 
 _CHAINED = (
     fault("chained_ktail", CHAINED, LOADS, "if not EVEN_K:", "if False:", count=2),
-    fault("chained_same_block", CHAINED, CHAINS, "turn * CHAIN + link", "turn * CHAIN"),
     fault("chained_turns", CHAINED_3, CHAINS, "tl.cdiv(K, CHAIN * BLOCK_K)", "K // (CHAIN * BLOCK_K)"),
     fault(
         "chained_first_link_lost",
@@ -49,7 +48,6 @@ _CHAINED = (
     fault("one_loop_ktail", ONE_LOOP, LOADS, "if not EVEN_K:", "if False:", count=2),
     fault("one_loop_dropped", ONE_LOOP, CHAINS, _SECOND, "tl.dot(c, d, tl.zeros_like(acc), input_precision=PRECISION)"),
     fault("one_loop_twice", ONE_LOOP, CHAINS, _SECOND, _SECOND.replace("c, d", "a, b")),
-    fault("one_loop_crossed", ONE_LOOP, CHAINS, _SECOND, _SECOND.replace("c, d", "c, b")),
     fault(
         "one_loop_rounded", ONE_LOOP, CHAINS, _SECOND, _SECOND.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")
     ),
@@ -57,7 +55,6 @@ _CHAINED = (
 
 _NARROW = (
     fault("fp16_acc_ktail", FP16, LOADS, "if not EVEN_K:", "if False:", count=2),
-    fault("fp16_acc_last_block", FP16, NARROW, _FP16, "tl.dot(a, b, out_dtype=tl.float16)"),
     fault("fp16_acc_block_k", FP16, NARROW, "first_k = k * BLOCK_K", "first_k = k * (BLOCK_K - 1)"),
     fault("fp16_acc_rounded", FP16, NARROW, _FP16, f"{_FP16}.to(tl.bfloat16).to(tl.float16)"),
     fault(
@@ -80,11 +77,8 @@ _DUAL = (
     fault("dual_silu_rounded", DUAL, DUALS, _GATED, "(gate / (1.0 + tl.exp(-gate))).to(tl.bfloat16) * factor"),
 )
 
-_SUM = "tl.sum(a.to(tl.float32), 1)"
 _SUMS = (
     fault("sums_ktail", WITH_SUMS, LOADS, "if not EVEN_K:", "if False:", count=2),
-    fault("sums_last_block", WITH_SUMS, SUMS, f"sums += {_SUM}", f"sums = {_SUM}"),
-    fault("sums_in_fp16", WITH_SUMS, SUMS, _SUM, "tl.sum(a, 1)"),
     fault(
         "sums_rounded",
         WITH_SUMS,
@@ -93,7 +87,6 @@ _SUMS = (
         "sums_ptr + rm, sums.to(tl.bfloat16).to(tl.float32),",
         cause="the row sums are rounded to bf16",
     ),
-    fault("sums_row", WITH_SUMS, SUMS, "sums_ptr + rm, sums, mask=(rm < M)", "sums_ptr + rm, sums, mask=(rm < M + 1)"),
     fault(
         "sums_other_row",
         WITH_SUMS,

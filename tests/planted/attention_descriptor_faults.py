@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.families.attention.problem import Attention, Mask
+from conformance.families.attention.problem import Attention
 from conformance.heuristics.configs import SpecialisedFlexConfig
 from conformance.kernels.kernel import Variant
 from tests.planted.cases import Case, fault, grouped
@@ -21,29 +21,16 @@ def _case(heads: int = 2, *, store: bool = False, merged: bool = True, **fields:
 
 _PLAIN, _STORED = _case(), _case(store=True)
 _SHARED = _case(4, kv_heads=2, order="bshd")
-_CAUSAL, _APART = _case(mask=Mask("causal")), _case(mask=Mask("causal"), merged=False)
 
 ATTENTION_DESCRIPTORS = grouped(
     "attention by descriptors",
     fault("described_query_block", _PLAIN, FORWARD, "q_desc.load([block * BLOCK_M, 0])", "q_desc.load([0, 0])"),
     fault("described_query_pitch", _PLAIN, FORWARD, "[stride_qm, 1]", "[HEAD_DIM, 1]"),
     fault("described_key_pitch", _PLAIN, HOST, '("k", "k", "n")', '("q", "k", "n")'),
-    fault("described_value_pitch", _PLAIN, FORWARD, "[stride_vn, 1]", "[stride_kn, 1]"),
-    fault("described_value_dim", _PLAIN, FORWARD, "v_base, [keys, VALUE_DIM]", "v_base, [keys, HEAD_DIM]"),
-    fault("described_keys", _PLAIN, FORWARD, "k_base, [keys, HEAD_DIM]", "k_base, [keys - 1, HEAD_DIM]"),
     fault("described_step", _PLAIN, TILES, "rows = base.load([start, 0])", "rows = base.load([start & 32, 0])"),
     fault("described_head_of_keys", _SHARED, FORWARD, "key_head = query_head // GROUP", "key_head = query_head * 0"),
-    fault("described_merged_mask", _CAUSAL, TILES, "columns <= positions", "columns < positions"),
-    fault("described_first_loop", _APART, TILES, "all_to = first + 1", "all_to = last + 1"),
     fault("described_store_block", _STORED, FORWARD, "out_desc.store([block * BLOCK_M, 0]", "out_desc.store([0, 0]"),
     fault("described_store_pitch", _STORED, FORWARD, "[stride_om, 1]", "[VALUE_DIM, 1]"),
-    fault(
-        "described_store_rows",
-        _STORED,
-        FORWARD,
-        "out_base, [queries, VALUE_DIM]",
-        "out_base, [queries + 1, VALUE_DIM]",
-    ),
     fault(
         "described_store_rounded",
         _STORED,

@@ -29,13 +29,6 @@ def _decode(heads: int = 2, **fields: object) -> Case:
     return Case("attention_decode", problem, FlexDecodeConfig(16, 1, 2), Variant(splits=3))
 
 
-#: More parts with keys than are merged at a time.
-_MANY_PARTS = Case(
-    "attention_decode",
-    Attention("attention", 1, 1, 5, 18 * 16 + 7, 16),
-    FlexDecodeConfig(16, 1, 2),
-    Variant(splits=20),
-)
 #: Batch and heads of keys differ.
 _BATCHES = Case(
     "attention_decode",
@@ -48,7 +41,6 @@ _SHRINK = "shrink = tl.exp2((largest - reference) * rate)"
 
 _FORWARD = (
     fault("attention_diagonal", _forward(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
-    fault("attention_causal_block", _forward(mask=CAUSAL), TILES, "all_to = first + 1", "all_to = last + 1"),
     fault(
         "attention_window_edge",
         _forward(mask=WINDOW),
@@ -144,7 +136,6 @@ _FORWARD = (
 
 _BACKWARD = (
     fault("backward_mask", _backward(mask=CAUSAL), BACKWARD, "grad = tl.where(seen, grad, 0.0)", "grad = grad"),
-    fault("backward_window", _backward(mask=WINDOW), TILES, "last + window - offset", "last - offset"),
     fault("backward_sharer", _backward(2, kv_heads=1), BACKWARD, "range(batches * GROUP)", "range(batches)"),
     fault("backward_delta_row", _backward(), BACKWARD, "delta_base + rows, delta", "delta_base + (rows ^ 1), delta"),
     fault("backward_key_scale", _backward(), BACKWARD, "store_rows(grad_k * scale,", "store_rows(grad_k,"),
@@ -164,7 +155,6 @@ _BACKWARD = (
         "grad = p * (grad_p - delta)\n    grad = tl.where(grad == grad, grad, 0.0)",
     ),
     fault("backward_cap", _backward(score=Score("soft-cap", 2.0)), BACKWARD, "1.0 - capped * capped", "1.0 - capped"),
-    fault("backward_16_bit", _backward(), BACKWARD, "p.to(v.dtype), grad", "p.to(tl.bfloat16).to(v.dtype), grad"),
     fault(
         "backward_lists",
         _backward(mask=CAUSAL, block=16),
@@ -185,14 +175,6 @@ _DECODE = (
     ),
     fault("decode_row", _decode(kv_heads=1), DECODE, "query = rows % queries", "query = (rows + 1) % queries"),
     fault("decode_diagonal", _decode(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
-    fault(
-        "decode_later_parts",  # what is merged in the second turn replaces the first
-        _MANY_PARTS,
-        DECODE,
-        "acc = acc * shrink + tl.sum(part_acc",
-        "acc = tl.sum(part_acc",
-    ),
-    fault("decode_later_sum", _MANY_PARTS, DECODE, "total = total * shrink + tl.sum(", "total = tl.sum("),
     fault(
         "decode_batch_for_head",
         _BATCHES,

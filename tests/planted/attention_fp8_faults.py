@@ -31,7 +31,6 @@ ATTENTION_FP8 = grouped(
     fault("fp8_no_query_scale", _FULL, FORWARD, _SCALES, "scale = scale * tl.load(k_scale_ptr)"),
     fault("fp8_no_key_scale", _FULL, FORWARD, _SCALES, "scale = scale * tl.load(q_scale_ptr)"),
     fault("fp8_no_value_scale", _FULL, FORWARD, "acc = acc * tl.load(v_scale_ptr)", "acc = acc * 1.0"),
-    fault("fp8_value_scale_of_keys", _FULL, FORWARD, "tl.load(v_scale_ptr)", "tl.load(k_scale_ptr)"),
     fault("fp8_weights_in_e5m2", _CAUSAL, TILES, _CAST, "acc = tl.dot(p.to(tl.float8e5).to(v.dtype), v, acc, "),
     fault(
         "fp8_weights_cut", _FULL, TILES, _CAST, "acc = tl.dot(tl.where(p < 1.0, p * 0.9375, p).to(v.dtype), v, acc, "
@@ -59,11 +58,4 @@ ATTENTION_FP8 = grouped(
     ),
     fault("fp8_described_no_key_scale", _described(), FORWARD, _SCALES, "scale = scale * tl.load(q_scale_ptr)"),
     fault("fp8_described_key_pitch", _described(), FORWARD, "[stride_kn, 1]", "[HEAD_DIM, 1]"),
-    fault(
-        "fp8_described_merged_mask",
-        _described(mask=Mask("causal")),
-        TILES,
-        "columns <= positions",
-        "columns < positions",
-    ),
 )

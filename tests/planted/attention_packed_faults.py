@@ -21,11 +21,7 @@ _PLAIN, _CAUSAL, _BETWEEN = _case(), _case("packed-causal"), _case(order="bshd")
 
 ATTENTION_PACKED = grouped(
     "attention of packed sequences",
-    fault("packed_query_start", _PLAIN, FORWARD, "head(q_ptr, of_queries,", "head(q_ptr, of_keys,"),
-    fault("packed_key_start", _PLAIN, FORWARD, "head(k_ptr, of_keys,", "head(k_ptr, of_queries,"),
     fault("packed_value_start", _BETWEEN, FORWARD, "head(v_ptr, of_keys,", "head(v_ptr, of_keys + 1,"),
-    fault("packed_output_start", _PLAIN, FORWARD, "head(out_ptr, of_queries,", "head(out_ptr, of_keys,"),
-    fault("packed_lse_start", _PLAIN, FORWARD, "lse_base += of_queries", "lse_base += of_keys"),
     fault(
         "packed_lse_head",
         _PLAIN,

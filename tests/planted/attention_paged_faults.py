@@ -41,8 +41,6 @@ ATTENTION_PAGED = grouped(
     ),
     fault("paged_row", _PLAIN, TILES, "(columns // PAGE * PAGE).to", "(columns // PAGE * PAGE + 1).to"),
     fault("paged_row_of_large_page", _LARGE, TILES, "(columns // PAGE * PAGE).to", "(columns // 8 * 8).to"),
-    fault("paged_row_not_in_page", _PLAIN, TILES, "- earlier * stride_row", "- 0 * earlier * stride_row"),
-    fault("paged_table_row", _PLAIN, FORWARD, "batch.to(tl.int64) * stride_table", "batch.to(tl.int64) * 0"),
     fault(
         "paged_whole_pages",
         _PLAIN,
@@ -56,9 +54,6 @@ ATTENTION_PAGED = grouped(
         FORWARD,
         "tl.load(key_lengths_ptr + batch)",
         "tl.load(key_lengths_ptr + (batch + 1) % tl.num_programs(1))",
-    ),
-    fault(
-        "paged_value_pitch", _PLAIN, FORWARD, "stride_kp, stride_vp, PAGE,\n    )", "stride_kp, stride_kp, PAGE,\n    )"
     ),
     fault("paged_key_batch", _PLAIN, HOST, '"stride_kb": 0,', '"stride_kb": 8,'),
     fault("paged_table_pitch", _PLAIN, HOST, "table.strides[0]", "table.shape[0]"),

@@ -54,10 +54,6 @@ CONVOLUTION = grouped(
     Fault("conv_weights_of_first_depth", _conv("w_step += kd * stride_wd", "w_step += 0"), DEEP),
     Fault("conv_first_image_again", _conv("(x_rows + n * stride_xn)", "x_rows"), FLAT),
     # dilation
-    Fault("conv_no_dilation_down", _conv("down = kh * DILATION_H", "down = kh"), DILATED),
-    Fault("conv_no_dilation_across", _conv("across = kw * DILATION_W", "across = kw"), DILATED),
-    Fault("conv_no_dilation_in_depth", _conv("deep = kd * DILATION_D", "deep = kd"), DEEP_DILATED),
-    Fault("conv_dilations_exchanged", _conv("kh * DILATION_H", "kh * DILATION_W"), DILATED),
     Fault("conv_mask_without_dilation", _conv("h = h0 + down", "h = h0 + kh"), DILATED),
     Fault("conv_depth_mask_without_dilation", _conv("d = d0 + deep", "d = d0 + kd"), DEEP_DILATED),
     Fault("conv_weights_dilated_too", _conv("w_step = kh * stride_wh", "w_step = down * stride_wh"), DILATED),

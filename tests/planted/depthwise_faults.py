@@ -21,27 +21,12 @@ def _edit(old: str, new: str, count: int = 1) -> Edit:
     return Edit("device/depthwise_conv.py", old, new, count)
 
 
-_STORE = "mask=in_batch[:, None] & in_columns[None, :]"
 _STEP = "acc += a.to(tl.float32) * b.to(tl.float32)[None, :]\n"
 
 DEPTHWISE = grouped(
     "depthwise",
     # masks
-    Fault("depthwise_no_height_mask", _edit("(h >= 0) & (h < H) & ", "(h >= 0) & "), PLAIN),
-    Fault("depthwise_width_mask_off1", _edit("(w >= 0) &", "(w >= -1) &"), PLAIN),
-    Fault(
-        "depthwise_columns_read_past_the_last", _edit("in_x[:, None] & in_columns[None, :]", "in_x[:, None]"), STRIDED
-    ),
-    Fault("depthwise_columns_stored_past_the_last", _edit(_STORE, "mask=in_batch[:, None]"), PLAIN),
-    Fault("depthwise_rows_stored_past_the_batch", _edit(_STORE, "mask=in_columns[None, :]"), PLAIN),
     # indices
-    Fault("depthwise_channel_without_multiplier", _edit("(ro // MULTIPLIER)", "ro"), PLAIN),
-    Fault("depthwise_channel_modulo_multiplier", _edit("(ro // MULTIPLIER)", "(ro % MULTIPLIER)"), PLAIN),
-    Fault("depthwise_last_tap_skipped", _edit("range(KERNEL_H * KERNEL_W)", "range(KERNEL_H * KERNEL_W - 1)"), STRIDED),
-    Fault("depthwise_taps_of_other_axis", _edit("kw = tap % KERNEL_W", "kw = tap % KERNEL_H"), PLAIN),
-    Fault("depthwise_no_stride", _edit("oh * STRIDE_H - PADDING_H", "oh - PADDING_H"), STRIDED),
-    Fault("depthwise_no_padding", _edit("ow * STRIDE_W - PADDING_W", "ow * STRIDE_W"), STRIDED),
-    Fault("depthwise_no_dilation", _edit("across = kw * DILATION_W", "across = kw"), DILATED),
     Fault("depthwise_mask_without_dilation", _edit("h = h0 + down", "h = h0 + kh"), DILATED),
     Fault(
         "depthwise_weights_of_other_axis",
@@ -52,7 +37,6 @@ DEPTHWISE = grouped(
         "depthwise_weights_of_first_block", _edit("w_ptr + ro * stride_wo", "w_ptr + ro % BLOCK_N * stride_wo"), STRIDED
     ),
     Fault("depthwise_bias_of_first_block", _edit("bias_ptr + ro", "bias_ptr + ro % BLOCK_N"), PLAIN),
-    Fault("depthwise_first_image_again", _edit("x_ptr + n * stride_xn", "x_ptr"), DILATED),
     Fault(
         "depthwise_out_strides_exchanged",
         _edit("oh * stride_oh + ow * stride_ow", "oh * stride_ow + ow * stride_oh"),

@@ -48,13 +48,6 @@ _BLOCKWISE = (
     fault("blocks_described_pitch", BLOCKS, BLOCKWISE_HOST, '"ldb": leading(problem.operand("b"))', '"ldb": problem.K'),
     fault("blocks_stored_pitch", BLOCKS_STORED, BLOCKWISE, "N, stride_cm, BLOCK_M", "N, N, BLOCK_M"),
     fault("blocks_stored_place", BLOCKS_HOST, BLOCKWISE, "c_tiles.store([tile_m * BLOCK_M,", "c_tiles.store([0,"),
-    fault(
-        "blocks_skipped_tiles",
-        BLOCKS,
-        BLOCKWISE,
-        "range(tl.program_id(0), tiles, tl",
-        "range(tl.program_id(0), tiles - 1, tl",
-    ),
 )
 
 _GATHERS = (
@@ -76,9 +69,6 @@ _GATHERS = (
         "mask=rm < M, other=source_rows",
         "mask=rm < M + 1, other=source_rows",
         memory=True,
-    ),
-    fault(
-        "gather_row_mask_short", ROWS, GATHER, "mask=rm < M, other=source_rows", "mask=rm < M - 1, other=source_rows"
     ),
     fault("gather_source_rows", ROWS, GATHER, "[source_rows, K], [lda, 1]", "[M, K], [lda, 1]"),
     fault("gather_extent", ROWS, GATHER, "[source_rows, K], [lda, 1]", "[source_rows, lda], [lda, 1]"),
@@ -107,12 +97,6 @@ _GATHERS = (
 
 _SCATTER = {"fusion": Fusion("scatter"), **PADDING}
 SCATTERED = Case("mm_scatter", fused_mm(40, 56, 40, **_SCATTER), SMALL, target="sm_100")
-SCATTERED_TURNED = Case(
-    "mm_scatter",
-    fused_mm(40, 56, 40, **{**_SCATTER, "layout_a": Layout("col"), "layout_b": Layout("col", pad=8)}),
-    SMALL,
-    target="sm_100",
-)
 SCATTERED_EMPTY = Case("mm_scatter", fused_mm(40, 56, 0, fusion=Fusion("scatter")), SMALL, target="sm_100")
 _ROWS, _STORED = "rows_ptr + rm, mask=rm < M, other=M)", "c_desc.scatter(acc.to(c_ptr.dtype.element_ty), rows, first_n)"
 
@@ -123,13 +107,10 @@ _SCATTERS = (
     fault("scatter_rows_of_the_first_tile", SCATTERED, GATHER, _ROWS, _ROWS.replace("rm,", "tl.arange(0, BLOCK_M),")),
     fault("scatter_past_the_end", SCATTERED, GATHER, _ROWS, _ROWS.replace("other=M", "other=0")),
     fault("scatter_row_mask", SCATTERED, GATHER, _ROWS, _ROWS.replace("< M", "< M + 1"), memory=True),
-    fault("scatter_row_mask_short", SCATTERED, GATHER, _ROWS, _ROWS.replace("rm < M", "rm < M - 1")),
-    fault("scatter_rows_short", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M - 1, N], [stride_cm, 1]"),
     fault(
         "scatter_columns_padded", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M, N + 8], [stride_cm, 1]", memory=True
     ),
     fault("scatter_pitch", SCATTERED, GATHER_HOST, "leading(out) if row_major(out)", "out.shape[1] if row_major(out)"),
-    fault("scatter_a_turned", SCATTERED_TURNED, GATHER, "[K, M], [lda, 1]", "[K - 1, M], [lda, 1]"),
     fault("scatter_b_k", SCATTERED, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
     fault(
         "scatter_empty",
@@ -159,14 +140,6 @@ _VECTORS = (
         cause="k_scale is rounded to bf16",
     ),
     fault("vector_twice", SCALED_K, TILES, _FACTOR, f"{_FACTOR}\n            {_FACTOR}"),
-    fault("vector_short", SCALED_K, GATHER, "[K], [1], [BLOCK_K]", "[K - 1], [1], [BLOCK_K]"),
-    fault(
-        "vector_long",
-        SCALED_K,
-        GATHER,
-        "[K], [1], [BLOCK_K]",
-        "[K + 1], [1], [BLOCK_K]",
-    ),
     fault("vector_k", SCALED_K, GATHER, "[M, K], [lda, 1]", "[M, K - 8], [lda, 1]"),
     fault("vector_column", SCALED_K, GATHER, "stride_cm, stride_cn, WIDE_INDEX)", "stride_cm, 2, WIDE_INDEX)", count=2),
     fault("vector_b_k", SCALED_K, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
@@ -178,16 +151,8 @@ DESCRIPTORS = grouped(
     fault("descriptors_extent", DEVICE, PERSISTENT, "(a_ptr, [M, K], [lda, 1]", "(a_ptr, [M, lda], [lda, 1]"),
     fault("descriptors_k", DEVICE, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
     fault(
-        "descriptors_last_block",
-        DEVICE,
-        TILES,
-        "cdiv(K, BLOCK_K)):\n        first_k",
-        "cdiv(K, BLOCK_K) - 1):\n        first_k",
-    ),
-    fault(
         "descriptors_store_place", STORED, PERSISTENT, "c_desc.store([first_m, first_n]", "c_desc.store([first_m, 0]"
     ),
-    fault("descriptors_store_rows", STORED, PERSISTENT, "(c_ptr, [M, N], [stride_cm", "(c_ptr, [M - 1, N], [stride_cm"),
     fault(
         "descriptors_host_pitch", BY_HOST, HOST_PERSISTENT, "leading(operand), sides[0][1]", "sides[1][0], sides[0][1]"
     ),

@@ -33,10 +33,6 @@ DESCRIBED_ROWS = Case(
 DESCRIBED_DEPTH = Case(
     "grouped_mm_descriptors", GroupedGemm("2d-2d", (40, 0, 32), 40, 56, None, "fp16"), DESCRIBED, TWO_SMS
 )
-DESCRIBED_COLUMNS = Case(
-    "grouped_mm_descriptors", GroupedGemm("3d-2d", (40, 0, 32), 40, None, 40, "fp16", layout_b=Layout("col")),
-    DESCRIBED, TWO_SMS,
-)  # fmt: skip
 HOST_ROWS, HOST_DEPTH = (replace(case, variant=HOST_DESCRIPTORS) for case in (DESCRIBED_ROWS, DESCRIBED_DEPTH))
 STORED_ROWS = Case(
     "grouped_mm_descriptors",
@@ -56,9 +52,6 @@ SCALED = Case(
     DESCRIBED,
     TWO_SMS,
 )
-SCALED_COLUMNS = replace(
-    SCALED, problem=GroupedGemm("3d-2d", (40, 25), 40, None, 64, "e5m2", layout_b=Layout("col"), scaling="row")
-)
 SCALED_TENSORS = replace(SCALED, problem=replace(SCALED.problem, scaling="tensor"))
 
 BATCHES = Case(
@@ -68,7 +61,6 @@ BATCHES = Case(
     HOST_DESCRIPTORS,
 )
 MADE_ANEW = replace(BATCHES, variant=TWO_SMS)
-FP8_BATCHES = Case("fp8_bmm", bmm(40, 56, 64, "e4m3", layout_b=Layout("col", batch_pad=16)), DESCRIBED)
 
 _DOT = "a_ptr, b_ptr, rm, rn, m, n, k,"
 _STORE = "store_pointers(acc, c_ptr, rm, rn, m, n,"
@@ -115,26 +107,15 @@ GROUPED = grouped(
         TF32,
         device_only=True,
     ),
-    fault("group_rows_of_the_tensor", DESCRIBED_ROWS, SOURCE, "in_m + tile_m * BLOCK_M", "tile_m * BLOCK_M"),
     fault(
         "group_descriptor_of_next_k", DESCRIBED_DEPTH, SOURCE, "in_m + m, in_k + k, lda", "in_m + m, in_k + 2 * k, lda"
     ),
-    fault("group_described_k_from_zero", DESCRIBED_DEPTH, SOURCE, "at = first_k + step", "at = step"),
-    fault("group_columns_of_the_tensor", DESCRIBED_COLUMNS, SOURCE, "in_n + tile_n * BLOCK_N", "tile_n * BLOCK_N"),
     fault(
         "group_stored_past_its_rows", STORED_ROWS, SOURCE, "describe(c_ptr, m, n,", "describe(c_ptr, m + BLOCK_M, n,"
     ),
     fault("group_stored_to_the_first", STORED_BATCH, SOURCE, "store([group, tile_m", "store([0, tile_m"),
     fault("group_matrix_not_transposed", STORED_BATCH, DESCRIPTORS, "[matrix, column, row]", "[matrix, row, column]"),
     fault("group_first_matrix_for_all", HOST_ROWS, DESCRIPTORS, "desc.load([matrix, row", "desc.load([0, row"),
-    fault("group_k_not_masked", HOST_DEPTH, SOURCE, "if MASK_K:", "if False:"),
-    fault("group_k_of_b_not_masked", HOST_DEPTH, SOURCE, "b = tl.where(inside[:, None], b, tl.zeros_like(b))", "pass"),
-    fault("group_k_masked_late", HOST_DEPTH, SOURCE, "< k - step * BLOCK_K", "<= k - step * BLOCK_K"),
-    fault(
-        "group_row_scales_of_the_tensor", SCALED, SOURCE, "stride_scale_ag + steps * stride_scale_as", "stride_scale_ag"
-    ),
-    fault("group_column_scales_of_the_first", SCALED, SOURCE, "stride_scale_bg + steps * stride_scale_bs", "0"),
-    fault("group_column_scales_not_advanced", SCALED_COLUMNS, SOURCE, " + steps * stride_scale_bs", ""),
     fault("group_scales_by_rows", SCALED_TENSORS, HOST, 'f"stride_{name}": by_line', 'f"stride_{name}": 1'),
     fault(
         "group_without_scales", SCALED, SOURCE, "SCALED, False, False, WIDE_INDEX", "False, False, False, WIDE_INDEX"
@@ -149,5 +130,4 @@ GROUPED = grouped(
     ),
     fault("batches_of_one_matrix", MADE_ANEW, SOURCE, "a_ptr += stride_ag + steps * stride_as", "a_ptr += steps"),
     fault("batches_described_too_deep", MADE_ANEW, SOURCE, "in_k + k, lda", "in_k + k + 8, lda"),
-    fault("batches_of_fp8_from_the_first", FP8_BATCHES, BATCHED, "b_ptr + z * stride_bz", "b_ptr"),
 )

@@ -37,7 +37,6 @@ FOUR_BITS = grouped(
     fault("int4_low_sign_lost", SIGNED_N, INT4, _PAIR, "tl.interleave(byte & 15, byte >> 4)"),
     fault("int4_three_bits", UNSIGNED_N, INT4, "tl.interleave(byte & 15,", "tl.interleave(byte & 7,"),
     fault("int4_byte_of_next_pair", UNSIGNED_K, INT4, "(rk // 2)[:, None]", "((rk + 1) // 2)[:, None]"),
-    fault("int4_zero_left_out", UNSIGNED_N, INT4, "weights -= tl.load(", "weights -= 0 * tl.load("),
     fault("int4_zero_plus_one", UNSIGNED_K, INT4, "((pair >> shift_n) & 15)", "(((pair >> shift_n) & 15) + 1)"),
     fault("int4_zero_sign_lost", SIGNED_K, INT4, "((pair << (28 - shift_n)) >> 28)", "((pair >> shift_n) & 15)"),
     fault("int4_zero_of_neighbour", UNSIGNED_K, INT4, "((rn % 2) * 4)", "((1 - rn % 2) * 4)"),
@@ -47,16 +46,6 @@ FOUR_BITS = grouped(
         INT4,
         "other=0.0).to(tl.float32)\n        #",
         "other=0.0).to(tl.float32) / scale\n        #",
-    ),
-    fault(
-        "int4_zero_of_first_group", SIGNED_K, INT4, "zero_ptr + group[:, None] * stride_zero_g + (rn", "zero_ptr + (rn"
-    ),
-    fault(
-        "int4_scale_of_first_group",
-        LONG_GROUPS,
-        INT4,
-        "scale_ptr + group[:, None] * stride_scale_g",
-        "scale_ptr + 0 * group[:, None]",
     ),
     fault("int4_scale_of_block", SHORT_GROUPS, INT4, "group = ks // GROUP", "group = (k * BLOCK_K + ks * 0) // GROUP"),
     fault(
@@ -97,13 +86,6 @@ FOUR_BITS = grouped(
     ),
     fault("int4_last_pair_dropped", SIGNED_N, INT4, "in_k = rk < K", "in_k = rk < K - 2"),
     fault("int4_infinite_tail", LONG_GROUPS, INT4, "tl.where(in_k[:, None], weights * scale, 0.0)", "weights * scale"),
-    fault(
-        "int4_accumulator_begins_anew",
-        UNSIGNED_K,
-        INT4,
-        "tl.dot(a, weights.to(a.dtype), acc)",
-        "tl.dot(a, weights.to(a.dtype))",
-    ),
     fault(
         "int4_column_mask",
         SIGNED_N,

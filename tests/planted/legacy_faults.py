@@ -16,17 +16,14 @@ MISSING = not next(kernel for kernel in KERNELS if kernel.name == NAME).offered
 PLAIN = Case(NAME, mm(40, 56, 40), on.SMALL, on.TWO_SMS, "sm_90")
 PADDED = dataclasses.replace(PLAIN, problem=mm(40, 56, 40, layout_a=on.PADDED, layout_b=on.PADDED))
 COLUMN = dataclasses.replace(PLAIN, problem=mm(40, 56, 40, layout_a=Layout("col")))
-STORED = dataclasses.replace(PLAIN, variant=dataclasses.replace(on.TWO_SMS, tma_store=True))
 
 _TILES = "tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N), tl.num_programs(0)):\n        tile_m"
 _K_LOOP = "for k in range(0, tl.cdiv(K, BLOCK_K)):\n                first_k = k"
-_STORE = "store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)\n"
 
 _fault = partial(fault, defect=MISSING)
 
 LEGACY: tuple[Fault, ...] = grouped(
     "legacy",
-    _fault("legacy_last_tile", PLAIN, DEVICE, _TILES, _TILES.replace(", tl.num", " - 1, tl.num")),
     _fault("legacy_one_program", PLAIN, DEVICE, _TILES, _TILES.replace("tl.num_programs(0)", "2 * tl.num_programs(0)")),
     _fault("legacy_first_k", PLAIN, DEVICE, _K_LOOP, _K_LOOP.replace("range(0", "range(1"), cause="is skipped"),
     _fault(
@@ -44,15 +41,5 @@ LEGACY: tuple[Fault, ...] = grouped(
         COLUMN,
         "A is read with its strides exchanged",
         defect=MISSING,
-    ),
-    _fault(
-        "legacy_store_shifted", STORED, DEVICE, "c_desc.store([first_m, first_n]", "c_desc.store([first_m, first_m]"
-    ),
-    _fault(
-        "legacy_store_past_n",
-        PLAIN,
-        DEVICE,
-        f"            {_STORE}",
-        f"            {_STORE.replace('M, N,', 'M, N + 1,')}",
     ),
 )

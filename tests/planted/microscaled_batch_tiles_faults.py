@@ -28,8 +28,6 @@ MX8 = Case(
     ),
     BatchConfig(32, 64, 64, 1, 4),
 )
-MX4 = replace(MX8, problem=replace(MX8.problem, a_format="mxfp4", b_format="mxfp4"))
-MIXED = replace(MX8, problem=replace(MX8.problem, b_format="mxfp4"))
 #: A tile of four matrices, of which the last has three.
 FOUR = replace(MX8, problem=replace(MX8.problem, batch=7), config=BatchConfig(32, 32, 64, 1, 4, matrices=4))
 
@@ -41,20 +39,12 @@ _PLACES = "places = first + line[None, :, None] * stride_line + blocks[None, Non
 
 _FAULTS = grouped(
     "microscaled_batch_tiles",
-    fault("batch_tile_scale_a_of_first", MX8, SOURCE, _SCALE_A, "scale_a_ptr + 0 * matrix"),
-    fault("batch_tile_scale_b_of_first", MX4, SOURCE, _SCALE_B, "scale_b_ptr + 0 * matrix"),
     fault("batch_tile_scale_of_its_number", MX8, SOURCE, _SCALE_B, "scale_b_ptr + matrix % MATRICES * stride_scale_bz"),
-    fault("batch_tile_scale_by_other_step", MX8, SOURCE, _SCALE_A, "scale_a_ptr + matrix * stride_scale_bz"),
-    fault("batch_tile_a_of_first", MX8, SOURCE, "a_ptr + matrix * stride_az", "a_ptr + 0 * matrix"),
-    fault("batch_tile_b_of_first", MIXED, SOURCE, "b_ptr + matrix * stride_bz", "b_ptr + 0 * matrix"),
-    fault("batch_tile_a_by_step_of_b", MX4, SOURCE, "a_ptr + matrix * stride_az", "a_ptr + matrix * stride_bz"),
     fault(
         "batch_tile_matrices_exchanged", MX8, SOURCE, "b_ptr + matrix * stride_bz", "b_ptr + (matrix ^ 1) * stride_bz"
     ),
-    fault("batch_tile_stored_in_first", MX8, SOURCE, "c_ptr + matrix * stride_cz", "c_ptr + 0 * matrix"),
     fault("batch_tile_stored_without_gaps", MX8, SOURCE, "c_ptr + matrix * stride_cz", "c_ptr + matrix * M * N"),
     fault("batch_tile_one_matrix_too_many", MX8, SOURCE, _BATCH, "in_batch = matrix <= batch", memory=True),
-    fault("batch_tile_last_matrix_dropped", MX8, SOURCE, _BATCH, "in_batch = matrix < batch - 1"),
     fault("batch_tile_of_two_in_steps_of_one", FOUR, SOURCE, _STEP, _STEP.replace("* MATRICES", "* (MATRICES // 2)")),
     fault("batch_tile_batch_not_masked", MX8, SOURCE, "in_a = in_batch & ", "in_a = ", memory=True, watch_only=True),
     fault("batch_tile_store_not_masked", FOUR, SOURCE, "inside = in_batch & (rm", "inside = (rm", memory=True),
@@ -71,9 +61,6 @@ _FAULTS = grouped(
         "batch_tile_programs_of_one_matrix", FOUR, HOST, "triton.cdiv(plan.problem.batch, plan.config.matrices)", "1"
     ),
     fault("batch_tile_codes_past_k", MX8, SOURCE, "(ka < K // A_ALONG_K)", "(ka < (K + 2) // A_ALONG_K)"),
-    fault(
-        "batch_tile_b_codes_past_k", MX4, SOURCE, "b_mask = in_b & (kb < K // B_ALONG_K)", "b_mask = in_b & (kb < K)"
-    ),
     fault("batch_tile_last_scales_dropped", MX8, SOURCE, _IN_K, _IN_K.replace("blocks", "(blocks + 1)")),
     fault(
         "batch_tile_scales_exchanged",
@@ -82,8 +69,6 @@ _FAULTS = grouped(
         _PLACES,
         "places = first + line[None, :, None] * stride_block + blocks[None, None, :] * stride_line",
     ),
-    fault("batch_tile_blocks_of_first_k", MX4, SOURCE, "blocks = first_k // SCALE_BLOCK + tl", "blocks = tl"),
-    fault("batch_tile_columns_in_next_matrix", MX8, SOURCE, "& (rn < N)[None", "& (rn < N + 1)[None"),
     fault(
         "batch_tile_matrices_in_other_order",
         MX8,

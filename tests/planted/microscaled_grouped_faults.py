@@ -29,24 +29,10 @@ DESCRIBED = Case(
 )
 BY_HOST = replace(DESCRIBED, variant=Variant("host", sms=2))
 
-_MINE = "mine = (tl.program_id(0) + programs - earlier_tiles % programs) % programs"
 _DOT = "tile_m, tile_n, rows, N, K,"
-_STORE = "rm, rn, rows, N, stride_cm"
 
 MICROSCALED_GROUPED = grouped(
     "microscaled_grouped",
-    fault(
-        "scaled_group_b_of_first", ROWS, SOURCE, "b_ptr += tl.full((), stride_bz,", "b_ptr += tl.full((), 0,", count=1
-    ),
-    fault("scaled_group_scale_b_of_first", ROWS, SOURCE, "tl.full((), stride_scale_bz,", "tl.full((), 0,"),
-    fault("scaled_group_scale_a_of_first", ROWS, SOURCE, "first_row * stride_scale_am", "0 * stride_scale_am"),
-    fault("scaled_group_rows_of_first", ROWS, SOURCE, "a_ptr + first_row * stride_am", "a_ptr"),
-    fault("scaled_group_stored_in_first", ROWS, SOURCE, "c_ptr + first_row * stride_cm", "c_ptr"),
-    fault("scaled_group_begin_kept", ROWS, SOURCE, "        begin = end\n", ""),
-    fault("scaled_group_offsets_as_sizes", ROWS, SOURCE, "rows = end - begin", "rows = end"),
-    fault("scaled_group_tiles_not_wrapped", ROWS, SOURCE, _MINE, _MINE.replace(") % programs", ")")),
-    fault("scaled_group_last_left_out", ROWS, SOURCE, "range(groups)", "range(groups - 1)"),
-    fault("scaled_group_stores_next_rows", ROWS, SOURCE, _STORE, _STORE.replace("rows", "rows + 1")),
     fault("scaled_group_last_row_left_out", ROWS, SOURCE, _DOT, _DOT.replace("rows", "rows - 1"), count=2),
     fault("scaled_group_k_of_whole_scales", ROWS, SOURCE, _DOT, _DOT.replace("K,", "K // 32 * 32,"), count=2),
     fault("scaled_group_columns_left_out", ROWS, SOURCE, _DOT, _DOT.replace("N,", "N - 1,"), count=2),
@@ -57,14 +43,6 @@ MICROSCALED_GROUPED = grouped(
         SOURCE,
         "a_ptr, M // A_ALONG_M, K //",
         "a_ptr, M // A_ALONG_M, lda //",
-    ),
-    fault("scaled_group_described_rows", DESCRIBED, SOURCE, "a_ptr, M // A_ALONG_M,", "a_ptr, (M - 1) // A_ALONG_M,"),
-    fault(
-        "scaled_group_described_columns",
-        DESCRIBED,
-        SOURCE,
-        "b_ptr, K // B_ALONG_K, N //",
-        "b_ptr, K // B_ALONG_K, (N - 1) //",
     ),
     fault("scaled_group_matrix_of_first", BY_HOST, SOURCE, "b_tiles, group, begin,", "b_tiles, 0, begin,"),
     fault("scaled_group_order_of_b", BY_HOST, HOST, "(row_major(a), row_major(b),", "(row_major(a), row_major(a),"),

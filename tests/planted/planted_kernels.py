@@ -6,6 +6,7 @@ The copy's files name each other by absolute imports, which are rewritten to the
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import shutil
 import sys
@@ -39,9 +40,12 @@ def edited(fault: Fault) -> dict[str, str]:
     return texts
 
 
-def _kernels(package: str) -> Iterator[Kernel]:
-    for module in catalogue.ORDER:
-        yield from importlib.import_module(f"{package}.{module}").KERNELS
+@functools.cache
+def _module(kernel: str) -> str:
+    """The module of the catalogue that has ``kernel``."""
+    package = conformance.kernels.__name__
+    modules = {module: importlib.import_module(f"{package}.{module}") for module in catalogue.ORDER}
+    return next(name for name, module in modules.items() if any(each.name == kernel for each in module.KERNELS))
 
 
 @contextlib.contextmanager
@@ -55,7 +59,8 @@ def planted(fault: Fault) -> Iterator[Kernel]:
             path.write_text(text.replace(conformance.kernels.__name__, name))
         sys.path.insert(0, folder)
         try:
-            yield next(kernel for kernel in _kernels(name) if kernel.name == fault.case.kernel)
+            module = importlib.import_module(f"{name}.{_module(fault.case.kernel)}")
+            yield next(kernel for kernel in module.KERNELS if kernel.name == fault.case.kernel)
         finally:
             sys.path.remove(folder)
             for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:

@@ -1,6 +1,6 @@
 """Faults of the products with a specialised loop: each form of loop and each kind of load."""
 
-from conformance.families.gemm.problem import Bias, int_mm, mm, scaled_mm
+from conformance.families.gemm.problem import int_mm, mm
 from conformance.heuristics.configs import SpecialisedConfig
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
@@ -29,37 +29,20 @@ TURNED = Case(
 )
 MIXED = Case("mm_specialised", mm(*_SIZES, "bf16", layout_out=PADDED), _config("outer", "b"), TWO, "sm_100")
 EMPTY = Case("mm_specialised", mm(72, 56, 0), _config("outer", "ab"), TWO, "sm_100")
-SCALED = Case(
-    "scaled_mm_specialised", scaled_mm(72, 64, 80, scaling="row", bias=Bias()), _config("outer", "a"), TWO, "sm_100"
-)
 INT8 = Case(
     "int_mm_specialised", int_mm(*_SIZES, layout_a=PADDED, layout_b=PADDED), _config("outer", ""), TWO, "sm_120"
 )
 
-_RM = "rm = first_m + tl.arange(0, BLOCK_M)\n        a ="
 _STORE = "store_pointers(acc, c_ptr, rm, rn, M, N"
 
 SPECIALISED = grouped(
     "specialised",
     fault("specialised_ktail", POINTERS, LOADS, "if not EVEN_K:", "if False:", count=2),
-    fault("specialised_rows", POINTERS, LOOP, _RM, _RM.replace("first_m", "first_n")),
-    fault(
-        "specialised_pointer_stride",
-        POINTERS,
-        LOOP,
-        "N, K, stride_bk, stride_bn, BLOCK",
-        "N, K, stride_bn, stride_bk, BLOCK",
-    ),
     fault("specialised_int8_tail", INT8, LOADS, "if not EVEN_K:", "if False:", count=2),
-    fault(
-        "specialised_int8_stride", INT8, LOOP, "M, K, stride_am, stride_ak, BLOCK", "M, K, stride_ak, stride_am, BLOCK"
-    ),
     fault("specialised_k_of_b", MIXED, LOOP, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
     fault("specialised_k_of_a", DESCRIBED, LOOP, "a_desc.load([first_m, first_k])", "a_desc.load([first_m, 0])"),
     fault("specialised_pitch_a", DESCRIBED, LOOP, "(a_ptr, [M, K], [lda, 1]", "(a_ptr, [M, K], [K, 1]"),
     fault("specialised_pitch_b", DESCRIBED, HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
-    fault("specialised_turned_a", TURNED, LOOP, "[K, M], [lda, 1]", "[K, M - 1], [lda, 1]"),
-    fault("specialised_turned_b", TURNED, LOOP, "[N, K], [ldb, 1]", "[N, K - 1], [ldb, 1]"),
     fault("specialised_turned_place", TURNED, LOOP, "a_desc.load([first_k, first_m])", "a_desc.load([first_k, 0])"),
     fault("specialised_columns_of_b", TURNED, LOOP, "b_desc.load([first_n, first_k])", "b_desc.load([0, first_k])"),
     fault("specialised_dropped_block", MIXED, LOOP, "tl.range(0, tl.cdiv(K, BLOCK_K)", "tl.range(0, K // BLOCK_K"),
@@ -83,21 +66,6 @@ SPECIALISED = grouped(
         "acc = tl.full((BLOCK_M, BLOCK_N), 1.0, dtype=SUM)",
     ),
     fault("specialised_programs", MIXED, LOOP, "tiles, tl.num_programs(0), flatten", "tiles, 3, flatten"),
-    fault("specialised_band", MIXED, LOOP, "first_m = tile_m * BLOCK_M", "first_m = tile_n * BLOCK_M"),
     fault("specialised_rows_past_the_end", MIXED, LOOP, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True),
     fault("specialised_rounded", MIXED, LOOP, _STORE, _STORE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),
-    fault(
-        "specialised_scale",
-        SCALED,
-        LOOP,
-        "stride_scale_a, stride_scale_b,\n            bias",
-        "0, stride_scale_b,\n            bias",
-    ),
-    fault(
-        "specialised_bias",
-        SCALED,
-        LOOP,
-        "bias_ptr, stride_bias_m, stride_bias_n, 1.0",
-        "bias_ptr, stride_bias_n, stride_bias_m, 1.0",
-    ),
 )

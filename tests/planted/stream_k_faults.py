@@ -29,13 +29,7 @@ SHARED_TILES = grouped(
     ),
     fault("shares_to_the_end_of_k", FEW, STREAM_K, _K, "k = K - first * BLOCK_K"),
     fault("shares_k_of_last", MANY, STREAM_K, _K, "k = (last - first) * BLOCK_K"),
-    fault("shares_first_k_of_b", MANY, STREAM_K, "b_ptr + first_k * stride_bk", "b_ptr"),
-    fault("shares_first_k_of_a", FEW, STREAM_K, "a_ptr + first_k * stride_ak", "a_ptr"),
-    fault("shares_parts_dropped", FEW, STREAM_K, "acc += total", "acc += 0 * total"),
     fault("shares_part_added_twice", MANY, STREAM_K, "acc += total", "acc += 2 * total"),
-    fault("shares_only_last_part", MANY, STREAM_K, "total += tl.load(part)", "total = tl.load(part)"),
-    fault("shares_own_part_lost", FEW, STREAM_K, "acc += total", "acc = total"),
-    fault("shares_first_part_again", MANY, STREAM_K, "part += BLOCK_M * BLOCK_N", "part += 0"),
     fault("shares_part_of_next_program", FEW, STREAM_K, "parts_ptr + program.to", "parts_ptr + (program ^ 1).to"),
     fault(
         "shares_middle_parts_missed",
@@ -44,13 +38,5 @@ SHARED_TILES = grouped(
         "others = program_of(tile * depth, share, longer)",
         "others = program - 1",
     ),
-    fault("shares_every_part_stored", FEW, STREAM_K, "if last < depth:", "if last < depth + 1:"),
     fault("shares_parts_in_bf16", FEW, STREAM_K, "+ place, acc)", "+ place, acc.to(tl.bfloat16).to(tl.float32))"),
-    fault(
-        "shares_part_of_other_shape",
-        MANY,
-        STREAM_K,
-        "[:, None] * BLOCK_N + tl",
-        "[:, None] * BLOCK_M + tl",
-    ),
 )

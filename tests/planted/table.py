@@ -7,6 +7,7 @@ work is done in child processes, because a mutant may take its process down: tha
 from __future__ import annotations
 
 import argparse
+import atexit
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds after which a mutant counts as hanging.
@@ -58,60 +60,80 @@ def has_device() -> bool:
     return torch.accelerator.is_available()
 
 
-def run(names: Sequence[str], device: bool, *, compare: bool = False) -> Iterator[Row]:
+def run(names: Sequence[str], device: bool, *, compare: bool = False, brief: bool = False) -> Iterator[Row]:
     """One row per fault called in ``names``, as they come. With ``compare`` each trial is judged where it ran and on
-    the CPU, and the row says if they differ."""
+    the CPU, and the row says if they differ. With ``brief`` a fault without a cause runs up to the first fill that
+    fails, and has no diagnosis."""
     waiting = list(names)
     while waiting:
-        for row in _child(waiting, device, compare):
+        for row in _rows(waiting, device, compare, brief):
             waiting.remove(row.fault)
             yield row
 
 
-def _child(names: Sequence[str], device: bool, compare: bool) -> Iterator[Row]:
-    """Rows from one process; the last is about the fault that ended it, if one did."""
+@functools.cache
+def _child(device: bool, compare: bool, brief: bool) -> subprocess.Popen[str]:
+    """The child process, which takes one list of names per line. It ends with this process."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     environment.pop("TRITON_INTERPRET", None)
     if not device:
         environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
         environment.setdefault("OMP_NUM_THREADS", "1")
-    command = [sys.executable, "-m", "tests.planted.table", "--child", *["--compare"] * compare, *names]
-    started = ""
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if not line.startswith("@"):
-                continue
-            data = json.loads(line[1:])
-            if "started" in data:
-                started = data["started"]
-                continue
-            started = ""
-            yield Row(**{**data, "caught_by": tuple(data["caught_by"]), "baseline": tuple(data["baseline"])})
-    code = process.returncode
+    options = [*["--compare"] * compare, *["--brief"] * brief]
+    command = [sys.executable, "-m", "tests.planted.table", "--child", *options]
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.communicate)
+    return process
+
+
+def _rows(names: Sequence[str], device: bool, compare: bool, brief: bool) -> Iterator[Row]:
+    """Rows from one process; the last is about the fault that ended it, if one did."""
+    process, started = _child(device, compare, brief), ""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{json.dumps(list(names))}\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        if not line.startswith("@"):
+            continue
+        data = json.loads(line[1:])
+        if "finished" in data:
+            return
+        if "started" in data:
+            started = data["started"]
+            continue
+        started = ""
+        yield Row(**{**data, "caught_by": tuple(data["caught_by"]), "baseline": tuple(data["baseline"])})
+    _child.cache_clear()
+    code = process.wait()
     if started and code == -signal.SIGALRM:
         yield Row(started, (f"timeout after {PATIENCE} s",))
     elif started and code < 0:  # a signal; anything else is an error of ours, which catches no fault
         yield Row(started, (f"crash ({signal.Signals(-code).name})",))
-    elif code not in (0, SPOILED):
+    elif code != SPOILED:
         raise RuntimeError(f"the table's child process ended with {code} at {started or 'its start'}: see its stderr")
 
 
 # In the child: torch and triton are imported only here, after the parent has set the environment.
 
 
-def child(names: Sequence[str], compare: bool) -> int:
-    """Runs faults, each announced before and reported after; SPOILED if the process is not fit for more."""
+def child(compare: bool, brief: bool) -> int:
+    """Runs the faults of each line of names, each announced before and reported after; SPOILED if the process is not
+    fit for more."""
     from tests.planted.faults import FAULTS
 
     executor, target = _executor()
-    for fault in (fault for fault in FAULTS if fault.name in names):
-        _say({"started": fault.name})
-        signal.alarm(PATIENCE)  # ends the process, whatever it is doing
-        row, spoiled = _row(fault, executor, target, compare)
-        _say(asdict(row))
-        if spoiled:
-            return SPOILED
+    for line in sys.stdin:
+        names = json.loads(line)
+        for fault in (fault for fault in FAULTS if fault.name in names):
+            _say({"started": fault.name})
+            signal.alarm(PATIENCE)  # ends the process, whatever it is doing
+            row, spoiled = _row(fault, executor, target, compare, brief)
+            signal.alarm(0)
+            _say(asdict(row))
+            if spoiled:
+                return SPOILED
+        _say({"finished": True})
     return 0
 
 
@@ -134,35 +156,62 @@ def _executor() -> tuple[Any, Any]:
     return DeviceExecutor(0), targets.devices()[0]
 
 
-def _row(fault: Any, executor: Any, target: Any, compare: bool) -> tuple[Row, bool]:
+def _row(fault: Any, executor: Any, target: Any, compare: bool, brief: bool) -> tuple[Row, bool]:
     """The row of ``fault``, judged twice if ``compare`` is set, and whether this process may be spoiled by it."""
     import time
 
-    from conformance.execution.trial.trial import trial
     from tests.planted.planted_kernels import planted
 
     started = time.perf_counter()
+    # all fills must run for a diagnosis, and to say that none of them fails or none has wrong numbers
+    stops = brief and not (fault.cause or fault.equivalent or fault.memory)
+    spoiled, case, baseline = False, fault.case, ()
+    judged = functools.partial(_judged, executor=executor, compare=compare)
     try:
-        baseline = _baseline(fault.case, executor, target, compare)
+        for number in _numbers(case, executor, target) if stops else (None,):
+            baseline = _baseline(case, executor, target, compare, number)
+            with planted(fault) as kernel:
+                try:
+                    plan = kernel.plan(case.problem, case.config, _target(case, target), case.variant, unchecked=True)
+                    verdicts, diagnosis = judged(kernel, plan, number=number)
+                    caught = tuple(verdict.check for verdict in verdicts if not verdict.passed)
+                except Exception as error:
+                    # the device's own errors are RuntimeErrors, and so far a mutant has no other way to raise one
+                    spoiled, diagnosis = executor.on_device and isinstance(error, RuntimeError), ""
+                    what = "device fault" if spoiled else "exception"
+                    caught = (f"{what} {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:120],)
+            if baseline or caught:
+                break
     except RuntimeError as error:
         if executor.on_device and COMPILER_FAILURE in str(error):
             return Row(fault.name, (), not_compiled=str(error).partition("\n")[0]), False
         raise
-    spoiled, diagnosis = False, ""
-    with planted(fault) as kernel:
-        case = fault.case
-        try:
-            where = _target(case, target)
-            plan = kernel.plan(case.problem, case.config, where, case.variant, unchecked=True)
-            result = trial(kernel, plan, executor, compare=compare)
-            caught = tuple(verdict.check for verdict in result.verdicts if not verdict.passed)
-            diagnosis = result.diagnosis
-        except Exception as error:
-            # the device's own errors are RuntimeErrors, and so far a mutant has no other way to raise one
-            spoiled = executor.on_device and isinstance(error, RuntimeError)
-            what = "device fault" if spoiled else "exception"
-            caught = (f"{what} {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:120],)
     return Row(fault.name, caught, diagnosis, baseline, time.perf_counter() - started), spoiled
+
+
+def _judged(kernel: Any, plan: Any, *, executor: Any, compare: bool, number: int | None) -> tuple[list[Any], str]:
+    """The verdicts of the trial of ``plan``, and its diagnosis; with the ``number`` of a fill, those of this fill alone
+    and no diagnosis."""
+    from conformance.execution.trial import trial as trials
+    from conformance.inputs.fills import applicable_fills
+
+    if number is None:
+        result = trials.trial(kernel, plan, executor, compare=compare)
+        return result.verdicts, result.diagnosis
+    names = [list(applicable_fills(plan.problem, kernel.contract(plan, executor.name)))[number]]
+    with mock.patch.object(trials, "explain", return_value=""):
+        result = trials.trial(kernel, plan, executor, compare=compare, names=names, place_in_case=number)
+    return result.verdicts, ""
+
+
+def _numbers(case: Any, executor: Any, target: Any) -> range:
+    """The numbers of the fills of ``case``."""
+    from conformance.inputs.fills import applicable_fills
+    from conformance.kernels import catalogue
+
+    kernel = catalogue.get(case.kernel)
+    plan = kernel.plan(case.problem, case.config, _target(case, target), case.variant)
+    return range(len(applicable_fills(plan.problem, kernel.contract(plan, executor.name))))
 
 
 def _target(case: Any, device: Any) -> Any:
@@ -173,15 +222,14 @@ def _target(case: Any, device: Any) -> Any:
 
 
 @functools.cache
-def _baseline(case: Any, executor: Any, target: Any, compare: bool) -> tuple[str, ...]:
-    """What the unchanged kernel fails on ``case``."""
-    from conformance.execution.trial.trial import trial
+def _baseline(case: Any, executor: Any, target: Any, compare: bool, number: int | None) -> tuple[str, ...]:
+    """What the unchanged kernel fails on ``case``, or on the fill of this ``number``."""
     from conformance.kernels import catalogue
 
     kernel = catalogue.get(case.kernel)
     plan = kernel.plan(case.problem, case.config, _target(case, target), case.variant)
-    result = trial(kernel, plan, executor, compare=compare)
-    return tuple(f"{verdict.check}: {verdict.text}" for verdict in result.verdicts if not verdict.passed)
+    verdicts, _ = _judged(kernel, plan, executor=executor, compare=compare, number=number)
+    return tuple(f"{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed)
 
 
 # Presentation
@@ -260,18 +308,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="faults or groups to run (default: all)")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--brief", action="store_true", help="stop at the first fill that catches a fault without a cause"
+    )
     parser.add_argument("--output", type=Path, help="write the Markdown table here too")
     parser.add_argument("--compare", action="store_true", help="judge on the device and on the CPU, which must agree")
     parser.add_argument("--verbose", action="store_true", help="print each diagnosis")
     options = parser.parse_args(arguments)
     if options.child:
-        return child(options.names, options.compare)
+        return child(options.compare, options.brief)
     from tests.planted.faults import FAULTS
 
     chosen = [f for f in FAULTS if not options.names or f.name in options.names or f.group in options.names]
     device = has_device()
     rows = []
-    for row in run([fault.name for fault in chosen if fault.runs(device)], device, compare=options.compare):
+    names = [fault.name for fault in chosen if fault.runs(device)]
+    for row in run(names, device, compare=options.compare, brief=options.brief):
         rows.append(row)
         if options.verbose:
             print(

@@ -18,15 +18,20 @@ def test_every_fault_is_caught(group):
     names = [fault.name for fault in FAULTS if fault.group == group and fault.runs(device)]
     if not names:
         pytest.skip(f"no fault of {group} can be run here: its kernels need another Triton or another device")
-    rows = list(table.run(names, device, compare=device))
+    rows = list(table.run(names, device, compare=device, brief=not device))
     assert sorted(row.fault for row in rows) == sorted(names)
     wrong = table.complaints(rows, device)
     assert not wrong, "\n" + "\n".join(wrong) + "\n\n" + table.markdown(rows, names)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_table_fits_the_source(fault):
-    assert planted_kernels.edited(fault)
+def test_the_table_fits_the_source():
+    misfits = []
+    for fault in FAULTS:
+        try:
+            planted_kernels.edited(fault)
+        except planted_kernels.NotPlantable as error:
+            misfits.append(str(error))
+    assert misfits == []
 
 
 def test_there_are_enough_faults_and_every_name_is_unique():

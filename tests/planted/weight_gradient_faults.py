@@ -17,8 +17,6 @@ def _case(*sizes, variant=None, **fields) -> Case:
 #: strides, padding and dilation that differ along the axes; ragged tiles, and blocks that reach over images
 MIXED = _case(3, 7, (9, 8), 40, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), bias=True, pad=3, **LAST)
 GROUPS = _case(2, 18, (5, 6), 40, (2, 3), "bf16", stride=2, padding=(2, 1), groups=2, bias=True)
-#: padding wider than the window, in exact arithmetic
-CUT = _case(2, 20, (4, 5), 20, (2, 1), "fp32", stride=(1, 2), padding=(3, 2))
 #: whole blocks of positions, which the compiler knows
 WHOLE = _case(2, 9, (5, 8), 36, (2, 3), padding=(0, 1), variant=Variant(static=True), bias=True)
 EMPTY = _case(0, 9, (4, 5), 36, 2, bias=True)
@@ -28,7 +26,6 @@ FAR = _case(3, 6, (1, 5), 8, (1, 2), "bf16", batch_pad=2**30, bias=True, **LAST)
 _STEP = "acc = tl.dot(a, b, acc, input_precision=PRECISION)\n"
 _TURN = ":\n        position = block * BLOCK_K + rk\n        "
 _ROWS = "stride_go\n\n    acc = tl.zeros((BLOCK_M, BLOCK_N)"
-_STORED = "mask=in_rows[:, None] & in_columns[None, :])"
 _IN_POSITIONS = "in_positions = position < POSITIONS"
 _GRID = 'tiles of taps and channels, groups)."""\n'
 
@@ -43,17 +40,9 @@ def _bias(name: str, case: Case, old: str, new: str) -> Fault:
 
 WEIGHT_GRADIENT = grouped(
     "weight gradient",
-    _weights("no_stride", MIXED, "h = (oh * STRIDE_H)[:, None]", "h = oh[:, None]"),
-    _weights("x_without_stride", MIXED, "oh * STRIDE_H * stride_xh", "oh * stride_xh"),
-    _weights("strides_exchanged", MIXED, "ow * STRIDE_W * stride_xw", "ow * STRIDE_H * stride_xw"),
     _weights("no_padding", GROUPS, "kh * DILATION_H - PADDING_H", "kh * DILATION_H"),
     _weights("paddings_exchanged", GROUPS, "DILATION_W - PADDING_W", "DILATION_W - PADDING_H"),
     _weights("no_dilation", MIXED, "kw * DILATION_W", "kw"),
-    _weights("no_height_bound", CUT, "(h < H) & ", ""),
-    _weights("width_bound_off1", WHOLE, "(w < W)", "(w <= W)"),
-    _weights("read_before_the_image", CUT, "(h >= 0) & ", ""),
-    _weights("first_column_left_out", CUT, "(w >= 0)", "(w > 0)"),
-    _weights("taps_of_other_axis", GROUPS, "// CHANNELS % KERNEL_W", "// CHANNELS % KERNEL_H"),
     _weights("channel_of_other_size", GROUPS, "column % CHANNELS", "column % (CHANNELS - 1)"),
     _weights("x_of_first_group", GROUPS, "(group * CHANNELS + channel)", "channel"),
     _weights(
@@ -62,26 +51,13 @@ WEIGHT_GRADIENT = grouped(
         f"grad_out_ptr + out_channel * {_ROWS}",
         f"grad_out_ptr + ro * {_ROWS}",
     ),
-    _weights("stored_past_the_group", GROUPS, _STORED, "mask=in_columns[None, :])"),
-    _weights("columns_stored_past_the_last", GROUPS, _STORED, "mask=in_rows[:, None])"),
     _weights("first_image_again", MIXED, "x_step = n * stride_xn", "x_step = 0 * n"),
-    _weights("grad_of_first_image", MIXED, "grad_step = n * stride_gn", "grad_step = 0 * n"),
-    _weights("image_of_width_alone", MIXED, "n = position // OW // OH", "n = position // OW // OW"),
-    _weights("rows_of_width", MIXED, "oh = position // OW % OH", "oh = position // OW % OW"),
-    _weights("positions_mask_off1", MIXED, _IN_POSITIONS, "in_positions = position <= POSITIONS"),
     _weights("positions_mask_short1", MIXED, _IN_POSITIONS, "in_positions = position < POSITIONS - 1"),
-    _weights("always_even", MIXED, "if EVEN_POSITIONS:", "if True:"),
     _weights("even_rows_read_past_the_last", WHOLE, "mask=in_rows[:, None], other", "mask=(ro >= 0)[:, None], other"),
     _weights(
         "last_block_dropped", WHOLE, f"tl.cdiv(POSITIONS, BLOCK_K)){_TURN}ow", f"POSITIONS // BLOCK_K - 1){_TURN}ow"
     ),
     _weights("rest_dropped", MIXED, f"tl.cdiv(POSITIONS, BLOCK_K)){_TURN}ow", f"POSITIONS // BLOCK_K){_TURN}ow"),
-    _weights(
-        "first_block_again",
-        WHOLE,
-        "position = block * BLOCK_K + rk\n        ow",
-        "position = 0 * block + rk\n        ow",
-    ),
     _weights("bf16_acc_between", WHOLE, _STEP, f"{_STEP}        acc = acc.to(tl.bfloat16).to(tl.float32)\n"),
     _weights("stored_by_other_axis", GROUPS, "kh * stride_wh + kw * stride_ww", "kh * stride_ww + kw * stride_wh"),
     fault(
@@ -101,11 +77,5 @@ WEIGHT_GRADIENT = grouped(
         '{"OUT_CHANNELS": forward.out_channels // 2}',
     ),
     _bias("rest_dropped", MIXED, f"tl.cdiv(POSITIONS, BLOCK_K)){_TURN}grad", f"POSITIONS // BLOCK_K){_TURN}grad"),
-    _bias("positions_mask_off1", MIXED, "& (position < POSITIONS)", "& (position <= POSITIONS)"),
     _bias("rows_read_past_the_last", GROUPS, "in_rows[:, None] & (position", "(out_channel >= 0)[:, None] & (position"),
-    _bias("rows_stored_past_the_last", GROUPS, "mask=in_rows)", "mask=None)"),
-    _bias("of_first_image", MIXED, "position // OW // OH * stride_gn", "0 * position"),
-    _bias("rows_of_width", MIXED, "position // OW % OH * stride_gh", "position // OW % OW * stride_gh"),
-    _bias("of_the_last_block", MIXED, "acc += tl.load(", "acc = tl.load("),
-    _bias("in_bf16", MIXED, "other=0.0).to(tl.float32)", "other=0.0).to(tl.bfloat16).to(tl.float32)"),
 )
