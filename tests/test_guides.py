@@ -46,6 +46,8 @@ ITS_CASES = "--no-gpu --target sm_90 --target gfx950 --suite config_space --kern
 BLAMED = "test_microscaling.py::test_formats[microscaled_mm-32x64x64-s2-w4-formats=mxfp4.mxfp4.mn-out=bf16-sm_120]"
 #: Options that leave one case, which is compiled soon.
 ONE_CASE = "--no-gpu --target sm_90 --suite config_space --kernel int_mm --config 32x64x32-s5-w8"
+#: And one in the full tier.
+ONE_FULL_CASE = "--no-gpu --target sm_90 --suite config_space --kernel int_mm -k '32x64x32-s5-w8 and several-tiles'"
 #: The stack for which the one in NEWEST stands.
 NEWEST_NAME = f"triton=={NEWEST.name}"
 #: What a page's reader has before the first command.
@@ -181,10 +183,10 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{IN_TWO_MINUTES} reports/upgrade": Beside(status=1, says="NOT SAFE"),
         "conformance gate --candidate 'triton==3.9.0'": Beside(f"{ITS_CASES} --reproducers 0", 1, "NOT SAFE"),
         "conformance gate --baseline 'triton==3.8.0' --candidate 'triton==3.9.0' --tier full": Beside(
-            ONE_CASE, says="SAFE for "
+            ONE_FULL_CASE, says="SAFE for "
         ),
         "conformance gate --candidate 'triton==3.9.0' --kernel mm --config 64x64x32-s2-w4 -k 'fp16 and ragged'": Beside(
-            "--no-gpu", says="SAFE for "
+            "--no-gpu --target sm_90 --suite config_space", says="SAFE for "
         ),
         "conformance gate --candidate 'triton==3.9.0' --no-gpu --cases cases.txt --repeats 20": Beside(
             says="SAFE for "
