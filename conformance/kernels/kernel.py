@@ -173,6 +173,8 @@ class Kernel(abc.ABC):
     same_loop_as: str | None = None
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
+    #: whether its programs share tiles: each takes a part of all blocks of K
+    shares_k: bool = False
     #: whether the installed Triton has what the kernel's code calls; one that it lacks takes no target, and no run
     #: misses it
     offered: bool = True

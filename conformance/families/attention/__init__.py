@@ -1,5 +1,17 @@
 """Attention: the softmax of scaled products, forward and backward, with masks, scores, pages and packed sequences."""
 
-from conformance.families.attention import fills, reference
+from conformance.families.attention import dependence, fills, grid, reference
+from conformance.families.attention.problem import Attention
+from conformance.families.family import Family, register_family
 
 __all__ = ["fills", "reference"]
+
+register_family(
+    Attention,
+    Family(
+        axes=dependence.axes,
+        needed=dependence.needed,
+        tiles=grid.tiles,
+        grid=grid.grid,
+    ),
+)

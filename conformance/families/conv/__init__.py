@@ -1,5 +1,17 @@
 """Convolutions: a product of each kernel position with the input, in two and three dimensions, also transposed."""
 
-from conformance.families.conv import fills, reference
+from conformance.families.conv import dependence, fills, grid, reference
+from conformance.families.conv.problem import Conv
+from conformance.families.family import Family, register_family
 
 __all__ = ["fills", "reference"]
+
+register_family(
+    Conv,
+    Family(
+        axes=dependence.axes,
+        needed=dependence.needed,
+        tiles=grid.tiles,
+        grid=grid.grid,
+    ),
+)

@@ -137,6 +137,11 @@ class Conv(Problem):
         return tuple((kernel - 1) * step + 1 for kernel, step in zip(self.kernel, self.dilation, strict=True))
 
     @property
+    def weight_axes(self) -> tuple[str, str]:
+        """The first two axes of the weights: the first spans all groups, the second one group."""
+        return ("output channel", "channel")
+
+    @property
     def weights_shape(self) -> tuple[int, ...]:
         """Shape of w."""
         return (self.out_channels, self.group_channels, *self.kernel)

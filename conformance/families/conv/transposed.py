@@ -41,6 +41,11 @@ class TransposedConv(Conv):
         return tuple((size - 1) * stride - 2 * padding + reach + more for size, reach, stride, padding, more in axes)
 
     @property
+    def weight_axes(self) -> tuple[str, str]:
+        """The first two axes of the weights: those of :class:`Conv` in the other order."""
+        return ("channel", "output channel")
+
+    @property
     def weights_shape(self) -> tuple[int, ...]:
         """Shape of w."""
         return (self.channels, self.out_channels // self.groups, *self.kernel)

@@ -1,5 +1,17 @@
 """Grouped products: several matrices of different sizes in one launch."""
 
-from conformance.families.grouped import fills, reference
+from conformance.families.family import Family, register_family
+from conformance.families.grouped import dependence, fills, grid, reference
+from conformance.families.grouped.problem import GroupedGemm
 
 __all__ = ["fills", "reference"]
+
+register_family(
+    GroupedGemm,
+    Family(
+        axes=dependence.axes,
+        needed=dependence.needed,
+        tiles=grid.tiles,
+        lacks={"grid": "its kernels are persistent"},
+    ),
+)

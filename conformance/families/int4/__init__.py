@@ -1,5 +1,18 @@
 """Products whose second operand has packed 4-bit weights with scales and zero points."""
 
-from conformance.families.int4 import fills, reference
+from conformance.families.family import Family, register_family
+from conformance.families.int4 import fills, grid, reference
+from conformance.families.int4.problem import Int4Gemm
 
 __all__ = ["fills", "reference"]
+
+NO_READS = "which packed weights, scales and zero points an output needs is not stated yet"
+
+register_family(
+    Int4Gemm,
+    Family(
+        tiles=grid.tiles,
+        grid=grid.grid,
+        lacks={"axes": NO_READS, "needed": NO_READS},
+    ),
+)

@@ -1,5 +1,18 @@
 """Linear attention: attention without a softmax, with a state that decays."""
 
-from conformance.families.linear_attention import fills, reference
+from conformance.families.family import Family, register_family
+from conformance.families.linear_attention import fills, grid, reference
+from conformance.families.linear_attention.problem import LinearAttention
 
 __all__ = ["fills", "reference"]
+
+NO_READS = "an output needs all earlier positions, whose decay may make them vanish: not stated yet"
+
+register_family(
+    LinearAttention,
+    Family(
+        tiles=grid.tiles,
+        grid=grid.grid,
+        lacks={"axes": NO_READS, "needed": NO_READS},
+    ),
+)

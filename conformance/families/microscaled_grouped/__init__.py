@@ -1,5 +1,18 @@
 """Grouped products with block-scaled operands."""
 
+from conformance.families.family import Family, register_family
+from conformance.families.grouped import grid
 from conformance.families.microscaled_grouped import fills, reference
+from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 
 __all__ = ["fills", "reference"]
+
+NO_READS = "which packed elements and scales an output needs is not stated yet"
+
+register_family(
+    MicroscaledGroupedGemm,
+    Family(
+        tiles=grid.tiles,
+        lacks={"axes": NO_READS, "needed": NO_READS, "grid": "its kernels are persistent"},
+    ),
+)

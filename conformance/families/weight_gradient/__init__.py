@@ -1,5 +1,17 @@
 """The gradient of a convolution with respect to its weights."""
 
-from conformance.families.weight_gradient import fills, reference
+from conformance.families.family import Family, register_family
+from conformance.families.weight_gradient import dependence, fills, grid, reference
+from conformance.families.weight_gradient.problem import WeightGradient
 
 __all__ = ["fills", "reference"]
+
+register_family(
+    WeightGradient,
+    Family(
+        axes=dependence.axes,
+        needed=dependence.needed,
+        tiles=grid.tiles,
+        grid=grid.grid,
+    ),
+)

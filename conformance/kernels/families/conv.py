@@ -29,6 +29,8 @@ class ConvFamily(Kernel):
     transposed: bool = False
     #: whether it takes groups of one channel only
     depthwise: bool = False
+    #: whether its programs are split by the remainders of output positions by the stride
+    phases: bool = False
 
     @property
     def rank(self) -> int:

@@ -1,0 +1,67 @@
+"""What the harness asks of a family of problems besides its reference and its fills, and where families register it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from torch import Tensor
+
+from conformance.families.index_sets import Indices, Needed
+from conformance.problems import Problem
+
+#: Rows, columns and matrices of tiles: how many blocks cover the output of a problem with a config.
+Tiles = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The answers of one family. An answer that a family does not have is None, and ``lacks`` says why, by field.
+
+    ``axes(problem, name)`` names one index along each dimension of the operand ``name``.
+
+    ``needed(problem, inputs, output, stored)`` returns, for each operand, the indices on which the elements ``stored``
+    of ``output`` depend.
+
+    ``tiles(problem, config)`` returns the tiles of the output, or None for a config without the blocks.
+
+    ``grid(kernel, plan, tiles, free)`` returns the programs that a kernel which is not persistent launches, in each
+    dimension; ``free`` is the number of multiprocessors that it may use. None: a choice that has no formula.
+
+    Raises ValueError for a field that is empty without a reason, and for a reason of a field that is not.
+    """
+
+    axes: Callable[[Any, str], tuple[str, ...]] | None = None
+    needed: Callable[[Any, Mapping[str, Tensor], str, Indices], Needed] | None = None
+    tiles: Callable[[Any, Any], Tiles | None] | None = None
+    grid: Callable[[Any, Any, Tiles, int], tuple[int, ...] | None] | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        empty = {one.name for one in fields(self) if getattr(self, one.name) is None}
+        if empty != set(self.lacks):
+            raise ValueError(
+                f"empty fields are {sorted(empty)}, lacks explains {sorted(self.lacks)}: give each a reason"
+            )
+
+
+_NOTHING_REGISTERED = "the family registers fills and a reference only"
+#: A family that registered no answers, such as one of another package.
+UNKNOWN = Family(lacks=dict.fromkeys(("axes", "needed", "tiles", "grid"), _NOTHING_REGISTERED))
+
+#: The registered families, by the class of their problems.
+REGISTERED: dict[type[Problem], Family] = {}
+
+
+@functools.singledispatch
+def family_of(problem: Problem) -> Family:
+    """Returns the family of ``problem`` by its class; :data:`UNKNOWN` if none is registered for it."""
+    return UNKNOWN
+
+
+def register_family(problems: type[Problem], family: Family) -> None:
+    """Registers ``family`` for problems of class ``problems`` and of its subclasses."""
+    REGISTERED[problems] = family
+    family_of.register(problems, lambda problem: family)
