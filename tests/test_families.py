@@ -67,10 +67,11 @@ def test_a_class_without_a_family_has_no_answers():
 
 
 def test_a_family_that_does_not_say_what_is_read_says_why():
-    with pytest.raises(TypeError, match="packed weights, scales and zero points"):
-        kernel = catalogue.get("int4_mm")
-        axes(kernel.example(kernel.dtype_names()[0], kernel.configs[0]), "a")
+    kernel = catalogue.get("int4_mm")
+    problem = kernel.example(kernel.dtype_names()[0], kernel.configs[0])
     assert REGISTERED[Int4Gemm].needed is None
+    with pytest.raises(TypeError, match="packed weights, scales and zero points"):
+        axes(problem, "a")
 
 
 @pytest.mark.parametrize("module", [index_sets, launch_tiles], ids=lambda module: module.__name__.split(".")[-1])
