@@ -240,7 +240,7 @@ def test_needs_its_environment():
 #: Every pair of an element type and a shape, made twice: as the original constructors make it, and under the savings.
 #: Prints the number of pairs with another attribute.
 COMPARED = """
-    from conformance.execution import interpreter_savings
+    from conformance.execution.interpreter import savings as interpreter_savings
 
     def attributes(made):
         return {name: str(value) for name, value in vars(made).items()}
@@ -273,7 +273,7 @@ def planted(right, wrong):
     """What replaces ``right`` in the savings by ``wrong``."""
     return f"""
     import pathlib
-    from conformance.execution import interpreter_savings
+    from conformance.execution.interpreter import savings as interpreter_savings
     source = pathlib.Path(interpreter_savings.__file__).read_text()
     assert {right!r} in source
     exec(compile(source.replace({right!r}, {wrong!r}), "savings", "exec"), vars(interpreter_savings))
@@ -297,7 +297,7 @@ def test_savings_that_mix_up_types_are_seen(right, wrong):
 #: of them a value, a byte of memory, a dtype or the order of the elements differs.
 ACCESSED = """
     import numpy as np
-    from conformance.execution import interpreter_savings
+    from conformance.execution.interpreter import savings as interpreter_savings
 
     native = interpreter._interpreter
     own = native.load, native.store
@@ -353,7 +353,7 @@ def test_savings_that_load_or_store_otherwise_are_seen(right, wrong):
 OPERATED = """
     import itertools
     import numpy as np
-    from conformance.execution import interpreter_savings
+    from conformance.execution.interpreter import savings as interpreter_savings
 
     def pairs_and_rules():
         names = "int1 uint8 int32 int64 float16 bfloat16 float32 float8e5".split()
