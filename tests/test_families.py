@@ -18,6 +18,8 @@ LACKING = {
     "axes": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
     "needed": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
     "grid": {"GroupedGemm", "MicroscaledGroupedGemm"},
+    "products": {"Attention", "Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
+    "alterations": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
 }
 
 
@@ -34,11 +36,11 @@ def test_which_family_lacks_which_answer():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"lacks": {"axes": "unknown"}}, r"'tiles'\], lacks explains \['axes'\]"),
         (
-            {"lacks": {"axes": "unknown"}},
-            r"empty fields are \['axes', 'grid', 'needed', 'tiles'\], lacks explains \['axes'\]",
+            {"grid": lambda *_: (1,), "lacks": UNKNOWN.lacks},
+            r"\['alterations', 'axes', 'needed', 'products', 'tiles'\]",
         ),
-        ({"grid": lambda *_: (1,), "lacks": UNKNOWN.lacks}, r"empty fields are \['axes', 'needed', 'tiles'\]"),
     ],
 )
 def test_an_empty_field_needs_a_reason_and_a_filled_one_has_none(fields, message):

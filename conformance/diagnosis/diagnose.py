@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from conformance.diagnosis.products import Product, products_of
 from conformance.diagnosis.tile_search import (
     ENOUGH,
     Cause,
@@ -24,16 +23,10 @@ from conformance.diagnosis.tile_search import (
     tells_causes_apart,
     tile_counts,
 )
-from conformance.families.attention import alterations as altered_attention
 from conformance.families.attention.problem import Attention
-from conformance.families.conv import alterations as altered_convolutions
-from conformance.families.conv.problem import Conv
-from conformance.families.gemm import alterations as altered_products
+from conformance.families.family import family_of
 from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
-from conformance.families.grouped import alterations as altered_groups
-from conformance.families.grouped.problem import GroupedGemm
-from conformance.families.weight_gradient import alterations as altered_weight_gradients
-from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.families.products import Product
 from conformance.numerics.alterations import Alteration, Evidence, Seen, explaining
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
@@ -187,17 +180,8 @@ class _Case:
         return sorted(evidence, key=lambda entry: id(entry.fill) not in wrong)
 
     def _alterations(self, exact: bool) -> Iterator[Alteration]:
-        problem = self.problem
-        if isinstance(problem, Gemm):
-            yield from altered_products.alterations(problem, self.contract, self.tiling, exact)
-        elif isinstance(problem, Conv):
-            yield from altered_convolutions.alterations(problem, self.contract, self.tiling, exact)
-        elif isinstance(problem, WeightGradient):
-            yield from altered_weight_gradients.alterations(problem, self.contract, exact)
-        elif isinstance(problem, GroupedGemm) and exact:
-            yield from altered_groups.alterations(problem)
-        elif isinstance(problem, Attention):
-            yield from altered_attention.alterations(problem, self.contract, self.tiling)
+        alterations = family_of(self.problem).alterations
+        return iter(()) if alterations is None else alterations(self.problem, self.contract, self.tiling, exact)
 
     def _about_tiles(
         self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: Work
@@ -222,6 +206,9 @@ class _Case:
         return first
 
     def _in_products(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, work: Work) -> Search:
+        products_of = family_of(self.problem).products
+        if products_of is None:
+            return Search()
         products = list(products_of(self.problem, fill, out, bad, self.tiling))
         missing = {product.name: product for product in products_of(self.problem, fill, out, unwritten, self.tiling)}
         products.sort(key=lambda product: -int(product.bad.sum()))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conformance.diagnosis.products import Product
 from conformance.families.gemm import reference as gemm
+from conformance.families.products import Product
 from conformance.numerics.alterations import as_stored
 from conformance.numerics.contract import Contract
 from conformance.numerics.work import Work

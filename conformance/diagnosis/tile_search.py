@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conformance.diagnosis import hypotheses, inferred_faults
 from conformance.diagnosis.fault_model import FaultModel, Hypothesis
-from conformance.diagnosis.products import Product
+from conformance.families.products import Product
 from conformance.numerics.contract import Contract
 from conformance.numerics.work import Work
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
 
 from conformance.families.index_sets import Indices, Needed
+from conformance.families.products import Product
+from conformance.numerics.alterations import Alteration
+from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
+from conformance.numerics.tiling import Tiling
 from conformance.problems import Problem
 
 #: Rows, columns and matrices of tiles: how many blocks cover the output of a problem with a config.
@@ -30,6 +35,11 @@ class Family:
     ``grid(kernel, plan, tiles, free)`` returns the programs that a kernel which is not persistent launches, in each
     dimension; ``free`` is the number of multiprocessors that it may use. None: a choice that has no formula.
 
+    ``products(problem, fill, out, bad, tiling)`` returns the matrix products with an element that ``bad`` marks.
+
+    ``alterations(problem, contract, tiling, exact)`` returns faulty computations that may explain a wrong output of
+    fills; ``exact`` says whether the fills are judged bit by bit.
+
     Raises ValueError for a field that is empty without a reason, and for a reason of a field that is not.
     """
 
@@ -37,6 +47,8 @@ class Family:
     needed: Callable[[Any, Mapping[str, Tensor], str, Indices], Needed] | None = None
     tiles: Callable[[Any, Any], Tiles | None] | None = None
     grid: Callable[[Any, Any, Tiles, int], tuple[int, ...] | None] | None = None
+    products: Callable[[Any, Fill, Tensor, Tensor, Tiling], Iterator[Product]] | None = None
+    alterations: Callable[[Any, Contract, Tiling, bool], Iterator[Alteration]] | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -49,7 +61,9 @@ class Family:
 
 _NOTHING_REGISTERED = "the family registers fills and a reference only"
 #: A family that registered no answers, such as one of another package.
-UNKNOWN = Family(lacks=dict.fromkeys(("axes", "needed", "tiles", "grid"), _NOTHING_REGISTERED))
+UNKNOWN = Family(
+    lacks=dict.fromkeys(("axes", "needed", "tiles", "grid", "products", "alterations"), _NOTHING_REGISTERED)
+)
 
 #: The registered families, by the class of their problems.
 REGISTERED: dict[type[Problem], Family] = {}

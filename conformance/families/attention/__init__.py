@@ -1,6 +1,6 @@
 """Attention: the softmax of scaled products, forward and backward, with masks, scores, pages and packed sequences."""
 
-from conformance.families.attention import dependence, fills, grid, reference
+from conformance.families.attention import alterations, dependence, fills, grid, reference
 from conformance.families.attention.problem import Attention
 from conformance.families.family import Family, register_family
 
@@ -11,7 +11,9 @@ register_family(
     Family(
         axes=dependence.axes,
         needed=dependence.needed,
+        alterations=alterations.alterations,
         tiles=grid.tiles,
         grid=grid.grid,
+        lacks={"products": "its second product has the softmax of the first as an operand"},
     ),
 )

@@ -36,7 +36,7 @@ from conformance.numerics.tiling import Tiling
 MOST_NAMES = 3
 
 
-def alterations(problem: Attention, contract: Contract, tiling: Tiling) -> Iterator[Alteration]:
+def alterations(problem: Attention, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:
     """Every alteration of ``problem``."""
     for cause, change in itertools.chain(_about_masks(problem, tiling), _about_scores(problem), _about_heads(problem)):
         yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))

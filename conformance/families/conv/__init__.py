@@ -1,6 +1,6 @@
 """Convolutions: a product of each kernel position with the input, in two and three dimensions, also transposed."""
 
-from conformance.families.conv import dependence, fills, grid, reference
+from conformance.families.conv import alterations, dependence, fills, grid, products, reference
 from conformance.families.conv.problem import Conv
 from conformance.families.family import Family, register_family
 
@@ -11,6 +11,8 @@ register_family(
     Family(
         axes=dependence.axes,
         needed=dependence.needed,
+        alterations=alterations.alterations,
+        products=products.products,
         tiles=grid.tiles,
         grid=grid.grid,
     ),

@@ -1,7 +1,7 @@
 """Products of two matrices, and of batches of them, with scales, prologues and epilogues."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.gemm import dependence, fills, grid, reference
+from conformance.families.gemm import alterations, dependence, fills, grid, products, reference
 from conformance.families.gemm.problem import Gemm
 
 __all__ = ["fills", "reference"]
@@ -11,6 +11,8 @@ register_family(
     Family(
         axes=dependence.axes,
         needed=dependence.needed,
+        alterations=alterations.alterations,
+        products=products.products,
         tiles=grid.tiles,
         grid=grid.grid,
     ),

@@ -1,7 +1,7 @@
 """Grouped products: several matrices of different sizes in one launch."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.grouped import dependence, fills, grid, reference
+from conformance.families.grouped import alterations, dependence, fills, grid, products, reference
 from conformance.families.grouped.problem import GroupedGemm
 
 __all__ = ["fills", "reference"]
@@ -11,6 +11,8 @@ register_family(
     Family(
         axes=dependence.axes,
         needed=dependence.needed,
+        alterations=alterations.alterations,
+        products=products.products,
         tiles=grid.tiles,
         lacks={"grid": "its kernels are persistent"},
     ),

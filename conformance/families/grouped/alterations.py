@@ -11,10 +11,14 @@ from torch import Tensor
 from conformance.families.grouped import reference as grouped
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.numerics.alterations import Alteration, Outputs
+from conformance.numerics.contract import Contract
+from conformance.numerics.tiling import Tiling
 
 
-def alterations(problem: GroupedGemm) -> Iterator[Alteration]:
-    """Every alteration of ``problem``, for exact fills."""
+def alterations(problem: GroupedGemm, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:
+    """Every alteration of ``problem``; none unless the fills are ``exact``."""
+    if not exact:
+        return
     begins = [0, *problem.ends[:-1]]
     count = problem.groups
     where = {

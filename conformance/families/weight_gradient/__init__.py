@@ -1,7 +1,7 @@
 """The gradient of a convolution with respect to its weights."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.weight_gradient import dependence, fills, grid, reference
+from conformance.families.weight_gradient import alterations, dependence, fills, grid, products, reference
 from conformance.families.weight_gradient.problem import WeightGradient
 
 __all__ = ["fills", "reference"]
@@ -11,6 +11,8 @@ register_family(
     Family(
         axes=dependence.axes,
         needed=dependence.needed,
+        alterations=alterations.alterations,
+        products=products.products,
         tiles=grid.tiles,
         grid=grid.grid,
     ),

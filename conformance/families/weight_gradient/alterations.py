@@ -17,11 +17,12 @@ from conformance.families.gemm.bounds import row_sums
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.numerics.alterations import Alteration, Outputs
 from conformance.numerics.contract import Contract
+from conformance.numerics.tiling import Tiling
 
 Change = Callable[[Tensor], Tensor]
 
 
-def alterations(problem: WeightGradient, contract: Contract, exact: bool) -> Iterator[Alteration]:
+def alterations(problem: WeightGradient, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:
     """Every alteration of ``problem``; ``exact``: the fills round nothing, so no bounds are needed."""
     forward = problem.forward
     if not forward.batch:
