@@ -190,7 +190,7 @@ DAMAGES = {
     "bom": (lambda content: b"\xef\xbb\xbf" + content, "records.jsonl:1"),
     "bool": (_put(b'"seed":0', b'"seed":true'), "seed: Expected `int | null`, got True"),
     "utf8": (_put(b"randn", b"r\xffndn"), "records.jsonl:1"),
-    "long": (lambda content: b'"' + b"x" * (5 << 20) + b'"\n' + content, "a line of"),
+    "long": (lambda content: b'"' + b"x" * (5 << 20) + b'"\n' + content, "bytes, the limit"),
 }
 
 

@@ -91,7 +91,8 @@ def _records(content: bytes) -> tuple[CaseRecord, ...]:
     largest = max(map(len, lines), default=0)
     if largest > LINE_LIMIT:
         raise Rejected(
-            RejectReason.TOO_LARGE, f"{RECORDS_FILE}: a line of {largest} bytes; at most {LINE_LIMIT} are read"
+            RejectReason.TOO_LARGE,
+            f"{RECORDS_FILE}: a line has {largest} bytes, more than {LINE_LIMIT} bytes, the limit",
         )
     return tuple(_read(records.from_line, line, f"{RECORDS_FILE}:{number}") for number, line in enumerate(lines, 1))
 
