@@ -92,7 +92,7 @@ def _records(content: bytes) -> tuple[CaseRecord, ...]:
     if largest > LINE_LIMIT:
         raise Rejected(
             RejectReason.TOO_LARGE,
-            f"{RECORDS_FILE}: a line has {largest} bytes, more than {LINE_LIMIT} bytes, the limit",,
+            f"{RECORDS_FILE}: a line has {largest} bytes, more than {LINE_LIMIT} bytes, the limit",
         )
     return tuple(_read(records.from_line, line, f"{RECORDS_FILE}:{number}") for number, line in enumerate(lines, 1))
 
