@@ -5,12 +5,21 @@ from __future__ import annotations
 import doctest
 
 import pytest
+import torch
 
+from conformance import reference
 from conformance.diagnosis.dependence import axes, needed
 from conformance.families import index_sets, launch_tiles
+from conformance.families.conv.problem import conv2d
 from conformance.families.family import REGISTERED, UNKNOWN, Family, family_of
+from conformance.families.gemm.problem import Bias, addmm, baddbmm, mm_plus_mm
+from conformance.families.grouped.problem import GroupedGemm
 from conformance.families.int4.problem import Int4Gemm
+from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
+from conformance.numerics.contract import FMA, Contract
+from conformance.numerics.tiling import Tiling
 from conformance.problems import Problem
 
 #: Families that lack an answer, by field. A family that gets one is taken off, a new family is added with its reason.
@@ -74,6 +83,42 @@ def test_a_family_that_does_not_say_what_is_read_says_why():
     assert REGISTERED[Int4Gemm].needed is None
     with pytest.raises(TypeError, match="packed weights, scales and zero points"):
         axes(problem, "a")
+
+
+#: M, N and K of each kind of grouped product.
+GROUPED = {"2d-3d": (None, 6, 7), "3d-2d": (5, None, 7), "2d-2d": (5, 6, None)}
+IMAGES = conv2d(2, 4, (6, 5), 6, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        addmm(5, 6, 7),
+        baddbmm(5, 6, 7, batch=3, bias=Bias("bmn")),
+        mm_plus_mm(5, 6, 7),
+        *(GroupedGemm(kind, (3, 0, 4), *sizes, "fp16") for kind, sizes in GROUPED.items()),
+        IMAGES,
+        WeightGradient(IMAGES),
+    ],
+    ids=lambda problem: problem.id,
+)
+def test_the_products_of_a_family_are_its_output(problem):
+    """Each product of the first output multiplies to its part of that output, and no wrong element is in none."""
+    (fill,) = fills(problem, Contract(problem.output_dtype, FMA), 1, ("transparent",))
+    out, wrong = fill.expected, torch.ones(problem.output.shape, dtype=torch.bool)
+    found = list(family_of(problem).products(problem, fill, out, wrong, Tiling((4, 4, 2))))
+    for product in found:
+        torch.testing.assert_close(
+            reference.value(product.problem, product.fill.inputs), product.output, rtol=0, atol=0
+        )
+    assert sum(int(product.bad.sum()) for product in found) == out.numel()
+
+
+def test_alterations_of_a_grouped_product_are_for_exact_fills():
+    problem = GroupedGemm("2d-3d", (3, 0, 4), None, 6, 7, "fp16")
+    alterations, contract = family_of(problem).alterations, Contract("fp16", FMA)
+    assert list(alterations(problem, contract, Tiling((4, 4, 2)), True))
+    assert not list(alterations(problem, contract, Tiling((4, 4, 2)), False))
 
 
 @pytest.mark.parametrize("module", [index_sets, launch_tiles], ids=lambda module: module.__name__.split(".")[-1])

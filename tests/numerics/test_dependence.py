@@ -9,6 +9,7 @@ from conformance import reference
 from conformance.diagnosis.dependence import axes, needed
 from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.families.conv.problem import conv2d
+from conformance.families.conv.transposed import conv_transpose2d
 from conformance.families.gemm.problem import (
     Bias,
     Fusion,
@@ -43,6 +44,7 @@ PROBLEMS = [
     GroupedGemm("3d-2d", (3, 0, 4), 5, None, 7, "fp16"),
     GroupedGemm("2d-2d", (3, 0, 4), 5, 6, None, "fp16"),
     conv2d(2, 4, (6, 5), 6, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1)),
+    conv_transpose2d(2, 4, (6, 5), 6, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1)),
     WeightGradient(conv2d(2, 4, (6, 5), 6, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1))),
     Attention("attention", 2, 4, 5, 9, 16, kv_heads=2, mask=Mask("sliding-window", 3)),
     Attention("attention", 2, 2, 5, 9, 16, kv_batch=1, score=Score("alibi")),
