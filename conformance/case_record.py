@@ -313,7 +313,7 @@ def _unpacked_verdict(packed: _PackedVerdict) -> Verdict:
 
 @dataclass(frozen=True)
 class KernelDeclarations:
-    """What a kernel from elsewhere says that its results are measured by. ``by`` is the entry point with the package
+    """What a third-party kernel says that its results are measured by. ``by`` is the entry point with the package
     that brought it; ``thresholds`` are tables by kinds of findings, as :mod:`conformance.user_files.thresholds` has
     them. ``expected_failures`` are the tables of its file, ``spills`` the lines about known spills."""
 

@@ -26,7 +26,8 @@ from conformance.targets import Target
 
 
 class SpillFigures(Protocol):
-    """What is read of a kernel's resources; :class:`conformance.execution.compile.resources.KernelResources` has it."""
+    """The attributes of a kernel's resources that this module reads. They are those of
+    :class:`conformance.execution.compile.resources.KernelResources`."""
 
     @property
     def registers(self) -> int: ...
@@ -39,7 +40,8 @@ class SpillFigures(Protocol):
 
 
 class CompiledCode(Protocol):
-    """What is read of a compiled kernel; :class:`conformance.execution.compile.compilation.Artefact` has it."""
+    """The attributes of a compiled kernel that this module reads. They are those of
+    :class:`conformance.execution.compile.compilation.Artefact`."""
 
     @property
     def target_id(self) -> str: ...
@@ -300,7 +302,7 @@ _ONE_EXPRESSION = re.compile(r"CHECK: \{\{(.+)\}\}")
 
 
 def register_feature(feature: Feature) -> Feature:
-    """Adds a feature of a package from elsewhere, which brings its ``evidence``; returns it.
+    """Adds a feature of a third-party package, which brings its ``evidence``; returns it.
 
     It is then looked for in all code, so that records list it and its loss is a finding. Registering the same again is
     harmless. Raises ValueError for a name that another feature has, or that is not of capital letters, digits and "_";

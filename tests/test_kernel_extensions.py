@@ -1,4 +1,4 @@
-"""A kernel from elsewhere brings its features with their evidence, and the spills that are known of it."""
+"""A third-party kernel brings its features with their evidence, and the spills that are known of it."""
 
 from __future__ import annotations
 

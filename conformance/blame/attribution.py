@@ -22,9 +22,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Blame:
-    """Who is guilty, by both directions. ``span``: the guilty stages, several where no text could be swapped between
-    them, None if nobody is. ``beside``: others with a large part of the change. ``agreed``: both directions agree,
-    None if one of them could not be measured."""
+    """The stages that cause a difference, measured in both directions.
+
+    ``span``: the guilty stages, several where no text could be swapped between them; None if no stage is guilty.
+    ``beside``: other stages with a large part of the change. ``agreed``: True if both directions name the same stages,
+    None if one direction could not be measured.
+    """
 
     span: Span | None
     beside: tuple[Span, ...]

@@ -394,7 +394,7 @@ class Inquiry:
         return self._judged(number, rest, answer, what, names)
 
     def _judged(self, number: int, side: _Side, answer: Mapping[str, Any], what: str, names: Iterable[str]) -> Shown:
-        """Returns what ``answer`` shows. A compiler that fails in a way of its own says nothing about the symptoms."""
+        """Returns the symptoms in ``answer``. A compiler error that is no symptom leaves the symptoms unknown."""
         one = self._shown(side, answer, number, ORDERS in names)
         if answer.get("respelled") and answer["status"] == "pass":
             swap = re.sub(r"^\w+ (of .*?)( after \w+)? in ", r"texts \1 in ", what)

@@ -185,7 +185,7 @@ def _forms(kernel: Kernel) -> tuple[AnyConfig, ...]:
 
 def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
     """Every n-th row of ``sample``, for the n kernels that share its table and run on ``target``; at least
-    :func:`_least_rows`. A kernel from elsewhere shares with ours and takes nothing from them."""
+    :func:`_least_rows`. A third-party kernel shares with ours and takes nothing from them."""
     sharing = [
         other.name
         for other in {**own_kernels(), kernel.name: kernel}.values()

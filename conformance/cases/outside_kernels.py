@@ -72,7 +72,7 @@ def _asked(kernel: Kernel, targets: Sequence[Target], taken: list[Plan]) -> Iter
 
 
 def without_case(selection: Selection) -> dict[str, str]:
-    """By the name of each kernel from elsewhere that ``selection`` has no case of, a text with all its refusals. For
+    """By the name of each third-party kernel that ``selection`` has no case of, a text with all its refusals. For
     one that cannot be asked for all its cases, a text with what it raised."""
     texts = {}
     chosen = {name: kernel for name, kernel in outside_kernels().items() if name in (selection.kernels or catalogue())}

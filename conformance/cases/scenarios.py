@@ -14,7 +14,7 @@ A test states what it is about and gets one case per row::
   value, and need not have every two together. addmm gets one row in tests marked ``any_epilogue``, because mm already
   covers its loop. Where a test asks the same of all kernels, those beyond the core are ``taking_turns``: one in
   :data:`TURNS` has a case. A sweep has, beyond the core, one row for each config: dtypes and shape classes take turns.
-  Of a kernel from elsewhere it has each of them;
+  Of a third-party kernel it has each of them;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
   dtype. A kernel beyond the core has every two values of two of the test's own parameters together, and each rotated
   value and size of dtype once. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what
@@ -155,7 +155,7 @@ def where(*, family: str = "gemm", **attributes: Any) -> Callable[[Kernel], bool
             if name == "operation":
                 if not kernel.operations & ({value} if isinstance(value, str) else set(value)):
                     return False
-            elif getattr(kernel, name, None) != value:  # a kernel from elsewhere may lack what its family has
+            elif getattr(kernel, name, None) != value:  # a third-party kernel may lack what its family has
                 return False
         return True
 
@@ -168,7 +168,7 @@ def every_kernel(kernel: Kernel) -> bool:
 
 
 def shapes_of(kernel: Kernel) -> list[str]:
-    """The values of a parameter "shape": the shape classes of the kernel's examples. Of a kernel from elsewhere they
+    """The values of a parameter "shape": the shape classes of the kernel's examples. Of a third-party kernel they
     have the class of those that take whole tiles only."""
     return list(kernel.shapes) if kernel.name in own_kernels() else kernel.example_shapes()
 
@@ -210,13 +210,13 @@ def _refusals(
     return kernel.example_refusals(dtype, config, targets, estimated=estimated)
 
 
-#: By the name of a kernel from elsewhere, what it raised when it was asked for its cases.
+#: By the name of a third-party kernel, what it raised when it was asked for its cases.
 RAISED: dict[str, str] = {}
 
 
 @contextlib.contextmanager
 def contained(kernel: Kernel) -> Iterator[None]:
-    """Inside, what a kernel from elsewhere raises is noted in :data:`RAISED` and costs its own cases only."""
+    """Inside, what a third-party kernel raises is noted in :data:`RAISED` and costs its own cases only."""
     try:
         yield
     except Exception as error:
@@ -508,7 +508,7 @@ def _soon_compiled(kernel: Kernel, taken: Sequence[Taken], tier: str) -> list[Ta
 
 
 def _one_shape(kernel: Kernel) -> Sequence[str]:
-    """One shape class that stands for all; of a kernel from elsewhere all, because it may refuse the usual one."""
+    """One shape class that stands for all; of a third-party kernel all, because it may refuse the usual one."""
     return [kernel.usual_shape] if kernel.name in own_kernels() else shapes_of(kernel)
 
 

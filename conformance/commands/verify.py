@@ -113,7 +113,7 @@ def describe(verified: Verified, policy: Policy) -> str:
         or "not recorded",
         "extensions": ", ".join(sorted({str(entry.get("distribution")) for entry in environment["extensions"]}))
         or "none",
-        "declared": "; ".join(_declared(verified)) or "nothing by kernels from elsewhere",
+        "declared": "; ".join(_declared(verified)) or "nothing by third-party kernels",
         "variables": " ".join(f"{name}={value}" for name, value in sorted(environment["variables"].items())) or "none",
         "waivers": _files(verified.members, WAIVERS, policy.waivers),
         "mustpass": _files(verified.members, MUSTPASS, policy.mustpass),
@@ -124,7 +124,7 @@ def describe(verified: Verified, policy: Policy) -> str:
 
 
 def _declared(verified: Verified) -> Iterable[str]:
-    """Returns what each kernel from elsewhere declared, and which cases its expected failures excused."""
+    """Returns what each third-party kernel declared, and which cases its expected failures excused."""
     from conformance.gate.evidence.declared import excused
 
     failures = excused(verified.contents)

@@ -22,7 +22,7 @@ class Settings:
     ``calibration`` is the file that says how the device computes; None: the package says it.
     ``require`` is the level by which each case must be proven, None for any.
     ``ttgir`` says where the TTGIR of compiled kernels is run: "auto" without a device, "always" or "never".
-    ``declared`` is what kernels from elsewhere say of themselves, by their names.
+    ``declared`` is what third-party kernels say of themselves, by their names.
     """
 
     tier: str

@@ -114,7 +114,7 @@ def spill_verdict(
 ) -> Verdict:
     """The verdict on the registers that the main launch spills; ``size`` is that of a row that a problem selects.
 
-    It fails if ``judged`` is true and the target has declared spills, of which this is none; a kernel from elsewhere
+    It fails if ``judged`` is true and the target has declared spills, of which this is none; a third-party kernel
     may declare its own, which alone count for it. On a target without
     declared spills it passes and warns (:class:`SpillsNotDeclared`). A binary that cannot be read fails if ``judged``.
     """

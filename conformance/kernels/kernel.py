@@ -144,7 +144,7 @@ class NoApplicableKernel(Exception):
 
 
 class Kernel(abc.ABC):
-    """One kernel of the catalogue. A kernel from elsewhere subclasses this and is named in the entry-point group
+    """One kernel of the catalogue. A third-party kernel subclasses this and is named in the entry-point group
     ``conformance.kernels``; the suites then judge it like any other."""
 
     #: unique name in the catalogue
@@ -184,12 +184,12 @@ class Kernel(abc.ABC):
     shapes: Mapping[str, str] = SHAPES
     #: the shape class by which a sweep asks whether a config is usable, and with which it times that config
     usual_shape: str = "ragged"
-    #: lines of ``conformance sweep RUN --spills`` about cases of a kernel from elsewhere that are known to spill; None
+    #: lines of ``conformance sweep RUN --spills`` about cases of a third-party kernel that are known to spill; None
     #: for a kernel whose spills, if any, are in ``data/declared_spills.txt``
     declared_spills: frozenset[str] | None = None
-    #: file of the failures that are expected of a kernel from elsewhere, as ``--expected-failures`` takes them
+    #: file of the failures that are expected of a third-party kernel, as ``--expected-failures`` takes them
     expected_failures: Path | None = None
-    #: thresholds of findings about a kernel from elsewhere, in the words of a file for ``--thresholds``: the name of a
+    #: thresholds of findings about a third-party kernel, in the words of a file for ``--thresholds``: the name of a
     #: kind -> key -> value
     thresholds: Tables = UNMOVED
     #: variant in which suites ask it for what their topic says nothing about

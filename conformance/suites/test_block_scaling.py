@@ -52,7 +52,7 @@ def _scaled(kernels):
     return [kernel for kernel in kernels.values() if where(operation="scaled_mm")(kernel)]
 
 
-#: Our kernels together, as no kernel from elsewhere changes what is said of them, and each of those alone.
+#: Our kernels together, as no third-party kernel changes what is said of them, and each of those alone.
 SCALED = [("", _scaled(catalogue.own_kernels()))]
 SCALED += [(f"{kernel.name}-", [kernel]) for kernel in _scaled(catalogue.outside_kernels())]
 

@@ -65,7 +65,7 @@ def _compiled(harness, recorder, plans):
 
 
 def _judge_three_shapes(harness, recorder, kernel, plans):
-    """One specialisation is predicted for the plans of three shapes, and one is compiled. A kernel from elsewhere may
+    """One specialisation is predicted for the plans of three shapes, and one is compiled. A third-party kernel may
     take sizes as constants: then as many are compiled as are predicted."""
     predicted = {specialisation(meta_launch(plan, plan.target), plan.target).key for plan in plans.values()}
     compiled = set(_compiled(harness, recorder, plans).values())

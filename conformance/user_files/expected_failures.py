@@ -207,7 +207,7 @@ def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:
 
 
 def with_kernels(expected: ExpectedFailures, files: Mapping[str, Path]) -> ExpectedFailures:
-    """``expected``, and the entries of the ``files`` of kernels from elsewhere, by the kernels' names. Raises
+    """``expected``, and the entries of the ``files`` of third-party kernels, by the kernels' names. Raises
     :class:`EntryError` for a file that cannot be used, and for an entry about another kernel: its pattern of cases must
     have the kernel's name where ids begin with it, as in ``*[name-*``."""
     entries = {entry.id: entry for entry in expected.entries}
@@ -220,7 +220,7 @@ def with_kernels(expected: ExpectedFailures, files: Mapping[str, Path]) -> Expec
 
 
 def of_kernel(kernel: str, file: Path) -> list[ExpectedFailure]:
-    """The entries of the ``file`` of a kernel from elsewhere. Raises :class:`EntryError`."""
+    """The entries of the ``file`` of a third-party kernel. Raises :class:`EntryError`."""
     entries = parsed(toml_entries.read_text(file, "expected failures"), str(file))
     for entry in entries:
         _refuse_another_kernels(entry, kernel, str(file))

@@ -284,7 +284,7 @@ class Narrowing:
 
 @dataclass(frozen=True)
 class OwnThresholds:
-    """Thresholds that a kernel from elsewhere has instead of the usual ones. ``by`` is who declared them, ``kinds`` are
+    """Thresholds that a third-party kernel has instead of the usual ones. ``by`` is who declared them, ``kinds`` are
     the kinds of findings that have others, ``values`` the others by their names in a comparison's thresholds."""
 
     by: str

@@ -1,5 +1,5 @@
 """Thresholds, per kind of finding: smaller differences are not reported, or are warnings. :mod:`.threshold_file` of
-``user_files/`` reads others from a file, ``gate/verdict/`` takes those that kernels from elsewhere declare.
+``user_files/`` reads others from a file, ``gate/verdict/`` takes those that third-party kernels declare.
 
 A ``share`` is one of the smaller value. A difference is reported if it is more than the share, and at least the amount
 beside it. The thresholds that begin with ``regression`` part regressions from warnings: a regression is at least both.

@@ -1,4 +1,4 @@
-"""What kernels from elsewhere declared is in the evidence: who excused which case, and each case is checked."""
+"""What third-party kernels declared is in the evidence: who excused which case, and each case is checked."""
 
 from __future__ import annotations
 

@@ -453,7 +453,7 @@ def of_entry(text: str = ENTRY, status: Status = Status.COMPILE_ERROR) -> CaseRe
 
 
 def test_a_record_keeps_what_its_entry_says(tmp_path: Path) -> None:
-    """The user's own entries, and those of kernels from elsewhere, go the same way as those of the package."""
+    """The user's own entries, and those of third-party kernels, go the same way as those of the package."""
     text = ENTRY.replace("seen =", 'fixed_in = "triton 3.9.0"\nseen =')
     excused = of_entry(text)
     assert excused.status is Status.EXPECTED_FAIL

@@ -325,7 +325,7 @@ def test_values_past_an_integer_format_are_refused():
 
 
 class OneTimesTwo(Problem):
-    """A family from elsewhere: twice its operand."""
+    """A third-party family: twice its operand."""
 
     op, dtype, id = "double", "fp32", "double-3"
     operands = (Operand("a", (3,), (1,), "fp32"),)

@@ -1,4 +1,4 @@
-"""A kernel from elsewhere needs the base of its family alone: every suite has a table for it, and it takes examples."""
+"""A third-party kernel needs the base of its family alone: every suite has a table for it, and it takes examples."""
 
 import dataclasses
 import importlib

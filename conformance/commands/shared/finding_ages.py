@@ -141,22 +141,22 @@ def with_ages(
         older.say(f"how old the causes are cannot be asked: {why}")
         return comparison
     cases = sorted({one.case for _, one in chosen})
-    asked = _AgeRuns(component, sides[1].stack.get("harness"))
+    age_runs = _AgeRuns(component, sides[1].stack.get("harness"))
     if _rest(stacks[0], component) == _rest(stacks[1], component):
-        asked.take(baseline.folder, baseline.name)
+        age_runs.take(baseline.folder, baseline.name)
     for source in older.sources:
-        _ask(asked, older, source, cases)
+        _ask(age_runs, older, source, cases)
     versions, listed_all, why_none = _known_releases(stacks[1], component, older)
     for release in reversed(older_releases.last_releases(versions, version)):
-        if release not in asked.runs:
-            _ask(asked, older, older_releases.with_release(stacks[1], component, release), cases, release)
-    for text in asked.unusable:
+        if release not in age_runs.runs:
+            _ask(age_runs, older, older_releases.with_release(stacks[1], component, release), cases, release)
+    for text in age_runs.unusable:
         older.say(f"not asked: {text}")
-    before = tuple(one for one in sorted({*versions, *asked.runs}) if one < version)
-    asked_runs = {one: side for one, side in asked.runs.items() if one < version}
-    releases = Releases(component, version, before, listed_all, _outstanding(asked), why_none)
+    before = tuple(one for one in sorted({*versions, *age_runs.runs}) if one < version)
+    earlier_runs = {one: side for one, side in age_runs.runs.items() if one < version}
+    releases = Releases(component, version, before, listed_all, _outstanding(age_runs), why_none)
     limits = KernelThresholds(thresholds, None, sides[1].run)
-    sights = [(group, one, _sights(one, asked_runs, sides[1], limits)) for group, one in chosen]
+    sights = [(group, one, _sights(one, earlier_runs, sides[1], limits)) for group, one in chosen]
     return aged(comparison, releases, sights)
 
 
@@ -173,19 +173,19 @@ def _rest(stack: Stack, component: str) -> Stack:
 
 
 def _ask(
-    asked: _AgeRuns, older: OlderRuns, source: Stack | Path, cases: Sequence[str], version: Version | None = None
+    age_runs: _AgeRuns, older: OlderRuns, source: Stack | Path, cases: Sequence[str], version: Version | None = None
 ) -> None:
     """Takes the run of ``source``, which is made if it is a stack. That a stack cannot be run is no error here."""
     name = source.name if isinstance(source, Stack) else str(source)
     try:
         folder = older.run(source, cases) if isinstance(source, Stack) else _with_cases(source, cases)
-        asked.take(folder, name, version)
+        age_runs.take(folder, name, version)
     except (StackError, RunError, RecordError, OSError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:WHY_LIMIT]
         if version is None:
-            asked.unusable.append(f"{name}: {why}")
+            age_runs.unusable.append(f"{name}: {why}")
         else:
-            asked.not_asked.setdefault(version, why)
+            age_runs.not_asked.setdefault(version, why)
 
 
 def _with_cases(folder: Path, cases: Sequence[str]) -> Path:
@@ -208,8 +208,8 @@ def _known_releases(candidate: Stack, component: str, older: OlderRuns) -> tuple
         return older_releases.kept_versions(name, older.cache), False, str(error)
 
 
-def _outstanding(asked: _AgeRuns) -> Mapping[Version, str]:
-    return {version: why for version, why in asked.not_asked.items() if version not in asked.runs}
+def _outstanding(age_runs: _AgeRuns) -> Mapping[Version, str]:
+    return {version: why for version, why in age_runs.not_asked.items() if version not in age_runs.runs}
 
 
 def _sights(

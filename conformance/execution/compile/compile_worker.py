@@ -222,8 +222,8 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
 
 
 def _status(error: BaseException) -> Status:
-    """Returns what ``error`` means for its request: OOM if it, or what led to it, says that memory was short. Triton
-    hides an exception of its code generator behind one of its own."""
+    """Returns the status of a request that raised ``error``: OOM if it or one of its causes reports a lack of memory.
+    Triton wraps an exception of its code generator."""
     cause: BaseException | None = error
     while cause is not None:
         short = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM

@@ -17,7 +17,7 @@ def output_tiles(problem: Problem, config: AnyConfig) -> tuple[int, int]:
     """Tiles of the first output's matrix (rows, columns); those of each matrix of a batch.
 
     A config without ``block_m`` or ``block_n`` has one tile in that direction. Attention counts the tiles of the
-    scores instead: (blocks of queries times batch and heads, blocks of keys). A family from elsewhere whose output is
+    scores instead: (blocks of queries times batch and heads, blocks of keys). A third-party family whose output is
     no matrix registers its own rule with ``output_tiles.register``.
     """
     rows, columns = (1, 1, *problem.output.shape)[-2:]

@@ -87,7 +87,7 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
 
 
 def _declared(contents: Contents) -> dict[str, Any]:
-    """Returns what kernels from elsewhere declared, by the kernels' names: who did, and which cases each of their
+    """Returns what third-party kernels declared, by the kernels' names: who did, and which cases each of their
     expected failures excused. Empty if none did: so are the statements of versions that did not record it."""
     cases: dict[str, dict[str, list[str]]] = {kernel: {} for kernel in sorted(contents.run.declared)}
     for one in excused(contents):

@@ -1,4 +1,4 @@
-"""The thresholds of each kernel: the usual ones, those that a kernel from elsewhere declares, those of the user's file.
+"""The thresholds of each kernel: the usual ones, those that a third-party kernel declares, those of the user's file.
 
 A later one of these moves an earlier one, key by key, so that the user of the gate has the last word. What a kernel
 declares counts for its own findings. It is read from the candidate's run, which recorded it: the kernel need not be

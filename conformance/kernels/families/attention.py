@@ -15,7 +15,7 @@ LEAST_TILE = 16
 
 
 class AttentionFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.families.attention.problem.Attention`. A kernel from elsewhere
+    """A kernel whose problems are :class:`~conformance.families.attention.problem.Attention`. A third-party kernel
     needs only this
     base."""
 

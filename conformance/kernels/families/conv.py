@@ -16,7 +16,7 @@ from conformance.kernels.kernel import Kernel
 
 
 class ConvFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.families.conv.problem.Conv`. A kernel from elsewhere needs only
+    """A kernel whose problems are :class:`~conformance.families.conv.problem.Conv`. A third-party kernel needs only
     this base."""
 
     core = False

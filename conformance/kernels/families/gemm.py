@@ -15,7 +15,7 @@ from conformance.problems import Layout
 
 
 class GemmFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.families.gemm.problem.Gemm`. A kernel from elsewhere needs only
+    """A kernel whose problems are :class:`~conformance.families.gemm.problem.Gemm`. A third-party kernel needs only
     this base."""
 
     family = "gemm"

@@ -21,7 +21,7 @@ from conformance.problems import Layout, itemsize
 
 
 class GroupedFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.families.grouped.problem.GroupedGemm`. A kernel from elsewhere
+    """A kernel whose problems are :class:`~conformance.families.grouped.problem.GroupedGemm`. A third-party kernel
     needs only this
     base."""
 

@@ -19,7 +19,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 class Int4Family(Kernel):
-    """A kernel whose problems are :class:`~conformance.families.int4.problem.Int4Gemm`. A kernel from elsewhere needs
+    """A kernel whose problems are :class:`~conformance.families.int4.problem.Int4Gemm`. A third-party kernel needs
     only this
     base."""
 
