@@ -111,8 +111,8 @@ def conform(
     reproducers = reproducers or Reproducers(recorder, harness.settings)
     with reproducers.judging(kernel, plan, fills):
         if measured := gauge_plan(kernel, plan, gauge):
-            _gauge(harness, recorder, measured)
-        run = _judge_plan(harness, recorder, kernel, plan, fills, inspect)
+            CaseJudge(harness, recorder, kernel, measured).gauge()
+        run = CaseJudge(harness, recorder, kernel, plan, fills).judge(inspect)
     recorder.run_judged(kernel.name)
     return run
 
@@ -126,122 +126,196 @@ def refused(recorder: CaseRecorder, kernel: Kernel, draft: Plan, reason: Reason)
     recorder.not_applicable(reason)
 
 
-def _judge_plan(
-    harness: Harness,
-    recorder: CaseRecorder,
-    kernel: Kernel,
-    plan: Plan,
-    fills: tuple[str, ...] | None,
-    inspect: Inspection | None,
-) -> CaseRun:
-    compilations = {name: harness.pool.submit(*launch) for name, launch in launches_to_compile(plan).items()}
-    # First the code: a compiler that dies takes no device with it, and what may not fit is not interpreted in vain.
-    if harness.settings.has_gpu or kernel.estimated_refusal(plan) is not None:
-        compiled = compile_plan(recorder, compilations)
-        _pass_over(harness, recorder, plan, compiled)
-        trial = run_plan(harness, recorder, kernel, plan, fills)
-    else:  # the interpreter runs the plan while the pool compiles it
-        trial = run_plan(harness, recorder, kernel, plan, fills)
-        compiled = compile_plan(recorder, compilations)
-        if not isinstance(trial, Trial) or all(verdict.passed for verdict in trial.verdicts):
-            _pass_over(harness, recorder, plan, compiled)
-    executor = None if isinstance(trial, Reason) else trial.executor
-    verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
-    verdicts += _grid_verdicts(kernel, plan)
-    diagnosis = trial.diagnosis if isinstance(trial, Trial) else ""
-    right = all(verdict.passed for verdict in verdicts)
-    if compiled is not None and not right and harness.settings.explains:
-        explanation = _explained(harness, recorder, kernel, plan, compiled, fills, verdicts)
-        diagnosis = f"{diagnosis}\n{explanation}".lstrip()
-    if compiled is not None and right and harness.settings.executes:
-        trial, of_code = _execute(harness, recorder, kernel, plan, compiled, fills, trial)
-        verdicts += of_code
-        if any(verdict.passed for verdict in of_code) and executor is not ExecutorName.DEVICE:
-            executor = ExecutorName.TTGIR
-    recorder.judged_by(executor)
-    if compiled is not None:
-        with recorder.timed("check"):
-            verdicts += _code_verdicts(kernel, plan, compiled, inspect)
-            if isinstance(trial, Trial) and trial.compiled is not None:
-                verdicts.append(_identity_verdict(compiled.main, trial.compiled))
-        _record_code(harness, recorder, plan, compiled.main)
-        if unknown := unknown_orders((compiled.main, *compiled.others.values())):
-            recorder.set(observed={"order": {"unknown": unknown}})
-        if kernel.persistent:
-            recorder.set(observed={"persistent": True})
-    recorder.add(*verdicts)
-    _raise_if_failed(verdicts, diagnosis)
-    if isinstance(trial, Reason):
-        recorder.not_run(trial)
-    return CaseRun(plan, trial, compiled.main if compiled is not None else None, recorder)
-
-
-def _execute(
-    harness: Harness,
-    recorder: CaseRecorder,
-    kernel: Kernel,
-    plan: Plan,
-    compiled: CompiledPlan,
-    fills: tuple[str, ...] | None,
-    trial: Trial | Reason,
-) -> tuple[Trial | Reason, list[Verdict]]:
-    """Runs the TTGIR of ``compiled``: the trial that stands for the case, and what failed or was shown. Where nothing
-    else can run the plan, its trial is that of the TTGIR."""
-    texts = compiled.texts("ttgir")
-    if texts is None:
-        _record_execution(recorder, Executed(unknown="a kernel without its TTGIR"))
-        return trial, []
-    with recorder.timed("execute"):
-        ptx = compiled.texts("ptx") or ()
-        result = harness.executed(kernel, plan, texts, fills, ptx=ptx, anew=isinstance(trial, Reason))
-    _record_execution(recorder, result)
-    if result.unknown:
-        return trial, list(result.verdicts)
-    verdicts = list(result.verdicts)
-    if isinstance(trial, Reason) and result.trial is not None:
-        trial = result.trial
-        record_trial(recorder, trial)
-        verdicts += [verdict for verdict in trial.verdicts if verdict.passed]
-    return trial, verdicts
-
-
 #: Elements of all tensors, gaps included, up to which the TTGIR of a kernel that failed is run.
 EXPLAINED = 1 << 22
 
 
-def _explained(
-    harness: Harness,
-    recorder: CaseRecorder,
-    kernel: Kernel,
-    plan: Plan,
-    compiled: CompiledPlan,
-    fills: tuple[str, ...] | None,
-    verdicts: Iterable[Verdict],
-) -> str:
-    """Returns what running the TTGIR says of a kernel that is wrong on a device, as ``verdicts`` show: a sentence for
-    the diagnosis."""
-    size = sum(int(tensor.span) for tensor in (*plan.problem.operands, *plan.problem.outputs))
-    if size > EXPLAINED:
-        return f"its TTGIR was not run: {size} elements are too many"
-    texts = compiled.texts("ttgir")
-    if texts is None:
-        return "its TTGIR was not run: there is none"
-    try:
-        with recorder.timed("execute"):
-            result = harness.executed(kernel, plan, texts, fills, ptx=compiled.texts("ptx") or (), anew=False)
-    except Exception as error:  # what explains a failure may not take its place
-        return f"its TTGIR was not run: {type(error).__name__}: {error}"
-    _record_execution(recorder, result)
-    wrong = next((verdict for verdict in result.verdicts if not verdict.passed), None)
-    if wrong is not None:
-        return f"its TTGIR is wrong, too: {wrong.text}"
-    if result.unknown:
-        return f"its TTGIR was not run: {result.unknown}"
-    right = f"its TTGIR is right in {len(set(result.orders))} orders"
-    if others := sorted(_wrong_fills(verdicts) - {*result.fills}):
-        ran = f"with {', '.join(result.fills)}" if result.fills else "without a fill"
-        return f"{right} {ran}, and was not run with {', '.join(others)}: where the fault arises is not known"
-    return f"{right}: the fault arises below it, on the device, or in an order that was not run"
+@dataclass
+class CaseJudge:
+    """Judges ``plan`` of ``kernel`` with ``fills`` (None: all of them) and records what it sees. ``compiled`` is None
+    until the plan was compiled, and if its grid is empty."""
+
+    harness: Harness
+    recorder: CaseRecorder
+    kernel: Kernel
+    plan: Plan
+    fills: tuple[str, ...] | None = None
+    compiled: CompiledPlan | None = None
+
+    def judge(self, inspect: Inspection | None = None) -> CaseRun:
+        """Returns the run. Raises ConformanceFailure or CompileFailure if a check fails, ``inspect`` included, and
+        CaseEnded if the code needs too much memory or nothing can run the plan."""
+        recorder, settings = self.recorder, self.harness.settings
+        trial = self._compile_and_run()
+        executor = None if isinstance(trial, Reason) else trial.executor
+        verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
+        verdicts += self.grid_verdicts()
+        diagnosis = trial.diagnosis if isinstance(trial, Trial) else ""
+        right = all(verdict.passed for verdict in verdicts)
+        if self.compiled is not None and not right and settings.explains:
+            diagnosis = f"{diagnosis}\n{self.explain(self.compiled, verdicts)}".lstrip()
+        if self.compiled is not None and right and settings.executes:
+            trial, of_code = self.execute(self.compiled, trial)
+            verdicts += of_code
+            if any(verdict.passed for verdict in of_code) and executor is not ExecutorName.DEVICE:
+                executor = ExecutorName.TTGIR
+        recorder.judged_by(executor)
+        if self.compiled is not None:
+            with recorder.timed("check"):
+                verdicts += self._code_verdicts(self.compiled, inspect)
+                if isinstance(trial, Trial) and trial.compiled is not None:
+                    verdicts.append(_identity_verdict(self.compiled.main, trial.compiled))
+            self._record_code(self.compiled.main)
+            if unknown := unknown_orders((self.compiled.main, *self.compiled.others.values())):
+                recorder.set(observed={"order": {"unknown": unknown}})
+            if self.kernel.persistent:
+                recorder.set(observed={"persistent": True})
+        recorder.add(*verdicts)
+        _raise_if_failed(verdicts, diagnosis)
+        if isinstance(trial, Reason):
+            recorder.not_run(trial)
+        return CaseRun(self.plan, trial, self.compiled.main if self.compiled is not None else None, recorder)
+
+    def gauge(self) -> None:
+        """Ends the test as not applicable if the plan, compiled in place of the case's own, needs too much memory."""
+        with contextlib.suppress(CompileFailure):  # then the case's own compilation tells
+            self.compiled = compile_plan(self.recorder, self._compilations())
+            self.pass_over(f"as measured for {self.plan.problem.id}")
+
+    def _compilations(self) -> dict[str, Any]:
+        return {name: self.harness.pool.submit(*launch) for name, launch in launches_to_compile(self.plan).items()}
+
+    def _compile_and_run(self) -> Trial | Reason:
+        """Compiles the plan and runs it. Ends the test if its code needs too much memory."""
+        compilations = self._compilations()
+        # First the code: a compiler that dies takes no device with it, and what may not fit is not interpreted.
+        if self.harness.settings.has_gpu or self.kernel.estimated_refusal(self.plan) is not None:
+            self.compiled = compile_plan(self.recorder, compilations)
+            self.pass_over()
+            return self._run()
+        trial = self._run()  # while the pool compiles
+        self.compiled = compile_plan(self.recorder, compilations)
+        if not isinstance(trial, Trial) or trial.passed:
+            self.pass_over()
+        return trial
+
+    def _run(self) -> Trial | Reason:
+        """Runs the plan with each fill and judges the numbers, or says why nothing can run it."""
+        executor = self.harness.executor_for(self.plan.problem)
+        if isinstance(executor, Reason):
+            self.recorder.set(executor=None)
+            return executor
+        self.recorder.set(executor=executor.name)
+        explained = faults_explained(self.harness, self.recorder, self.kernel, self.plan, self.fills)
+        try:
+            with self.recorder.timed("run"), explained:
+                trial = self.harness.run(
+                    lambda: self.harness.trial(self.kernel, self.plan, self.fills), needed(self.plan.problem)
+                )
+        except InterpreterUnsupported as error:
+            self.recorder.set(executor=None)
+            return error.reason
+        record_trial(self.recorder, trial)
+        record_edges(self.recorder, trial)
+        return trial
+
+    def pass_over(self, how: str = "") -> None:
+        """Ends the test as not applicable if the code needs more memory than the target has: an autotuner passes over
+        such a config, too. The record keeps what it needs; the reason ends with ``how``."""
+        if self.compiled is None:
+            return
+        others = sorted(self.compiled.others.values(), key=lambda each: -each.resources.shared_memory)
+        for artefact in (self.compiled.main, *others):
+            if excess := over_memory(artefact.resources, self.plan.target):
+                self._record_code(artefact)
+                self.recorder.run_judged(self.plan.kernel)
+                text = "; ".join([*excess, how] if how else excess)
+                self.recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, self.plan.config.id, text))
+
+    def execute(self, compiled: CompiledPlan, trial: Trial | Reason) -> tuple[Trial | Reason, list[Verdict]]:
+        """Runs the TTGIR of ``compiled``. Returns the trial that stands for the case, and what failed or was shown.
+        Where nothing else can run the plan, its trial is that of the TTGIR."""
+        texts = compiled.texts("ttgir")
+        if texts is None:
+            _record_execution(self.recorder, Executed(unknown="a kernel without its TTGIR"))
+            return trial, []
+        result = self._executed(compiled, texts, anew=isinstance(trial, Reason))
+        _record_execution(self.recorder, result)
+        verdicts = list(result.verdicts)
+        if not result.unknown and isinstance(trial, Reason) and result.trial is not None:
+            trial = result.trial
+            record_trial(self.recorder, trial)
+            verdicts += [verdict for verdict in trial.verdicts if verdict.passed]
+        return trial, verdicts
+
+    def _executed(self, compiled: CompiledPlan, texts: list[str], *, anew: bool) -> Executed:
+        with self.recorder.timed("execute"):
+            ptx = compiled.texts("ptx") or ()
+            return self.harness.executed(self.kernel, self.plan, texts, self.fills, ptx=ptx, anew=anew)
+
+    def explain(self, compiled: CompiledPlan, verdicts: Iterable[Verdict]) -> str:
+        """Returns what running the TTGIR says of a kernel that is wrong on a device, as ``verdicts`` show: a sentence
+        for the diagnosis."""
+        problem = self.plan.problem
+        size = sum(int(tensor.span) for tensor in (*problem.operands, *problem.outputs))
+        if size > EXPLAINED:
+            return f"its TTGIR was not run: {size} elements are too many"
+        texts = compiled.texts("ttgir")
+        if texts is None:
+            return "its TTGIR was not run: there is none"
+        try:
+            result = self._executed(compiled, texts, anew=False)
+        except Exception as error:  # what explains a failure may not take its place
+            return f"its TTGIR was not run: {type(error).__name__}: {error}"
+        _record_execution(self.recorder, result)
+        wrong = next((verdict for verdict in result.verdicts if not verdict.passed), None)
+        if wrong is not None:
+            return f"its TTGIR is wrong, too: {wrong.text}"
+        if result.unknown:
+            return f"its TTGIR was not run: {result.unknown}"
+        right = f"its TTGIR is right in {len(set(result.orders))} orders"
+        if others := sorted(_wrong_fills(verdicts) - {*result.fills}):
+            ran = f"with {', '.join(result.fills)}" if result.fills else "without a fill"
+            return f"{right} {ran}, and was not run with {', '.join(others)}: where the fault arises is not known"
+        return f"{right}: the fault arises below it, on the device, or in an order that was not run"
+
+    def grid_verdicts(self) -> list[Verdict]:
+        """Returns what the suite's own formula has against the grid that a kernel of this package planned: nothing, as
+        a rule."""
+        kernel, plan = self.kernel, self.plan
+        expected = expected_grid(kernel, plan, carveout.current()) if kernel.name in own_kernels() else None
+        if expected in (None, plan.grid):
+            return []
+        text = f"{kernel.name} planned the grid {plan.grid}, {expected} is required by the sizes and blocks"
+        return [Verdict(str(Check(CheckKind.GRID, "formula")), False, text)]
+
+    def _code_verdicts(self, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
+        """Returns whether the code has the features that the kernel declares and stays within the target's limits."""
+        kernel, plan, target = self.kernel, self.plan, self.plan.target
+        verdicts, launches = _codegen_verdicts(compiled.main, target, kernel.features(plan)), {"": compiled.main}
+        launches |= compiled.others
+        for name, artefact in launches.items():
+            code = f"{kernel.name}, {name}," if name else kernel.name
+            verdicts += [*fault_verdicts(code, artefact), *order_verdicts(code, artefact)]
+        if kernel.name in own_kernels():
+            where_made = _codegen_verdicts(compiled.main, target, descriptor_features(kernel, plan))
+            verdicts += [verdict for verdict in where_made if not verdict.passed]
+            for name, artefact in launches.items():
+                verdicts += plan_verdicts(kernel, plan, artefact, name)
+        verdicts += [_resource_verdict(name, artefact, target) for name, artefact in launches.items()]
+        if inspect is not None:
+            verdicts.append(inspect(compiled.main))
+        return verdicts
+
+    def _record_code(self, artefact: Artefact) -> None:
+        whole = self.harness.settings.whole_tier  # to disassemble would slow the shorter tiers
+        observed = {
+            "resources": dataclasses.asdict(artefact.resources),
+            "compile_s": round(artefact.seconds, 3),
+            "compile_cached": artefact.cached,
+            "code": machine_code.describe(artefact, self.plan.target, disassemble=whole),
+        }
+        self.recorder.set(artefacts=artefact.stages, observed=observed)
 
 
 def _wrong_fills(verdicts: Iterable[Verdict]) -> set[str]:
@@ -270,30 +344,6 @@ def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None
         return kernel.plan(gauge, plan.config, plan.target, usual, estimated=False)
     except NotApplicable:
         return None
-
-
-def _gauge(harness: Harness, recorder: CaseRecorder, plan: Plan) -> None:
-    """Ends the test as not applicable if ``plan``, compiled in place of the case's own, needs too much memory."""
-    compilations = {name: harness.pool.submit(*launch) for name, launch in launches_to_compile(plan).items()}
-    with contextlib.suppress(CompileFailure):  # then the case's own compilation tells
-        compiled = compile_plan(recorder, compilations)
-        _pass_over(harness, recorder, plan, compiled, f"as measured for {plan.problem.id}")
-
-
-def _pass_over(
-    harness: Harness, recorder: CaseRecorder, plan: Plan, compiled: CompiledPlan | None, how: str = ""
-) -> None:
-    """Ends the test as not applicable if the code needs more memory than the target has: an autotuner passes over such
-    a config, too. The record keeps what it needs; the reason ends with ``how``."""
-    if compiled is None:
-        return
-    others = sorted(compiled.others.values(), key=lambda each: -each.resources.shared_memory)
-    for artefact in (compiled.main, *others):
-        if excess := over_memory(artefact.resources, plan.target):
-            _record_code(harness, recorder, plan, artefact)
-            recorder.run_judged(plan.kernel)
-            text = "; ".join([*excess, how] if how else excess)
-            recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, plan.config.id, text))
 
 
 def launches_to_compile(plan: Plan) -> dict[str, tuple[CompileRequest, Launch]]:
@@ -341,26 +391,6 @@ def compile_plan(recorder: CaseRecorder, compilations: Mapping[str, Any]) -> Com
     return CompiledPlan(artefacts.pop(""), artefacts)
 
 
-def run_plan(
-    harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, fills: tuple[str, ...] | None
-) -> Trial | Reason:
-    """Runs ``plan`` with each of ``fills`` (None: with all) and judges the numbers, or says why nothing can run it."""
-    executor = harness.executor_for(plan.problem)
-    if isinstance(executor, Reason):
-        recorder.set(executor=None)
-        return executor
-    recorder.set(executor=executor.name)
-    try:
-        with recorder.timed("run"), faults_explained(harness, recorder, kernel, plan, fills):
-            trial = harness.run(lambda: harness.trial(kernel, plan, fills), needed(plan.problem))
-    except InterpreterUnsupported as error:
-        recorder.set(executor=None)
-        return error.reason
-    record_trial(recorder, trial)
-    record_edges(recorder, trial)
-    return trial
-
-
 def record_trial(recorder: CaseRecorder, trial: Trial) -> None:
     """Writes into the record what ran, and how much of it."""
     recorder.set(observed={"grid": trial.grid, "programs": trial.programs, "outputs": trial.digests})
@@ -373,46 +403,6 @@ def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
     before = recorder.record().observed
     if (judged.complete, min(judged.tiles)) > (before.get("complete", False), min(before.get("tiles", (-1,)))):
         recorder.set(observed={"complete": judged.complete, "tiles": judged.tiles})
-
-
-def _grid_verdicts(kernel: Kernel, plan: Plan) -> list[Verdict]:
-    """Returns what the suite's own formula has against the grid that a kernel of this package planned: nothing, as a
-    rule."""
-    expected = expected_grid(kernel, plan, carveout.current()) if kernel.name in own_kernels() else None
-    if expected in (None, plan.grid):
-        return []
-    text = f"{kernel.name} planned the grid {plan.grid}, {expected} is required by the sizes and blocks"
-    return [Verdict(str(Check(CheckKind.GRID, "formula")), False, text)]
-
-
-def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
-    """Whether the code has the features that ``kernel`` declares and stays within the limits of the target."""
-    verdicts, launches = _codegen_verdicts(compiled.main, plan.target, kernel.features(plan)), {"": compiled.main}
-    launches |= compiled.others
-    for name, artefact in launches.items():
-        code = f"{kernel.name}, {name}," if name else kernel.name
-        verdicts += [*fault_verdicts(code, artefact), *order_verdicts(code, artefact)]
-    if kernel.name in own_kernels():
-        where_made = _codegen_verdicts(compiled.main, plan.target, descriptor_features(kernel, plan))
-        verdicts += [verdict for verdict in where_made if not verdict.passed]
-        for name, artefact in launches.items():
-            verdicts += plan_verdicts(kernel, plan, artefact, name)
-    verdicts.append(_resource_verdict("", compiled.main, plan.target))
-    verdicts += [_resource_verdict(name, other, plan.target) for name, other in compiled.others.items()]
-    if inspect is not None:
-        verdicts.append(inspect(compiled.main))
-    return verdicts
-
-
-def _record_code(harness: Harness, recorder: CaseRecorder, plan: Plan, artefact: Artefact) -> None:
-    whole = harness.settings.whole_tier  # to disassemble would slow the shorter tiers
-    observed = {
-        "resources": dataclasses.asdict(artefact.resources),
-        "compile_s": round(artefact.seconds, 3),
-        "compile_cached": artefact.cached,
-        "code": machine_code.describe(artefact, plan.target, disassemble=whole),
-    }
-    recorder.set(artefacts=artefact.stages, observed=observed)
 
 
 def _codegen_verdicts(artefact: Artefact, target: Target, features: Features) -> list[Verdict]:

@@ -117,10 +117,11 @@ def test_a_fence_that_is_missing_in_ttgir_may_stand_in_the_ptx(judge, text, monk
 
 
 def case(judge, text, trial=NOBODY):
-    """The record of a case whose compiled kernel is ``text``, and what :func:`conform._execute` gave."""
+    """The record of a case whose compiled kernel is ``text``, and what :meth:`CaseJudge.execute` gave."""
     recorder = CaseRecorder("case")
     compiled = SimpleNamespace(texts=lambda stage: [text] if stage == "ttgir" else None)
-    given = conform._execute(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",), trial)
+    judged = conform.CaseJudge(judge.harness, recorder, KERNEL, PLAN, ("transparent",))
+    given = judged.execute(compiled, trial)
     return recorder.record(), *given
 
 
@@ -165,7 +166,7 @@ def test_what_the_layouts_are_said_to_be(judge, text, monkeypatch, said, passes,
 def test_a_kernel_that_came_without_its_ttgir_is_not_run(judge):
     recorder = CaseRecorder("case")
     compiled = conform.CompiledPlan(SimpleNamespace(stages={"ptx": "kernel.ptx"}), {})
-    given = conform._execute(judge.harness, recorder, KERNEL, PLAN, compiled, None, NOBODY)
+    given = conform.CaseJudge(judge.harness, recorder, KERNEL, PLAN).execute(compiled, NOBODY)
     assert given == (NOBODY, [])
     assert recorder.record().observed["ttgir"]["unknown"] == "a kernel without its TTGIR"
     assert judge.runs == 0
@@ -198,7 +199,8 @@ def test_a_failure_on_a_device_says_where_it_arises(judge, text, edit, said):
     recorder, (old, new) = CaseRecorder("case"), edit
     changed = text.replace(old, new, 1) if old else text
     compiled = SimpleNamespace(texts=lambda stage: None if old is None or stage != "ttgir" else [changed])
-    assert said in conform._explained(judge.harness, recorder, KERNEL, PLAN, compiled, ("transparent",), ())
+    judged = conform.CaseJudge(judge.harness, recorder, KERNEL, PLAN, ("transparent",))
+    assert said in judged.explain(compiled, ())
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,7 @@ def test_right_ttgir_says_where_a_fault_arises_only_with_the_fills_that_fail(fai
     right = Executed((Verdict("executed/ttgir", True),), orders=("late",), fills=("transparent",))
     judge = SimpleNamespace(executed=lambda *_, **__: right)
     compiled, verdicts = SimpleNamespace(texts=lambda _: []), [Verdict(failed, False), Verdict("numerics/hot", True)]
-    explanation = conform._explained(judge, CaseRecorder("case"), KERNEL, PLAN, compiled, None, verdicts)
+    explanation = conform.CaseJudge(judge, CaseRecorder("case"), KERNEL, PLAN).explain(compiled, verdicts)
     assert sentence in explanation
     assert ("arises below" in explanation) == ("arises below" in sentence)
 
@@ -233,14 +235,14 @@ def test_a_record_of_several_plans_keeps_the_one_that_is_wrong_or_was_not_run():
 def test_an_error_of_what_explains_hides_no_failure(judge, text, monkeypatch):
     monkeypatch.setattr(judge.harness, "executed", lambda *_, **__: 1 / 0)
     compiled = SimpleNamespace(texts=lambda stage: [text])
-    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None, ())
+    sentence = conform.CaseJudge(judge.harness, CaseRecorder("case"), KERNEL, PLAN).explain(compiled, ())
     assert sentence == "its TTGIR was not run: ZeroDivisionError: division by zero"
 
 
 def test_a_large_problem_is_not_run_to_explain_a_failure(judge, monkeypatch):
     monkeypatch.setattr(conform, "EXPLAINED", 1)
     compiled = SimpleNamespace(texts=lambda _: pytest.fail("asked for"))
-    sentence = conform._explained(judge.harness, CaseRecorder("case"), KERNEL, PLAN, compiled, None, ())
+    sentence = conform.CaseJudge(judge.harness, CaseRecorder("case"), KERNEL, PLAN).explain(compiled, ())
     assert sentence.endswith("elements are too many")
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from conformance import targets
-from conformance.judging.conform import _grid_verdicts
+from conformance.judging.conform import CaseJudge
 from conformance.judging.expected_grid import expected_grid
 from conformance.kernels import carveout, catalogue
 from conformance.kernels.kernel import Variant
@@ -26,9 +26,10 @@ def test_each_kernel_plans_the_grid_of_the_formula(kernel):
         problem, variant = kernel.example(kernel.dtype_names()[0], config), config.in_variant(kernel.example_variant())
         plan = kernel.plan(problem, config, target, variant)
         assert expected_grid(kernel, plan, carveout.current()) == plan.grid
-        assert not _grid_verdicts(kernel, plan)
+        assert not CaseJudge(None, None, kernel, plan).grid_verdicts()
         for wrong in (1, -1):
-            verdicts = _grid_verdicts(kernel, dataclasses.replace(plan, grid=(plan.grid[0] + wrong, *plan.grid[1:])))
+            other = dataclasses.replace(plan, grid=(plan.grid[0] + wrong, *plan.grid[1:]))
+            verdicts = CaseJudge(None, None, kernel, other).grid_verdicts()
             assert [verdict.passed for verdict in verdicts] == [False]
             assert "is required by the sizes and blocks" in verdicts[0].text
         count += 1

@@ -81,12 +81,12 @@ def test_a_launch_beside_the_main_one_that_does_not_fit_is_passed_over(monkeypat
     def uses(shared, columns):
         return SimpleNamespace(resources=SimpleNamespace(shared_memory=shared, tensor_memory=columns))
 
-    monkeypatch.setattr(conform, "_record_code", lambda *_: None)
+    monkeypatch.setattr(conform.CaseJudge, "_record_code", lambda *_: None)
     plan = SimpleNamespace(target=find("sm_100"), config=SimpleNamespace(id="row"), kernel="mm")
     compiled = conform.CompiledPlan(uses(1024, 0), {"smaller": uses(shared, columns), "larger": uses(200_000, 0)})
-    recorder = CaseRecorder("case")
+    judge = conform.CaseJudge(None, CaseRecorder("case"), None, plan, compiled=compiled)
     if says is None:
-        conform._pass_over(None, recorder, plan, compiled)
+        judge.pass_over()
         return
     with pytest.raises(CaseEnded, match=says):
-        conform._pass_over(None, recorder, plan, compiled)
+        judge.pass_over()
