@@ -13,6 +13,7 @@ import pytest
 
 from conformance import cli
 from conformance.inputs.fills import fill_table
+from conformance.kernels.catalogue import catalogue
 from conformance.records import Status
 from conformance.user_files.run_options import OPTIONS
 from tests.test_guides import PAGES
@@ -45,6 +46,7 @@ def wrong_names(text: str) -> list[str]:
     commands = set(re.findall(r"(?:^|`)conformance ([a-z][a-z-]*)", text, re.MULTILINE))
     options = {re.split(r"[ =]", cell)[0] for cell in first_cells(text, OPTIONS_OF_A_RUN)}
     mentioned = {word for words in quoted(text) for word in re.findall(r"(?<![\w-])--[a-z][\w-]*", words)}
+    catalogue()  # families register their fills when they are imported
     wrong = [f"the guides mention {name}, which is gone" for name in sorted(mentioned - options_of_commands() - OTHERS)]
     for what, named, real in (
         ("command", commands, set(cli.COMMANDS)),
@@ -71,7 +73,7 @@ def test_the_guides_name_what_there_is(text):
     [
         ("conformance keygen", "conformance keymake", ["name the command keymake,", "not name the command keygen"]),
         ("| `--gpus N` |", "| `--seats N` |", ["mention --seats", "the option --seats", "not name the option --gpus"]),
-        ("give `--no-gpu` for", "give `--no-cpu` for", ["mention --no-cpu, which is gone"]),
+        ("Give `--no-gpu` for", "Give `--no-cpu` for", ["mention --no-cpu, which is gone"]),
         ("| `tie` |", "| `draw` |", ["name the fill draw, which is gone", "not name the fill tie"]),
         ("`timeout`, `oom` |", "`timeout` |", ["not name the status oom"]),
     ],
