@@ -290,7 +290,13 @@ TILE_ADD = Feature(
 
 
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:
-    """Returns what proves ``feature`` in code of ``vendor``; nothing if that cannot have it."""
+    """Returns what proves ``feature`` in code of ``vendor``; nothing if that cannot have it.
+
+    >>> [evidence.stage for evidence in evidence_of(WGMMA, "nvidia")]
+    ['ptx', 'ttgir']
+    >>> evidence_of(WGMMA, "amd")
+    ()
+    """
     return feature.evidence.get(vendor) or EVIDENCE.get(vendor, ANY_VENDOR).get(feature, ())
 
 
@@ -453,6 +459,9 @@ def code(stage: str, text: str) -> str:
 
     Comments, locations, symbols, labels, assembler directives and predicates are cut, so that neither a kernel's or a
     file's name nor a comment can match; lines keep their numbers.
+
+    >>> print(code("ptx", "    mov.u32 %r1, 0;  // the counter").strip())
+    mov.u32 %r1, 0;
     """
     comment = {"ttir": "//", "ttgir": "//", "ptx": "//", "amdgcn": ";"}.get(stage)
     if comment is None:

@@ -66,6 +66,11 @@ class Fault:
 
 def deciding(faults: Iterable[Fault]) -> FaultClass | None:
     """The class of a run or of one side of a comparison: the first in the order of :class:`FaultClass` that occurs in
-    ``faults``; None if nothing went wrong."""
+    ``faults``; None if nothing went wrong.
+
+    >>> interrupted = Fault(FaultClass.UNFINISHED, "cut-off", "Ctrl-C")
+    >>> deciding([interrupted, Fault(FaultClass.INFRASTRUCTURE, "disk-full", "no space left")]).value
+    'infrastructure'
+    """
     classes = {fault.fault_class for fault in faults}
     return next((fault_class for fault_class in FaultClass if fault_class in classes), None)

@@ -26,6 +26,11 @@ def filecheck(directives: str, text: str) -> FileCheckResult:
     CHECK, CHECK-NOT, CHECK-DAG, CHECK-SAME and CHECK-COUNT-n are taken; anything else raises ValueError, because the
     package skips what it does not know without a word. The package looks for a trailing CHECK-NOT up to, but not
     including, the last character, so the text gets an empty line at its end.
+
+    >>> filecheck("CHECK: wgmma", "wgmma.mma_async").passed
+    True
+    >>> filecheck("CHECK-NOT: wgmma", "wgmma.mma_async").passed
+    False
     """
     from filecheck.error import ParseError
     from filecheck.finput import FInput

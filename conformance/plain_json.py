@@ -72,7 +72,11 @@ def _key(key: Any) -> str:
 
 
 def parsed(text: str | bytes) -> Any:
-    """The data in the JSON ``text``. Raises ValueError for what is none, or for a number that cannot be used."""
+    """The data in the JSON ``text``. Raises ValueError for what is none, or for a number that cannot be used.
+
+    >>> parsed('{"a": [1, 2.5]}')
+    {'a': [1, 2.5]}
+    """
     return json.loads(text, parse_constant=no_constant, parse_float=finite, parse_int=finite_integer)
 
 

@@ -48,7 +48,11 @@ _NOT_RUN = {*_OF_CODE, CheckKind.COMPILE, CheckKind.EXECUTED, CheckKind.DIAGNOSI
 
 
 def level_by(executor: str | None, checks: Collection[str]) -> ProofLevel:
-    """The level of a case that ``executor`` ran, as its record says, and that has verdicts of ``checks``."""
+    """The level of a case that ``executor`` ran, as its record says, and that has verdicts of ``checks``.
+
+    >>> level_by("device", ["numerics/tie"]).name
+    'DEVICE'
+    """
     ran = executor in _EXECUTORS and any(map(_is_of_a_run, checks))
     if ran and executor == ExecutorName.DEVICE:
         return ProofLevel.DEVICE
@@ -77,7 +81,13 @@ def proof_limit(record: CaseRecord, on_device: bool) -> ProofLevel:
 
 def ttgir_was_right(checks: Iterable[str], failing: Collection[str]) -> bool | None:
     """Returns what running the TTGIR showed of a case with verdicts of ``checks``, of which ``failing`` failed: True if
-    it was right, False if it was wrong, None if nothing says that it ran."""
+    it was right, False if it was wrong, None if nothing says that it ran.
+
+    >>> ttgir_was_right(["executed/ttgir"], failing=[])
+    True
+    >>> ttgir_was_right(["numerics/tie"], failing=[]) is None
+    True
+    """
     executed = [check for check in checks if is_ttgir_check(check)]
     return all(check not in failing for check in executed) if executed else None
 

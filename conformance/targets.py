@@ -259,6 +259,11 @@ def find(spec: str) -> Target:
     "gfx1250:256" for a target whose number of multiprocessors is not known, of which 256 are assumed.
 
     Raises LookupError when there is no such target, saying what exists and why this one does not.
+
+    >>> find("sm_90").name
+    'NVIDIA H100'
+    >>> find("gfx942").capability("tma").why
+    'gfx942: the hardware lacks a tensor memory accelerator (NVIDIA from sm_90 on)'
     """
     word, _, number = spec.partition(":")
     if word == "device":

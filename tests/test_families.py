@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 
 from conformance import reference
 from conformance.diagnosis.dependence import axes, needed
-from conformance.families import index_sets, launch_tiles
 from conformance.families.conv.problem import conv2d
 from conformance.families.family import REGISTERED, UNKNOWN, Family, family_of
 from conformance.families.gemm.problem import Bias, addmm, baddbmm, mm_plus_mm
@@ -119,10 +116,3 @@ def test_alterations_of_a_grouped_product_are_for_exact_fills():
     alterations, contract = family_of(problem).alterations, Contract("fp16", FMA)
     assert list(alterations(problem, contract, Tiling((4, 4, 2)), True))
     assert not list(alterations(problem, contract, Tiling((4, 4, 2)), False))
-
-
-@pytest.mark.parametrize("module", [index_sets, launch_tiles], ids=lambda module: module.__name__.split(".")[-1])
-def test_the_worked_examples(module):
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

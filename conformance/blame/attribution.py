@@ -37,7 +37,11 @@ class Blame:
 
 def spans(values: Sequence[float | None]) -> list[Span]:
     """The parts of the change from the first of ``values`` to the last, which are known and differ. Value number n was
-    measured behind stage n; None is not known."""
+    measured behind stage n; None is not known.
+
+    >>> spans([4, 4, 9, 9])
+    [Span(first=1, last=1, share=0.0), Span(first=2, last=2, share=1.0), Span(first=3, last=3, share=0.0)]
+    """
     known = [(place, value) for place, value in enumerate(values) if value is not None]
     whole = known[-1][1] - known[0][1]
     return [Span(a + 1, b, (after - before) / whole) for (a, before), (b, after) in itertools.pairwise(known)]

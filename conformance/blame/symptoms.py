@@ -71,7 +71,13 @@ def failure(answer: Mapping[str, Any]) -> str:
 
 
 def alike(one: str, other: str) -> bool:
-    """True if two failures are the same but for numbers, such as the line of an assertion in two releases."""
+    """True if two failures are the same but for numbers, such as the line of an assertion in two releases.
+
+    >>> alike("assertion at line 12 failed", "assertion at line 40 failed")
+    True
+    >>> alike("assertion at line 12 failed", "out of registers")
+    False
+    """
     return re.sub(r"\d+", "", one) == re.sub(r"\d+", "", other)
 
 
@@ -111,7 +117,11 @@ def gravity(name: str, good: Shown, bad: Shown) -> tuple[bool, int]:
 
 
 def is_known(word: str) -> bool:
-    """True if a symptom may be called ``word``, or begin with it."""
+    """True if a symptom may be called ``word``, or begin with it.
+
+    >>> is_known("spills"), is_known("colour")
+    (True, False)
+    """
     return any(word == name or word.startswith(f"{name} ") for name in NAMES)
 
 

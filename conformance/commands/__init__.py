@@ -47,7 +47,11 @@ def write_output(path: Path, text: str) -> None:
 
 
 def positive(text: str) -> int:
-    """A number of something, 1 or more, for argparse."""
+    """A number of something, 1 or more, for argparse.
+
+    >>> positive("3")
+    3
+    """
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: a number, 1 or more, is required")
     return int(text)

@@ -169,7 +169,11 @@ class FaultModel:
 
 
 def poison_values(dtype: str) -> tuple[float, ...]:
-    """Returns what each byte of POISON is in elements of ``dtype``."""
+    """Returns what each byte of POISON is in elements of ``dtype``.
+
+    >>> poison_values("int8")
+    (-1.0, 123.0)
+    """
     size = itemsize(dtype)
     return tuple(float(torch.full((size,), byte, dtype=torch.uint8).view(DTYPES[dtype]).double()) for byte in POISON)
 

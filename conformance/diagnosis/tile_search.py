@@ -56,7 +56,13 @@ class Search:
 
 
 def either(names: Sequence[str], separator: str) -> str:
-    """Up to three of the names; how many others there are."""
+    """Up to three of the names; how many others there are.
+
+    >>> either(["k 3", "k 7"], " or ")
+    'k 3 or k 7'
+    >>> either(["k 1", "k 3", "k 5", "k 7", "k 9"], " or ")
+    'k 1 or k 3 or k 5 or 2 others'
+    """
     names = list(dict.fromkeys(names))
     return separator.join(names[:3]) + (f"{separator}{len(names) - 3} others" if len(names) > 3 else "")
 

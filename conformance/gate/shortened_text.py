@@ -19,7 +19,11 @@ def first_words(text: str, limit: int) -> str:
 
 
 def last_words(text: str, limit: int) -> str:
-    """The end of ``text``, as :func:`first_words` has its beginning."""
+    """The end of ``text``, as :func:`first_words` has its beginning.
+
+    >>> last_words("one two three four five", 12)
+    '... four five'
+    """
     if len(text) <= limit:
         return text
     starts = [at + 1 for at in range(len(text) - limit - 1, len(text)) if text[at].isspace()]

@@ -75,7 +75,11 @@ def shallower_than(configs: Iterable[Config], k: Size) -> tuple[Config, ...]:
 
 
 def next_power_of_2(number: int) -> int:
-    """The least power of two that is not below ``number``; 1 for zero."""
+    """The least power of two that is not below ``number``; 1 for zero.
+
+    >>> next_power_of_2(48), next_power_of_2(64), next_power_of_2(0)
+    (64, 64, 1)
+    """
     return 1 << max(number - 1, 0).bit_length()
 
 

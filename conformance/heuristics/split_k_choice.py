@@ -12,6 +12,9 @@ def decompose_k_splits(m: int, n: int, k: int, limit: int | None = 10) -> tuple[
 
     They are the divisors d of K from 2 to min(K // M, K // N) with K / d of 128 or more: first those with K / d a power
     of two, then a multiple of 32, then the rest. None for an empty product.
+
+    >>> decompose_k_splits(64, 64, 16384, 3)
+    (2, 4, 8)
     """
     if 0 in (m, n):
         return ()

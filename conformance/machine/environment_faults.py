@@ -118,7 +118,13 @@ def fault_of_error(error: BaseException) -> Fault | None:
 
 def fault_of_text(text: str) -> Fault | None:
     """The fault of the environment that a compiler's output, or the text of an exception, reports; None if it reports
-    none."""
+    none.
+
+    >>> fault_of_text("OSError: [Errno 28] No space left on device").kind
+    'disk-full'
+    >>> fault_of_text("AssertionError: 3 != 4") is None
+    True
+    """
     for match in _ERRNO.finditer(text):
         if (kind := _kind(int(match[1]), match[2])) is not None:
             return _fault(kind, match[0].strip())
@@ -137,7 +143,13 @@ def fault_of_text(text: str) -> Fault | None:
 
 def fault_of_signal(number: int, process: str) -> Fault | None:
     """The fault of the environment if the signal ``number``, which ended ``process``, came from outside; None for a
-    signal that a process gets by its own doing, such as SIGSEGV, and for a number that is none."""
+    signal that a process gets by its own doing, such as SIGSEGV, and for a number that is none.
+
+    >>> fault_of_signal(9, "worker").kind  # SIGKILL comes from outside, SIGSEGV (11) from the process itself
+    'killed'
+    >>> fault_of_signal(11, "worker") is None
+    True
+    """
     if number not in _FROM_OUTSIDE:
         return None
     return _fault(FaultKind.KILLED, f"{process} was ended from outside by {signal.Signals(number).name}")

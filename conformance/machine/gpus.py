@@ -126,7 +126,11 @@ def core_count() -> int:
 
 def worker_count(gpus: int, cores: int) -> int:
     """Processes for ``-n auto``: one per core without a GPU; else the same number on every GPU, at least one and at
-    most :data:`WORKERS_PER_GPU`, with a core left to the controller."""
+    most :data:`WORKERS_PER_GPU`, with a core left to the controller.
+
+    >>> worker_count(gpus=2, cores=16), worker_count(gpus=0, cores=4)
+    (14, 4)
+    """
     if gpus == 0:
         return max(cores, 1)
     return gpus * max(1, min(WORKERS_PER_GPU, (cores - 1) // gpus))

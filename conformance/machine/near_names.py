@@ -11,7 +11,11 @@ LISTED = 30
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """ "did you mean mm_persistent_tma?", for an advice after what was wrong with ``name``; the known names if none of
-    them is near."""
+    them is near.
+
+    >>> did_you_mean("mm_persistant_tma", ["mm", "mm_persistent_tma"])
+    'did you mean mm_persistent_tma?'
+    """
     names = list(known)
     lower = {each.lower(): each for each in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)

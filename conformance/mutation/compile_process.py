@@ -193,7 +193,11 @@ def _stop(module: Any, metadata: Any) -> None:
 
 def without_names(code: str) -> str:
     """TTIR without locations, with its values numbered in the order in which they occur, and constants in the place of
-    their names: they stand at the top in the order in which the source happened to need them."""
+    their names: they stand at the top in the order in which the source happened to need them.
+
+    >>> without_names("%5 = arith.addi %3, %4 : i32 loc(#loc1)")
+    '%0 = arith.addi %1, %2 : i32'
+    """
     code = re.sub(r"^#loc.*$|\s*loc\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\)", "", code, flags=re.MULTILINE)
     constants: dict[str, str] = {}
 

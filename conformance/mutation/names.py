@@ -59,12 +59,20 @@ def name_class(name: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    """True if ``name`` says that it holds a pointer."""
+    """True if ``name`` says that it holds a pointer.
+
+    >>> is_address("a_ptr"), is_address("offset")
+    (True, False)
+    """
     return re.search(r"_(ptr|base|tile)$", name) is not None
 
 
 def siblings(name: str, known: Collection[str]) -> Iterator[str]:
-    """Names among ``known`` that differ from ``name`` in one word, which stands for the other's."""
+    """Names among ``known`` that differ from ``name`` in one word, which stands for the other's.
+
+    >>> list(siblings("stride_am", ["stride_ak", "stride_bk", "pid"]))
+    ['stride_ak']
+    """
     words = re.split(r"(_|\d+)", name)
     seen = {name}
     for number, word in enumerate(words):

@@ -136,5 +136,9 @@ def proof(scope: Scope) -> list[str]:
 
 
 def many(count: int, noun: str) -> str:
-    """``count`` of ``noun``, such as "1,373 cases"."""
+    """``count`` of ``noun``, such as "1,373 cases".
+
+    >>> many(1, "case"), many(1373, "case")
+    ('1 case', '1,373 cases')
+    """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -206,7 +206,11 @@ _COMPONENTS = {"torch": "PyTorch", "triton": "Triton", "driver": "driver", "devi
 
 
 def component_name(name: str) -> str:
-    """A component of a stack as people write it."""
+    """A component of a stack as people write it.
+
+    >>> component_name("triton"), component_name("ptxas")
+    ('Triton', 'ptxas')
+    """
     return _COMPONENTS.get(name, name)
 
 

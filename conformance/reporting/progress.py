@@ -173,7 +173,11 @@ def _bar(progress: Progress) -> RenderableType:
 
 
 def about(seconds: float) -> str:
-    """A duration as people say it: "40 s", "12 min", "3 h 5 min"."""
+    """A duration as people say it: "40 s", "12 min", "3 h 5 min".
+
+    >>> about(40), about(720), about(11100)
+    ('40 s', '12 min', '3 h 5 min')
+    """
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
     minutes = round(seconds / 60)

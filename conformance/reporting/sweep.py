@@ -43,7 +43,11 @@ class Row:
 
 
 def sized(config: str, size: str) -> str:
-    """The text that stands for a config in tables and declarations: with the size of the problem that selected it."""
+    """The text that stands for a config in tables and declarations: with the size of the problem that selected it.
+
+    >>> sized("64x64x32-s2-w4", "17x64x48")
+    '64x64x32-s2-w4@17x64x48'
+    """
     return f"{config}@{size}" if size else config
 
 

@@ -28,7 +28,11 @@ def log_safe(text: str) -> str:
 
 
 def markdown_literal(text: str) -> str:
-    """``text`` so that Markdown shows it literally: each sign that could mean more becomes a character reference."""
+    """``text`` so that Markdown shows it literally: each sign that could mean more becomes a character reference.
+
+    >>> markdown_literal("a*b|c")
+    'a&#42;b&#124;c'
+    """
     escaped = html.escape(clean(text).replace("\n", " ").replace("\t", " "), quote=False)
     return _MARKDOWN_SIGNS.sub(lambda match: f"&#{ord(match.group())};", escaped)
 
@@ -38,7 +42,13 @@ def indented(text: str) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned: the first to the left, the others, which hold numbers, to the right."""
+    """Columns aligned: the first to the left, the others, which hold numbers, to the right.
+
+    >>> print(text_table([["kernel", "cases"], ["mm", "24"], ["addmm", "8"]]))
+    kernel  cases
+    mm         24
+    addmm       8
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -48,7 +58,13 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """The first row is the header."""
+    """The first row is the header.
+
+    >>> print(markdown_table([["kernel", "cases"], ["mm", "24"]]))
+    | kernel | cases |
+    |---|---|
+    | mm | 24 |
+    """
     lines = ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return "\n".join(lines)

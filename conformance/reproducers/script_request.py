@@ -51,6 +51,10 @@ class ScriptRequest:
 
 
 def file_name(case: str) -> str:
-    """A name for the script of ``case`` that every file system takes and no other case has."""
+    """A name for the script of ``case`` that every file system takes and no other case has.
+
+    >>> file_name("test_tma.py::test_loads[mm-bf16-sm_90]")
+    'tma-test-loads-mm-bf16-sm-90-207d017d.py'
+    """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", case.removeprefix("test_").replace(".py::", "-", 1)).strip("-")[:80]
     return f"{readable}-{hashlib.sha256(case.encode()).hexdigest()[:8]}.py"

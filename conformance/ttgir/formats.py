@@ -64,7 +64,11 @@ _KNOWN: dict[str, Type] = {}
 
 
 def type_of(text: str) -> Type:
-    """The type that ``text`` spells, such as ``tensor<64x32xbf16, #blocked>``."""
+    """The type that ``text`` spells, such as ``tensor<64x32xbf16, #blocked>``.
+
+    >>> type_of("tensor<64x32xbf16, #blocked>")
+    tensor<64x32 bf16>
+    """
     if text not in _KNOWN:
         _KNOWN[text] = _type_of(text.strip())
     return _KNOWN[text]
@@ -98,7 +102,11 @@ def _first(text: str) -> tuple[str, str, str]:
 
 
 def size_of(element: str) -> int:
-    """Bytes of one element."""
+    """Bytes of one element.
+
+    >>> size_of("bf16"), size_of("f32")
+    (2, 4)
+    """
     if element.startswith("!tt.ptr<"):
         return 8
     if element in _SIZES:

@@ -99,7 +99,11 @@ def _width_faults(name: str, kind: Type, layout: Layout, result: Layout) -> Iter
 def used_depths(depth: int, width: int) -> list[int]:
     """The depths that the four lanes of one row give to mma.sync, of a tile of ``depth``, in a layout of ``kWidth``
     ``width``. Lane t has ``width`` neighbours from ``width`` t on, and again 4 ``width`` further, until the tile is
-    through; where it is smaller, they repeat. As many registers as the tile has depths are read, the first ones."""
+    through; where it is smaller, they repeat. As many registers as the tile has depths are read, the first ones.
+
+    >>> used_depths(16, 2)
+    [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]
+    """
     read = max(1, depth // 4)
     return [
         (4 * width * (register // width) + width * lane + register % width) % depth

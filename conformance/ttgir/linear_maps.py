@@ -94,7 +94,11 @@ class LinearMap:
 
 
 def flat_index(coordinate: Iterable[int], shape: Sequence[int]) -> int:
-    """The number of the element at ``coordinate``, the last dimension running fastest."""
+    """The number of the element at ``coordinate``, the last dimension running fastest.
+
+    >>> flat_index((1, 2), (4, 8))
+    10
+    """
     flat = 0
     for index, size in zip(coordinate, shape, strict=True):
         flat = flat * size + index
@@ -102,7 +106,11 @@ def flat_index(coordinate: Iterable[int], shape: Sequence[int]) -> int:
 
 
 def coordinates(flat: int, shape: Sequence[int]) -> Basis:
-    """Returns where element number ``flat`` lies in ``shape``."""
+    """Returns where element number ``flat`` lies in ``shape``.
+
+    >>> coordinates(10, (4, 8))
+    (1, 2)
+    """
     made = []
     for size in reversed(shape):
         flat, index = divmod(flat, size)
@@ -142,7 +150,11 @@ class MapBuilder:
 
 
 def own_shape(shape: Sequence[int], blocks: Sequence[Sequence[int]]) -> list[int]:
-    """The part of ``shape`` that one block of a cluster has; ``blocks`` are their bases, in numbers of blocks."""
+    """The part of ``shape`` that one block of a cluster has; ``blocks`` are their bases, in numbers of blocks.
+
+    >>> own_shape((128, 64), [(1, 0)])
+    [64, 64]
+    """
     return [max(1, size // max([1, *(2 * basis[axis] for basis in blocks)])) for axis, size in enumerate(shape)]
 
 

@@ -74,7 +74,11 @@ class Module:
 
 
 def split_outside(text: str, separator: str = ",") -> list[str]:
-    """``text`` between separators that stand in no bracket, stripped; empty text gives no parts."""
+    """``text`` between separators that stand in no bracket, stripped; empty text gives no parts.
+
+    >>> split_outside("a, tensor<2x4, #b>, c", ",")
+    ['a', 'tensor<2x4, #b>', 'c']
+    """
     parts, depth, start = [], 0, 0
     for index, char in enumerate(text):
         if char in "([{<":

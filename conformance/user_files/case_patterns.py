@@ -13,7 +13,13 @@ from collections.abc import Iterable
 
 
 def matches(pattern: str, text: str) -> bool:
-    """True if the whole of ``text`` is as ``pattern`` says; the module describes patterns."""
+    """True if the whole of ``text`` is as ``pattern`` says; the module describes patterns.
+
+    >>> matches("test_tma.py::*[mm-*]", "test_tma.py::test_loads[mm-bf16]")
+    True
+    >>> matches("*[mm]", "test_tma.py::test_loads[mm-bf16]")
+    False
+    """
     return _expression(pattern).fullmatch(text) is not None
 
 

@@ -172,6 +172,9 @@ def joined(words: Sequence[str]) -> list[str]:
 
     pytest reads its command line before it knows the options of plugins, and takes a path that stands alone and exists
     for a place of tests, which decides where it looks for everything else.
+
+    >>> joined(["--run-dir", "reports/a", "-k", "mm"])
+    ['--run-dir=reports/a', '-k', 'mm']
     """
     result: list[str] = []
     for word in words:

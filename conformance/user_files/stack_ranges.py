@@ -38,7 +38,13 @@ def _holds(component: str, wanted: str, version: Any) -> bool:
 
 
 def range_problem(ranges: Mapping[str, str]) -> str | None:
-    """Returns what is wrong with the first of ``ranges`` that cannot be used; None if all can."""
+    """Returns what is wrong with the first of ``ranges`` that cannot be used; None if all can.
+
+    >>> range_problem({"triton": ">=3.4"}) is None
+    True
+    >>> range_problem({"triton": "3.4 or so"})
+    "stack.triton = '3.4 or so': a version specifier such as '>=2.13,<2.14' is required"
+    """
     for component, wanted in ranges.items():
         line = f"stack.{component} = {wanted!r}"
         if component not in (*VERSIONED, "device"):

@@ -30,7 +30,11 @@ def read_thresholds(path: Path) -> Tables:
 
 
 def parsed(text: str, file: str) -> Tables:
-    """The thresholds in the TOML ``text`` of ``file``. Raises :class:`EntryError` as :func:`checked` does."""
+    """The thresholds in the TOML ``text`` of ``file``. Raises :class:`EntryError` as :func:`checked` does.
+
+    >>> parsed("[SLOWER]\\nshare = 0.02", "thresholds.toml")
+    {'SLOWER': {'share': 0.02}}
+    """
     return checked(toml_entries.load(text, file), file)
 
 

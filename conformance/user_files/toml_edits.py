@@ -76,7 +76,11 @@ def hunk(text: str, file: str, span: Span, replacement: Sequence[str] = ()) -> s
 
 
 def toml_text(value: str) -> str:
-    """``value`` as a TOML string. JSON's escapes are TOML's but for DEL, which JSON leaves as it is."""
+    r"""``value`` as a TOML string. JSON's escapes are TOML's but for DEL, which JSON leaves as it is.
+
+    >>> print(toml_text('the "old" code'))
+    "the \"old\" code"
+    """
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -89,7 +93,11 @@ def toml_patterns(patterns: Sequence[str]) -> list[str]:
 
 def narrowest(wanted: Sequence[str], others: Sequence[str]) -> list[str]:
     """Patterns that match every id of ``wanted`` and none of ``others``. For each test function this is what its cases
-    have in common at their beginning and end, or the ids themselves where that is too wide."""
+    have in common at their beginning and end, or the ids themselves where that is too wide.
+
+    >>> narrowest(["t.py::a[mm-x]", "t.py::a[mm-y]"], ["t.py::a[bmm-x]"])
+    ['t.py::a[mm-*]']
+    """
     functions: dict[str, list[str]] = {}
     for case in wanted:
         functions.setdefault(case.split("[", 1)[0], []).append(case)

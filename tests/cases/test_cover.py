@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import time
 
 import pytest
 
-from conformance.cases import cover as cover_module
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
 from conformance.heuristics import base
@@ -37,11 +35,6 @@ def lacking(rows, parameters=PARAMETERS, pairs=(), times=1, free=(), possible=la
     return [
         part for part, count in wanted if possible(part) and sum(part.items() <= row.items() for row in shown) < count
     ]
-
-
-def test_examples():
-    assert doctest.testmod(cover_module).failed == 0
-    assert doctest.testmod(cover_module).attempted >= 3
 
 
 def test_every_value_appears_and_no_more_rows_than_values():

@@ -1,5 +1,4 @@
 import dataclasses
-import doctest
 import hashlib
 import math
 
@@ -220,11 +219,6 @@ def test_draws():
     assert abs(draws.chance(0.25, (10000,)).mean() - 0.25) < 0.02
     with pytest.raises(ValueError, match="seed is -1"):
         Draws(-1, "test")
-
-
-@pytest.mark.parametrize(("module", "examples"), [(exact, 7), (integer_budget, 10)])
-def test_the_worked_examples(module, examples):
-    assert doctest.testmod(module) == (0, examples)
 
 
 # -- planted faults of the oracle itself

@@ -64,7 +64,11 @@ _GLOBAL_LOAD = re.compile(r"(buffer|global)_load")
 
 def structure(stage: str, text: str) -> dict[str, int]:
     """Returns what the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") has of each kind of synchronising
-    instruction, of tensor-memory accesses in loops and of what may go wrong; only what there is."""
+    instruction, of tensor-memory accesses in loops and of what may go wrong; only what there is.
+
+    >>> structure("ptx", "\\n".join(["cp.async.wait_group 0;", "bar.sync 0;", "bar.sync 0;"]))
+    {'barrier': 2, 'cp.async wait': 1}
+    """
     code = parsed(stage, text)
     counts = {name: len(code.numbers(pattern)) for name, pattern in _COUNTED[stage].items()}
     waits = set(code.numbers(_ASYNC_WAIT))

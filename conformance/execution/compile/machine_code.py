@@ -119,7 +119,11 @@ def _ptx(artefact: Artefact) -> Counter[str]:
 
 def ptx_name(word: str) -> str:
     """An operation of PTX without the modifiers that do not say what it does, in one of its spellings: ``.shared`` is
-    ``.shared::cta``, and ``bar`` an aligned ``barrier``."""
+    ``.shared::cta``, and ``bar`` an aligned ``barrier``.
+
+    >>> ptx_name("st.shared.v4.b32")
+    'st.shared'
+    """
     word = word.rstrip(";").replace("::cta", "").replace(".cta.", ".")
     if word == "barrier.sync.aligned":
         word = "bar." + word.removeprefix("barrier.")

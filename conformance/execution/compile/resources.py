@@ -140,7 +140,11 @@ def _from_cubin(binary: Path, stages: Mapping[str, Path], metadata: Mapping[str,
 
 
 def parse_cuobjdump(text: str, kernel: str) -> dict[str, int] | None:
-    """The numbers of ``kernel`` in what ``cuobjdump -res-usage`` printed (REG, STACK, SHARED, LOCAL), or None."""
+    """The numbers of ``kernel`` in what ``cuobjdump -res-usage`` printed (REG, STACK, SHARED, LOCAL), or None.
+
+    >>> parse_cuobjdump(" Function mm:\\n  REG:32 STACK:0 SHARED:1024 LOCAL:0", "mm")
+    {'REG': 32, 'STACK': 0, 'SHARED': 1024, 'LOCAL': 0}
+    """
     match = re.search(rf"^\s*Function {re.escape(kernel)}:\s*\n\s*(REG:.*)$", text, re.MULTILINE)
     if match is None:
         return None

@@ -33,7 +33,11 @@ _COMPARED: dict[str, Callable[[Value, Value], NDArray[np.bool_]]] = {
 
 
 def split_operands(text: str) -> list[str]:
-    """The operands of an instruction; a list in braces or brackets is one of them."""
+    """The operands of an instruction; a list in braces or brackets is one of them.
+
+    >>> split_operands("{%f1, %f2}, [%rd3+16], 0")
+    ['{%f1, %f2}', '[%rd3+16]', '0']
+    """
     operands, depth, start = [], 0, 0
     for at, character in enumerate(text):
         if character in "{[(":
@@ -47,7 +51,13 @@ def split_operands(text: str) -> list[str]:
 
 
 def written(operation: str, operands: list[str]) -> list[str]:
-    """The registers that an instruction writes."""
+    """The registers that an instruction writes.
+
+    >>> written("add.s32", ["%r1", "%r2", "%r3"])
+    ['%r1']
+    >>> written("st.shared.b32", ["[%r1]", "%r2"])
+    []
+    """
     first = operands[0] if operands else ""
     if first.startswith("[") or operation.startswith(("st.", "bra", "bar", "red.")):
         return []

@@ -116,7 +116,11 @@ def _repeats(finding: Finding, check: str) -> bool:
 
 
 def kind_of_check(text: str) -> Kind | None:
-    """The kind under which a failing check about code is reported; None for the other checks."""
+    """The kind under which a failing check about code is reported; None for the other checks.
+
+    >>> kind_of_check("codegen/requires/TMA_LOAD").value
+    'FEATURE_LOST'
+    """
     check = Check.parse(text)
     if check.kind is CheckKind.FORBIDS and check.subject == SPILL:
         return Kind.MORE_SPILLS

@@ -50,7 +50,11 @@ class RowChanges:
 
 
 def row_changes(before: Sequence[str], after: Sequence[str]) -> RowChanges:
-    """Returns how ``after`` differs from ``before``. A row that stands in a table twice counts twice."""
+    """Returns how ``after`` differs from ``before``. A row that stands in a table twice counts twice.
+
+    >>> row_changes(["64x64", "128x64"], ["128x64", "256x64"])
+    RowChanges(gained=('256x64',), lost=('64x64',), changed=(), reordered=False)
+    """
     counts = Counter(before), Counter(after)
     lost, gained = ([*(counts[side] - counts[1 - side]).elements()] for side in (0, 1))
     changed = []
@@ -105,7 +109,11 @@ def _shown(what: str, rows: Sequence[str]) -> str:
 
 
 def device_of(case: str) -> str:
-    """The kind of device whose tables the case ``case`` has: what stands in its brackets."""
+    """The kind of device whose tables the case ``case`` has: what stands in its brackets.
+
+    >>> device_of("test_live_tables.py::test_tables[cuda]")
+    'cuda'
+    """
     return case.partition("[")[2].rpartition("]")[0] or case
 
 

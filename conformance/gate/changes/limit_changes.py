@@ -44,7 +44,11 @@ def limit_findings(before: ComparedRecord, after: ComparedRecord, became: Findin
 
 def crossed(text: str) -> list[str]:
     """The limits that ``text`` names, sorted. It has a sentence for each, such as "shared memory: 240000 bytes per
-    block, sm_90 has 232448", with "; " between."""
+    block, sm_90 has 232448", with "; " between.
+
+    >>> crossed("shared memory: 240000 bytes per block, 232448 allowed")
+    ['shared memory']
+    """
     return sorted({part.partition(":")[0].strip()[:40] for part in text.split("; ") if ":" in part})
 
 

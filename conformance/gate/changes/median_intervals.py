@@ -52,6 +52,11 @@ def interval_rank(count: int) -> int | None:
     How many measurements lie below the median is binomial with p = 1/2, so the interval misses it with a probability
     of 2 P(B <= r - 1): H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1. For ties, and where
     the median is not unique, the probability is no larger.
+
+    >>> interval_rank(20)
+    5
+    >>> interval_rank(3) is None
+    True
     """
     allowed = (1 - MEDIAN_CONFIDENCE) / 2
     below, rank = 0.0, 0
@@ -69,13 +74,21 @@ FEWEST_SAMPLES = next(count for count in range(1, 100) if interval_rank(count))
 
 def median_interval(ordered: Sequence[float]) -> Interval | None:
     """The interval that holds the median with at least 97.5 %, of measurements in ascending order; None with fewer
-    than :data:`FEWEST_SAMPLES`."""
+    than :data:`FEWEST_SAMPLES`.
+
+    >>> median_interval([float(number) for number in range(10, 30)])
+    Interval(low=14.0, high=25.0)
+    """
     rank = interval_rank(len(ordered))
     return Interval(ordered[rank - 1], ordered[-rank]) if rank is not None else None
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Of one number or more, in ascending order."""
+    """Of one number or more, in ascending order.
+
+    >>> median([1.0, 2.0, 9.0]), median([1.0, 2.0, 4.0, 9.0])
+    (2.0, 3.0)
+    """
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
@@ -96,6 +109,12 @@ def compare(before: Sequence[float], after: Sequence[float], threshold: float) -
 
     The measurements of one series are taken as independent: what shifts a whole series, such as another clock, is not
     in the interval.
+
+    >>> before = [float(microseconds) for microseconds in range(100, 120)]
+    >>> compare(before, [1.5 * time for time in before], threshold=0.05).answer.value
+    'slower'
+    >>> compare(before, [1.01 * time for time in before], threshold=0.05).answer.value
+    'ambiguous'
     """
     medians = median(before), median(after)
     if before == after:

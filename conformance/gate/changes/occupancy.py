@@ -120,7 +120,11 @@ def shared_memory_text(target: str | None, used: int) -> str:
 
 
 def near_text(used: int, limit: int) -> str:
-    """Returns how near ``used`` bytes are to their limit, such as "225,280 of 232,448 bytes (96 %)"."""
+    """Returns how near ``used`` bytes are to their limit, such as "225,280 of 232,448 bytes (96 %)".
+
+    >>> near_text(225_280, 232_448)
+    '225,280 of 232,448 bytes (96 %)'
+    """
     percent = 100 * used // limit if used <= limit else -(-100 * used // limit)  # never 100 of what is more or less
     return f"{used:,} of {limit:,} bytes ({percent} %)"
 
@@ -151,7 +155,12 @@ class Occupancy:
 def occupancy(target: str | None, resources: Resources) -> Occupancy | None:
     """Returns what of a kernel that uses ``resources`` is resident on one multiprocessor of ``target``. None if it is
     not known: for a target without limits here, a binary that could not be read (0 registers), a record that lacks the
-    number of threads, or tensor memory on a target that has none here."""
+    number of threads, or tensor memory on a target that has none here.
+
+    >>> kernel = Resources(shared_memory=100_000, registers=64, threads=128)
+    >>> occupancy("sm_90", kernel).blocks, occupancy("sm_90", kernel).limit
+    (2, 'shared memory')
+    """
     unit = MULTIPROCESSORS.get(target or "")
     if unit is None or not resources.registers or not resources.threads:
         return None

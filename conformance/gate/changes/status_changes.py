@@ -228,7 +228,11 @@ def _is_repeat(check: str) -> bool:
 
 
 def is_order_check(check: str) -> bool:
-    """Returns whether ``check`` judges the order of the code by itself, whatever another stack does."""
+    """Returns whether ``check`` judges the order of the code by itself, whatever another stack does.
+
+    >>> is_order_check("codegen/order/fence"), is_order_check("codegen/requires/WGMMA")
+    (True, False)
+    """
     parsed = Check.parse(check)
     return parsed.kind is CheckKind.CODEGEN and parsed.subject.startswith("order/")
 

@@ -168,7 +168,13 @@ def _check_complete(run: RunInfo, records: Sequence[CaseRecord]) -> None:
 
 def target_of(case: str, known: Collection[str]) -> str:
     """The target that the id of a case names at its end, "any" if it names none. A record's field is not used: a case
-    that crashed early or was refused has none."""
+    that crashed early or was refused has none.
+
+    >>> target_of("test_tma.py::test_loads[mm-bf16-sm_90]", ["sm_90", "gfx950"])
+    'sm_90'
+    >>> target_of("test_tma.py::test_refusals[mm]", ["sm_90", "gfx950"])
+    'any'
+    """
     last = case.removesuffix("]").replace("[", "-").rpartition("-")[2]
     return last if case.endswith("]") and last in known else ANY
 
@@ -238,7 +244,11 @@ class Change:
 
 
 def change(old: Mapping[str, str], new: Mapping[str, str]) -> Change:
-    """Returns what differs between the outcomes of two lists."""
+    """Returns what differs between the outcomes of two lists.
+
+    >>> change({"a": "pass", "b": "pass"}, {"b": "fail", "c": "pass"})
+    Change(added=('c',), removed=('a',), weaker=('b',), other=())
+    """
     differing = sorted(case for case in old.keys() & new.keys() if old[case] != new[case])
     weaker = tuple(case for case in differing if not _owes_more(new[case], old[case]))
     return Change(

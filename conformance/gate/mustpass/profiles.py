@@ -101,7 +101,11 @@ Cases = Mapping[tuple[str, str], Sequence[str]]
 
 
 def cases_by_kernel(cases: Iterable[str]) -> Cases:
-    """``cases`` by the suite and the kernel that their ids name."""
+    """``cases`` by the suite and the kernel that their ids name.
+
+    >>> cases_by_kernel(["test_tma.py::test_loads[mm-bf16-sm_90]"])
+    {('tma', 'mm'): ['test_tma.py::test_loads[mm-bf16-sm_90]']}
+    """
     groups: dict[tuple[str, str], list[str]] = {}
     for case in cases:
         file, _, test = case.partition("::")

@@ -88,7 +88,11 @@ def with_backend_hashes(bill: Mapping[str, str], hashes: Mapping[str, str]) -> d
 
 
 def is_of_backend(name: str) -> bool:
-    """Returns whether ``name`` is a row of a backend."""
+    """Returns whether ``name`` is a row of a backend.
+
+    >>> is_of_backend("backend nvidia"), is_of_backend("ptxas")
+    (True, False)
+    """
     return name.startswith(BACKEND)
 
 

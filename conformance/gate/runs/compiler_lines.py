@@ -61,6 +61,9 @@ def compiler_cause(output: str) -> str | None:
     the assembler, a diagnostic with the pass that failed, the front end's exception, and what the C++ or C library
     said. After a signal without any of these it is the signal with the topmost known frame of the compiler. Addresses,
     paths, values, shapes and names of kernels are not part of it.
+
+    >>> compiler_cause("remark: 12 spills\\nLLVM ERROR: out of registers\\nAborted")
+    'LLVM ERROR: out of registers'
     """
     lines = [line[:LINE_LIMIT] for line in output[:OUTPUT_LIMIT].splitlines()]
     return next((cause[:CAUSE_LIMIT] for reader in _READERS if (cause := reader(lines))), None)

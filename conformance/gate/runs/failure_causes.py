@@ -33,7 +33,11 @@ _SUBSTITUTIONS = tuple(
 
 
 def normalised(text: str) -> str:
-    """``text`` without what is only one case's, on one line, cut to :data:`CAUSE_LIMIT` characters."""
+    """``text`` without what is only one case's, on one line, cut to :data:`CAUSE_LIMIT` characters.
+
+    >>> normalised("tile (3,1): 12 of 4096 wrong at 0x7f12ab00 in /tmp/x/k.py:40")
+    'tile [..]: N of N wrong at HEX in PATH'
+    """
     text = text[:TEXT_LIMIT]
     for pattern, replacement in _SUBSTITUTIONS:
         text = pattern.sub(replacement, text)

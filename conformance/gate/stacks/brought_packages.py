@@ -154,7 +154,11 @@ def short_of(packages: Iterable[Package], cache: Path) -> str:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes as people write it: in the units that pip uses."""
+    """A number of bytes as people write it: in the units that pip uses.
+
+    >>> size_text(3_000_000_000), size_text(512)
+    ('3.0 GB', '512 bytes')
+    """
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}"

@@ -276,7 +276,11 @@ def _install(resolved: ResolvedStack, folder: Path, say: Say) -> None:
 
 
 def compiler_wheel(version: str) -> str:
-    """The requirement for CUDA's compiler: up to CUDA 12 the major version is in the package's name."""
+    """The requirement for CUDA's compiler: up to CUDA 12 the major version is in the package's name.
+
+    >>> compiler_wheel("12.9"), compiler_wheel("13.0")
+    ('nvidia-cuda-nvcc-cu12==12.9.*', 'nvidia-cuda-nvcc==13.0.*')
+    """
     major = int(version.split(".")[0])
     name = "nvidia-cuda-nvcc" if major >= 13 else f"nvidia-cuda-nvcc-cu{major}"
     return f"{name}=={version}" if version.count(".") == 2 else f"{name}=={version}.*"

@@ -85,7 +85,12 @@ def distribution(stack: Stack, component: str) -> str:
 
 
 def last_releases(versions: list[Version], candidate: Version) -> list[Version]:
-    """The last of ``versions`` before ``candidate`` that are no previews, in ascending order."""
+    """The last of ``versions`` before ``candidate`` that are no previews, in ascending order.
+
+    >>> versions = [Version(text) for text in ("3.6.0", "3.7.0", "3.8.0rc1", "3.8.0", "3.9.0")]
+    >>> [str(version) for version in last_releases(versions, Version("3.9.0"))]
+    ['3.6.0', '3.7.0', '3.8.0']
+    """
     before = [version for version in versions if version < Version(candidate.public) and not version.is_prerelease]
     return sorted(set(before))[-MOST_RELEASES:]
 

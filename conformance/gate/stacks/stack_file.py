@@ -87,7 +87,12 @@ class Stack:
 
 
 def parse(text: str, name: str | None = None) -> Stack:
-    """The stack that ``text`` describes, called ``name`` or by its text. Raises :class:`StackError`."""
+    """The stack that ``text`` describes, called ``name`` or by its text. Raises :class:`StackError`.
+
+    >>> stack = parse("triton==3.9.0 ptxas==13.0")
+    >>> stack.packages, stack.ptxas
+    (('triton==3.9.0',), '13.0')
+    """
     items = [item for item in re.split(r"[\s,]+", text.strip()) if item]
     if not items:
         raise StackError("an empty stack: write what differs, such as 'triton==3.9.0', or 'current'")

@@ -49,7 +49,11 @@ _SUBSTITUTIONS = tuple(
 
 
 def signature(kind: Kind | str, cause: str) -> str:
-    """The signature of a finding of ``kind`` with ``cause``, such as "NEW_FAIL-3f2a91c04b7e"."""
+    """The signature of a finding of ``kind`` with ``cause``, such as "NEW_FAIL-3f2a91c04b7e".
+
+    >>> signature("NEW_FAIL", "no barrier at line 40") == signature("NEW_FAIL", "no barrier at line 90")
+    True
+    """
     name = kind.value if isinstance(kind, Kind) else kind
     text = cause if name == Kind.NEW_KNOWN_DEFECT.value else stable_cause(cause)  # an entry's id and link stay
     digest = hashlib.sha256(f"{name}\n{text}".encode(errors="backslashreplace")).hexdigest()
@@ -57,7 +61,11 @@ def signature(kind: Kind | str, cause: str) -> str:
 
 
 def stable_cause(cause: str) -> str:
-    """``cause`` without what differs from case to case, from run to run and from build to build."""
+    """``cause`` without what differs from case to case, from run to run and from build to build.
+
+    >>> stable_cause("LLVM ERROR: 12 registers at /tmp/a/b.py:40 on 0x7fff00")
+    'LLVM ERROR: N register at PATH on HEX'
+    """
     kept: list[str] = []
 
     def keep(match: re.Match[str]) -> str:

@@ -40,7 +40,11 @@ TIMED_EDGE, TIMED_IMAGE, TIMED_SEQUENCE = 2048, 32, 2048
 
 def stored_dtype(name: str) -> str:
     """dtype of the first operand for a scenario's name of a dtype: "fp32" for "tf32" and "tf32x3", "fp16" for
-    "fp16xint8"."""
+    "fp16xint8".
+
+    >>> stored_dtype("tf32"), stored_dtype("bf16")
+    ('fp32', 'bf16')
+    """
     return "fp32" if name in ("tf32", *SPLIT_PRECISIONS) else name.split("x")[0]
 
 
@@ -49,6 +53,9 @@ def dtype_fields(name: str) -> dict[str, Any]:
 
     "tf32" is fp32 operands in tf32 precision, likewise those of :data:`~conformance.problems.SPLIT_PRECISIONS`;
     "fp16xint8" is an A of fp16 and a B of int8.
+
+    >>> dtype_fields("tf32")
+    {'dtype': 'fp32', 'precision': 'tf32'}
     """
     if name in ("tf32", *SPLIT_PRECISIONS):
         return {"dtype": "fp32", "precision": name}
