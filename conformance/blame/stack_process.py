@@ -7,7 +7,6 @@ pool forks, so that a compiler that dies or hangs is an answer, too.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import pickle
@@ -44,31 +43,26 @@ def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
     """The launches that ``case`` compiles, each with its function's name. Raises LookupError if there is no such
     case."""
     from conformance.cases.case_table import Selection
-    from conformance.cases.lookup import CaseLookup, near_case
+    from conformance.cases.lookup import CaseLookup, near_case, smallest_tier
     from conformance.execution.compile.compile_worker import named
     from conformance.judging.planner import plan_case
     from conformance.judging.settings import Settings
-    from conformance.kernels.catalogue import catalogue
     from conformance.machine.gpus import Gpus
     from conformance.targets import compile_targets
     from conformance.user_files.expected_failures import ExpectedFailures
 
-    words = re.split(r"[\[\]-]", case)
     every = compile_targets()
-    targets = tuple(one for one in every if one.id in words) or every  # few targets and kernels are found sooner
-    kernels = tuple(word for word in words[1:2] if word in catalogue())
-    names = tuple(one.id for one in targets)
-    for tier, compile_only in itertools.product(TIERS, (False, True)):
-        selection = Selection(targets, tier, kernels, compile_only=compile_only)
-        try:
-            call = CaseLookup(selection)(case)
-        except KeyError:
-            continue
-        settings = Settings(tier, names, (), (), 0, None, Gpus(), None, 60.0, (), ExpectedFailures())
-        requests = dict.fromkeys(pickle.dumps(one.request) for one in plan_case(settings, selection, case, call))
-        launches = [pickle.loads(one) for one in requests]
-        return [(one, named(one.factory)(one.payload, one.target).function.fn.__name__) for one in launches]
-    raise LookupError(f"there is no case {case}; {near_case(case, Selection(targets, 'quick', kernels))}")
+    targets = tuple(one for one in every if one.id in re.split(r"[\[\]-]", case)) or every
+    selection = Selection(targets, TIERS[0])
+    try:
+        call = CaseLookup(targets)(case)
+    except KeyError:
+        raise LookupError(f"there is no case {case}; {near_case(case, selection)}") from None
+    tier, names = smallest_tier(case, selection), tuple(one.id for one in targets)
+    settings = Settings(tier, names, (), (), 0, None, Gpus(), None, 60.0, (), ExpectedFailures())
+    requests = dict.fromkeys(pickle.dumps(one.request) for one in plan_case(settings, selection, case, call))
+    launches = [pickle.loads(one) for one in requests]
+    return [(one, named(one.factory)(one.payload, one.target).function.fn.__name__) for one in launches]
 
 
 def compiled(asked: Compilation, target: Target) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -41,14 +41,43 @@ class CaseTable:
 class Cases(Protocol):
     """What a decorator attaches to a test."""
 
+    def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """The parameters of a test that takes ``arguments``, in the order of their values in a row."""
+
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases of a test that takes ``arguments``."""
+
+    def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
+        """The values of the case whose id has ``text`` in its brackets, in the order of :meth:`names`.
+
+        Finds every case that some tier can have for ``targets``, and lists no others. None if there is none.
+        """
 
 
 def cases_of(test: Callable[..., Any]) -> Cases | None:
     """Returns what was attached to ``test``; None if it is no scenario."""
     cases: Cases | None = getattr(test, ATTRIBUTE, None)
     return cases
+
+
+def parsed(text: str, parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yields the values whose texts, joined by "-", are ``text``; ``parts`` maps texts to values for each part.
+
+    >>> list(parsed("a-b-1", [{"a": "A", "a-b": "AB"}, {"1": 1, "b-1": 2}]))
+    [('A', 2), ('AB', 1)]
+    """
+    if not parts:
+        yield from [()] if not text else []
+        return
+    for start, value in parts[0].items():
+        if text == start or (len(parts) > 1 and text.startswith(f"{start}-")):
+            for others in parsed(text[len(start) + 1 :], parts[1:]):
+                yield (value, *others)
+
+
+def named_texts(name: str, values: Iterable[Any]) -> dict[str, Any]:
+    """Returns ``values`` by their texts in a case id, such as "order=row.col"."""
+    return {f"{name}={identify(value)}": value for value in values}
 
 
 def identify(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
 from conformance.cases.cover import in_turn
@@ -22,9 +23,13 @@ class EachKernel:
     kernels: Callable[[Kernel], bool]
     parameters: Mapping[str, Sequence[str]]
 
+    def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return ("kernel", *self.parameters)
+
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases by id. Every target has the same, because the test chooses one."""
-        table = CaseTable(("kernel", *self.parameters), {})
+        table = CaseTable(self.names(arguments), {})
         matching = [kernel for kernel in catalogue().values() if self.kernels(kernel)]
         for place, kernel in enumerate(matching):
             if selection.kernels and kernel.name not in selection.kernels:
@@ -40,6 +45,10 @@ class EachKernel:
             for values in itertools.product(*self.parameters.values()):
                 table.rows["-".join([*start, *map(identify, values)])] = (fitting, *values)
         return table
+
+    def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return self.table(Selection(tuple(targets), "full"), arguments).rows.get(text)
 
 
 def first_plan(
@@ -79,15 +88,23 @@ def each_kernel(kernels: Callable[[Kernel], bool], **parameters: Sequence[str]) 
 class WithoutTarget:
     """What :func:`each_kernel_without_target` attaches to a test."""
 
+    def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return ("kernel",)
+
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases by id."""
-        table = CaseTable(("kernel",), {})
+        table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
             asked = kernel.offered and (not selection.kernels or kernel.name in selection.kernels)
             with contained(kernel):
                 if asked and not any(usable(kernel, target) for target in selection.targets):
                     table.rows[kernel.name] = (kernel,)
         return table
+
+    def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return self.table(Selection(tuple(targets), "full", (text,)), arguments).rows.get(text)
 
 
 def each_kernel_without_target(test: Test) -> Test:
@@ -102,15 +119,24 @@ class EachDtype:
 
     shown: Callable[[Kernel, str], Sequence[str]]
 
+    def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return ("kernel", "dtype")
+
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases by id. Every target has the same, because the test chooses one."""
-        table = CaseTable(("kernel", "dtype"), {})
+        table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
             if not selection.kernels or kernel.name in selection.kernels:
                 with contained(kernel):
                     for dtype in self.shown(kernel, selection.tier):
                         table.rows[f"{kernel.name}-{dtype}"] = (kernel, dtype)
         return table
+
+    def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        kernel = text.partition("-")[0]
+        return self.table(Selection(tuple(targets), "full", (kernel,)), arguments).rows.get(text)
 
 
 def each_dtype(shown: Callable[[Kernel, str], Sequence[str]]) -> Callable[[Test], Test]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
+from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify, named_texts, parsed
 from conformance.cases.cover import cover
 from conformance.targets import Target
 
@@ -49,6 +49,10 @@ class GeneratedCases:
     sampled: bool
     parameters: Mapping[str, Sequence[Any] | Thin]
 
+    def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return (*self.parameters, *(["target"] if self.vendors else []))
+
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases of a test: every parameter, and a target if it has vendors."""
         targets = [
@@ -68,12 +72,22 @@ class GeneratedCases:
             rows = cover(values, free=("target",))
         else:
             rows = list(itertools.product(*values.values()))
-        table = CaseTable(tuple(values), {})
+        table = CaseTable(self.names(arguments), {})
         for row in rows:
             count = len(self.parameters)
             text = [f"{name}={identify(value)}" for name, value in zip(self.parameters, row[:count], strict=True)]
             table.rows["-".join([*text, *map(identify, row[count:])])] = tuple(row)
         return table
+
+    def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        columns = [
+            named_texts(name, values.values if isinstance(values, Thin) else values)
+            for name, values in self.parameters.items()
+        ]
+        if self.vendors:
+            columns.append({target.id: target for target in generated_for(targets, True, self.vendors)})
+        return next(parsed(text, columns), None)
 
 
 def generated(

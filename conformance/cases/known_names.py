@@ -113,9 +113,7 @@ def check_cases(known: Collection[str], configs: Iterable[str], cases: Iterable[
     missing = sorted(set(cases).difference(known))
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise UnknownName(
-            f"--cases: {missing[0]}{more}: there is no such case {options}; see 'conformance list', or a larger --tier"
-        )
+        raise UnknownName(f"--cases: {missing[0]}{more}: there is no such case {options}; see 'conformance list'")
 
 
 def _check(option: str, kind: str, names: set[str], known: Collection[str]) -> None:

@@ -6,19 +6,18 @@ import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from conformance.cases.case_table import CaseTable, Selection, cases_of
+from conformance.targets import Target, compile_targets
 from conformance.user_files.run_options import TIERS
 
 SUITES = "conformance.suites"
 
-#: Tables that a lookup keeps, each of one test and one kernel. Cases that follow one another share a table.
-KEPT_TABLES = 8
 #: Ids that are compared with one that is wrong.
 MOST_COMPARED = 3000
 
@@ -33,77 +32,73 @@ class CaseCall:
 
 
 class CaseLookup:
-    """Finds the call behind a case id, among the cases of ``selection``."""
+    """Finds the call behind a case id, whatever its tier: on one of ``targets``, or on another that is known."""
 
-    def __init__(self, selection: Selection) -> None:
-        self._selection = selection
-        self._table = lru_cache(KEPT_TABLES)(self._table_of)  # of this lookup, and gone with it
+    def __init__(self, targets: Sequence[Target]) -> None:
+        ids = {target.id for target in targets}
+        self._targets = (*targets, *(target for target in compile_targets() if target.id not in ids))
 
     def __call__(self, case: str) -> CaseCall | None:
         """The call of ``case``, such as ``test_scaling.py::test_row_scales[...]``; None for a test of the suites that
-        is no scenario. Raises KeyError if the test, or the selection, has no such case."""
+        is no scenario. Raises KeyError if the test has no such case in any tier."""
         name, _, rest = case.partition("[")
         test = test_function(name)
         if cases_of(test) is None:
             return None
-        text = rest.removesuffix("]")
-        table = self._table_with(test, text)
-        return CaseCall(test, dict(zip(table.names, table.rows[text], strict=True)))
+        table = self.table(test, _arguments(test))
+        return CaseCall(test, dict(zip(table.names, table.rows[rest.removesuffix("]")], strict=True)))
 
     def table(self, test: Callable[..., Any], arguments: Sequence[str]) -> CaseTable:
         """The cases of ``test``, a scenario with these ``arguments``, in a table that finds each row when it is asked
         for, and lists none."""
         cases = cases_of(test)
         assert cases is not None
-        names = cases.table(replace(self._selection, targets=()), arguments).names
-        return CaseTable(names, _FoundRows(lambda text: self._table_with(test, text).rows[text]))
-
-    def rows(self, name: str, kernel: str) -> Iterable[str]:
-        """The texts in the brackets of the cases of a test with ``kernel``, or of all if it is empty. Raises KeyError
-        if there is no such test."""
-        test = test_function(name)
-        return () if cases_of(test) is None else self._table(test, kernel).rows
-
-    def _table_with(self, test: Callable[..., Any], text: str) -> CaseTable:
-        """The cases of ``test`` among which ``text`` is, if it is a case."""
-        table = self._table(test, text.partition("-")[0])
-        return table if text in table.rows else self._table(test, "")  # the first word may be no kernel
-
-    def _table_of(self, test: Callable[..., Any], kernel: str) -> CaseTable:
-        """The cases of ``test`` with ``kernel``, the first word of their ids; all cases of a test without a kernel, and
-        of any if ``kernel`` is empty."""
-        cases, arguments = cases_of(test), list(inspect.signature(test).parameters)
-        assert cases is not None
-        kernels = (kernel,) if kernel and "kernel" in arguments else self._selection.kernels
-        return cases.table(replace(self._selection, kernels=kernels), arguments)
+        return CaseTable(cases.names(arguments), _FoundRows(lambda text: cases.find(text, self._targets, arguments)))
 
 
 def near_case(case: str, selection: Selection) -> str:
-    """Returns what to say of a case id that ``selection`` has not: the larger tier that has it, or the id that was
-    probably meant; an empty text if there is neither."""
-    for tier in TIERS[TIERS.index(selection.tier) + 1 : -1]:  # to enumerate the last one takes long
-        with suppress(KeyError):
-            CaseLookup(replace(selection, tier=tier))(case)
-            return f"it is a case of --tier {tier}"
+    """Returns advice for a ``case`` that no tier has: the id that was probably meant, among those of ``selection``; an
+    empty text if there is none."""
     name, _, text = case.partition("[")
-    lookup = CaseLookup(selection)
     with suppress(KeyError):
-        for kernel in (text.partition("-")[0], ""):
-            texts = list(lookup.rows(name, kernel))[:MOST_COMPARED]
-            for near in difflib.get_close_matches(text.removesuffix("]"), texts, n=1):
+        test = test_function(name)
+        cases, arguments = cases_of(test), _arguments(test)
+        for kernels in ((text.partition("-")[0],) if "kernel" in arguments else (), selection.kernels):
+            rows = cases.table(replace(selection, kernels=kernels), arguments).rows if cases else {}
+            for near in difflib.get_close_matches(text.removesuffix("]"), list(rows)[:MOST_COMPARED], n=1):
                 return f"did you mean {name}[{near}]?"
     return ""
+
+
+def smallest_tier(case: str, selection: Selection) -> str:
+    """Returns the smallest tier that has ``case``, one that some tier of ``selection`` has; the largest is not
+    listed."""
+    name, _, text = case.partition("[")
+    test = test_function(name)
+    cases, arguments = cases_of(test), _arguments(test)
+    kernels = (text.partition("-")[0],) if "kernel" in arguments else ()
+    for tier in TIERS[:-1]:
+        if cases is None or text[:-1] in cases.table(replace(selection, tier=tier, kernels=kernels), arguments).rows:
+            return tier
+    return TIERS[-1]
+
+
+def _arguments(test: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(test).parameters)
 
 
 class _FoundRows(dict[str, tuple[Any, ...]]):
     """Rows that ``find`` finds by their texts. None is kept."""
 
-    def __init__(self, find: Callable[[str], tuple[Any, ...]]) -> None:
+    def __init__(self, find: Callable[[str], tuple[Any, ...] | None]) -> None:
         super().__init__()
         self._find = find
 
     def __missing__(self, text: str) -> tuple[Any, ...]:
-        return self._find(text)
+        row = self._find(text)
+        if row is None:
+            raise KeyError(text)
+        return row
 
 
 @lru_cache(None)

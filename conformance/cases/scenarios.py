@@ -39,7 +39,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conformance.cases import config_space
-from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
+from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify, named_texts, parsed
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
 from conformance.cases.unrolled import UNROLLED, within_limit
@@ -88,9 +88,58 @@ class Scenario:
     taking_turns: bool = False
     number: int = 0  # of scenarios before this one in its file
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all values of a case, in the order of a row."""
+        return ("kernel", "target", "dtype", "config", *self.parameters, *self.rotate)
+
+    def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return tuple(name for name in self.columns if name in arguments)
+
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """See :func:`table_of`."""
         return table_of(self, selection, arguments)
+
+    def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        first = text.partition("-")[0]
+        for kernel in catalogue().values():
+            if self.kernels(kernel) and ("kernel" not in arguments or kernel.name == first):
+                with contained(kernel):
+                    for target in targets:
+                        if "target" not in arguments or text.endswith(target.id):
+                            for row in self._rows_with(text, kernel, target, arguments):
+                                return row
+        return None
+
+    def _rows_with(
+        self, text: str, kernel: Kernel, target: Target, arguments: Sequence[str]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of ``kernel`` on ``target`` with this ``text``, whatever their tier."""
+        crossed = self.in_tier(CROSSED[0]).every_config
+        dtypes = _kernel_dtypes(kernel, self)
+        for tier in CROSSED if crossed else CROSSED[:1]:
+            configs = _configs_by_id(kernel, target, tier if crossed else None)
+            columns: dict[str, Mapping[str, Any]] = {
+                "kernel": {kernel.name: kernel},
+                "dtype": dict(zip(dtypes, dtypes, strict=True)),
+                "config": configs,
+                **{name: _texts_of_all_tiers(name, values, kernel) for name, values in self.parameters.items()},
+                **{name: named_texts(name, values) for name, values in self.rotate.items()},
+                "target": {target.id: target},
+            }
+            columns = {name: column for name, column in columns.items() if name in arguments}
+            for values in parsed(text, list(columns.values())):
+                row = dict(zip(columns, values, strict=True))
+                pairs = itertools.product(
+                    [row["dtype"]] if "dtype" in row else dtypes,
+                    [row["config"]] if "config" in row else configs.values(),
+                )
+                if any(_takes(kernel, *pair, target, bool(crossed)) for pair in pairs):
+                    pair = row.get("dtype", ANY), row.get("config", ANY)
+                    row |= {"kernel": _asked_as(kernel, *pair, target), "target": target}
+                    yield tuple(row[name] for name in self.names(arguments))
 
     def in_tier(self, tier: str) -> Scenario:
         """Returns what it is in ``tier``: ``every_config`` is whether it has every config there."""
@@ -210,6 +259,27 @@ def _refusals(
     return kernel.example_refusals(dtype, config, targets, estimated=estimated)
 
 
+def _takes(kernel: Kernel, dtype: str, config: AnyConfig, target: Target, swept: bool) -> bool:
+    """True if ``kernel`` has cases with these in a crossed tier of a test; ``swept``: the test has every config."""
+    (reason,) = _refusals(kernel, dtype, config, (target,), not swept)
+    if reason is None or (swept and reason.code not in ABOUT_THE_TARGET):
+        return True
+    return kernel.name not in own_kernels() and fitted(kernel, dtype, config, target) is not None
+
+
+@functools.cache
+def _configs_by_id(kernel: Kernel, target: Target, tier: str | None) -> Mapping[str, AnyConfig]:
+    """Returns the configs of ``kernel`` by id; with a ``tier`` those that its sweep takes on ``target``, too."""
+    swept = () if tier is None else config_space.space(kernel, target, tier)
+    return {config.id: config for config in (*kernel.configs, *swept)}
+
+
+def _texts_of_all_tiers(name: str, values: Values, kernel: Kernel) -> dict[str, Any]:
+    """Returns the values of a parameter in all tiers, by their texts in a case id."""
+    tiers = values if isinstance(values, Mapping) else CROSSED[:1]
+    return {text: value for tier in tiers for text, value in named_texts(name, _values(values, kernel, tier)).items()}
+
+
 #: By the name of a third-party kernel, what it raised when it was asked for its cases.
 RAISED: dict[str, str] = {}
 
@@ -235,6 +305,11 @@ def fitted(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Ker
     configs = kernel.configs if config == ANY else (config,)
     ways = (kernel.fitted(name, one, target) for name in dtypes for one in configs)
     return next((way for way in ways if way is not None), None)
+
+
+def _asked_as(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Kernel:
+    """Returns the kernel that a case with these values gets."""
+    return kernel if kernel.name in own_kernels() else fitted(kernel, dtype, config, target) or kernel
 
 
 def usable(kernel: Kernel, target: Target) -> bool:
@@ -518,17 +593,17 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
     if selection.compile_only and "shape" in scenario.parameters and scenario.every_config:
         # the examples of every shape are served by one compilation
         scenario = replace(scenario, parameters={**scenario.parameters, "shape": _one_shape})
-    names = ("kernel", "target", "dtype", "config", *scenario.parameters, *scenario.rotate)
+    names = scenario.columns
     taken = [place for place, name in enumerate(names) if name in arguments]
     unused = {"dtype", "config"}.difference(arguments)
     whole = len(taken) == len(names)
-    table = CaseTable(tuple(names[place] for place in taken), {})
+    table = CaseTable(scenario.names(arguments), {})
     for kernel in catalogue().values():
         if not scenario.kernels(kernel) or (selection.kernels and kernel.name not in selection.kernels):
             continue
         text_of_pair = _Texts([name if name in arguments else None for name in ("dtype", "config")], bare=True)
         text_of_own = _Texts([name if name in arguments else None for name in names[4:]])
-        start, ours = [kernel.name] if "kernel" in arguments else [], kernel.name in own_kernels()
+        start = [kernel.name] if "kernel" in arguments else []
         # by address, because a target's hash costs more than the rest of a row
         ends = {id(target): f"-{target.id}" if "target" in arguments else "" for target in selection.targets}
         with contained(kernel):
@@ -536,7 +611,7 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
                 middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
                 values = {
                     middle + ends[id(target)] if middle else target.id: (
-                        kernel if ours else fitted(kernel, *pair, target) or kernel,
+                        _asked_as(kernel, *pair, target),
                         target,
                         *pair,
                         *own,

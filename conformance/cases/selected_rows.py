@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
@@ -59,6 +60,10 @@ class SelectedRows:
     default tier only, as in the sweep over listed rows.
     """
 
+    def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return NAMES
+
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases by id; ``arguments`` are those of the test and hold all of :data:`NAMES`."""
         chosen = [kernel for kernel in catalogue().values() if kernel.name in (selection.kernels or catalogue())]
@@ -71,6 +76,12 @@ class SelectedRows:
             for kernel, target, dtype, config, size in cases
         ]
         return CaseTable(NAMES, dict(zip(ids, cases, strict=True)))
+
+    def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        name, target_id = text.partition("-")[0], text.rpartition("-")[2]
+        chosen = tuple(target for target in targets if target.id == target_id)
+        return self.table(Selection(chosen, "full", (name,)), arguments).rows.get(text)
 
 
 #: Arguments of the test.

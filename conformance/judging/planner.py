@@ -69,7 +69,7 @@ def plan_cases(chosen: tuple[Settings, Selection, tuple[str, ...]], target: Targ
     """The launches of each case that settings, a selection and case ids choose: a ``Task`` for a compile process.
     Cases that follow one another are planned fastest if they are of one test and one kernel."""
     settings, selection, cases = chosen
-    lookup = CaseLookup(selection)
+    lookup = CaseLookup(selection.targets)
     return {case: plan_case(settings, selection, case, _call(lookup, case)) for case in cases}
 
 

@@ -56,7 +56,7 @@ def tier_plans(selection: Selection, executor: ExecutorName, seed: int = 0) -> l
         *(selection.tier, tuple(target.id for target in selection.targets), selection.kernels, (), seed, None, Gpus()),
         *(None, 0.0, (), ExpectedFailures()),
     )
-    lookup = CaseLookup(selection)
+    lookup = CaseLookup(selection.targets)
     harness = Harness(settings)
     harness.pool.close()
     vars(harness).update(pool=_NoPool(), executor=Reason(ReasonCode.NO_DEVICE, "mutants", "nothing is run"))

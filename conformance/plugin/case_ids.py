@@ -86,6 +86,13 @@ class CaseIds:
         below = self._files[file]
         return None if below is None else below + separator + rest
 
+    def of_argument(self, argument: str) -> str | None:
+        """The case id of an argument such as "conformance.suites.test_a::test_b[c]" or a path with "::test_b[c]"."""
+        place, separator, rest = argument.partition("::")
+        if place.startswith(SUITES_PACKAGE + "."):
+            place = place.removeprefix(SUITES_PACKAGE + ".").replace(".", "/") + ".py"
+        return self(place + separator + rest)
+
     def _below_suites(self, file: str) -> str | None:
         if not file:
             return self._only_file()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from conformance.plugin.case_ids import CaseIds
 from conformance.plugin.lazy_items import OrderKept, group_of
 from conformance.plugin.options import settings
 from conformance.records import Reason
 
 if TYPE_CHECKING:
-    from conformance.cases.case_table import CaseTable, Selection
+    from conformance.cases.case_table import Cases, CaseTable, Selection
     from conformance.cases.lookup import CaseLookup
     from conformance.plugin.lazy_items import ItemGroup
 
@@ -39,7 +41,7 @@ class Parametrisation:
         """From now on one item of each test is collected, and the groups find the cases of ``selection`` one by one."""
         from conformance.cases.lookup import CaseLookup
 
-        self._lookup = CaseLookup(selection)
+        self._lookup = CaseLookup(selection.targets)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
@@ -80,7 +82,7 @@ class Parametrisation:
             self._tables.append(table)
             metafunc.parametrize(table.names, [[None] * len(table.names)], ids=["any"])
             return
-        table = cases.table(selection(metafunc.config), metafunc.fixturenames)
+        table = _table(cases, metafunc)
         if table.rows and not self._eager:
             self._tables.append(table)
             case, row = next(iter(table.rows.items()))
@@ -90,6 +92,34 @@ class Parametrisation:
         else:  # left to itself, pytest would make a skip of it
             nothing = pytest.param(*[None] * len(table.names), id="none", marks=pytest.mark.no_case)
             metafunc.parametrize(table.names, [nothing])
+
+
+def _table(cases: Cases, metafunc: pytest.Metafunc) -> CaseTable:
+    """The cases of a test in this run: those of the tier, or those that the command line names, whatever their tier."""
+    from conformance.cases.case_table import CaseTable
+    from conformance.cases.lookup import CaseLookup
+
+    chosen, arguments = selection(metafunc.config), metafunc.fixturenames
+    names, others_too = _named(metafunc.config)
+    if not names:
+        return cases.table(chosen, arguments)
+    test = f"{CaseIds(metafunc.config)(metafunc.definition.nodeid)}["
+    finding = CaseLookup(chosen.targets).table(metafunc.function, arguments)
+    rows = cases.table(chosen, arguments).rows if others_too else {}
+    for text in (name.removeprefix(test).removesuffix("]") for name in names if name.startswith(test)):
+        with suppress(KeyError):  # pytest, or the check of a list of cases, says that there is no such case
+            rows[text] = finding.rows[text]
+    return CaseTable(finding.names, rows)
+
+
+def _named(config: pytest.Config) -> tuple[list[str], bool]:
+    """Returns the ids of the cases that the command line names one by one, and whether it asks for other cases too."""
+    chosen = settings(config)
+    if chosen.case is not None or chosen.case_list is not None:
+        return [chosen.case] if chosen.case is not None else sorted(chosen.case_list or ()), False
+    case_ids = CaseIds(config)
+    named = [argument for argument in config.args if "[" in argument]
+    return [case for case in map(case_ids.of_argument, named) if case], len(named) < len(config.args)
 
 
 def selection(config: pytest.Config) -> Selection:

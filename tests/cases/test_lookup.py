@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pickle
 import pkgutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from conformance import suites
+from conformance.cases import scenarios
 from conformance.cases.case_table import Selection, cases_of
-from conformance.cases.lookup import CaseLookup, near_case
+from conformance.cases.lookup import CaseLookup, near_case, smallest_tier
+from conformance.cases.lookup import test_function as function_of
 from conformance.kernels.catalogue import catalogue
 from conformance.suites import test_config_space, test_inductor_gemm, test_scaling
 from conformance.targets import compile_targets
 
-SELECTION = Selection(compile_targets(), "default")
+TARGETS = compile_targets()
+SELECTION = Selection(TARGETS, "default")
 #: Tests for gfx1250 alone, whose number of compute units is given by option.
 WITHOUT_CASES = {"test_persistent_tdm"}
 
@@ -28,7 +35,7 @@ def scenarios_of(module):
 
 @pytest.mark.parametrize("module", [test_scaling, test_inductor_gemm], ids=lambda module: module.__name__)
 def test_each_case_of_a_suite_is_a_call_with_the_values_of_its_row(module):
-    look_up, file = CaseLookup(SELECTION), module.__name__.rpartition(".")[2] + ".py"
+    look_up, file = CaseLookup(TARGETS), module.__name__.rpartition(".")[2] + ".py"
     for test in scenarios_of(module):
         table = cases_of(test).table(SELECTION, list(inspect.signature(test).parameters))
         assert bool(table.rows) != (test.__name__ in WITHOUT_CASES)
@@ -39,7 +46,7 @@ def test_each_case_of_a_suite_is_a_call_with_the_values_of_its_row(module):
 
 @pytest.mark.parametrize("module", [test_scaling, test_inductor_gemm], ids=lambda module: module.__name__)
 def test_a_table_that_finds_rows_has_those_of_the_whole_table(module):
-    look_up = CaseLookup(SELECTION)
+    look_up = CaseLookup(TARGETS)
     for test in scenarios_of(module):
         arguments = list(inspect.signature(test).parameters)
         whole, finding = cases_of(test).table(SELECTION, arguments), look_up.table(test, arguments)
@@ -49,13 +56,29 @@ def test_a_table_that_finds_rows_has_those_of_the_whole_table(module):
             finding.rows["mm-bf16-sm_1"]
 
 
-def test_each_test_has_the_same_arguments_without_a_target():
-    """A table that finds rows knows them from there."""
+def test_one_of_the_full_tier_is_found_without_a_list(monkeypatch):
+    """Nor does it matter which targets are asked for, or which cases a tier has."""
+    cases = [
+        "test_config_space.py::test_config_space[mm-tf32-32x32x16-s1-w2-shape=many-k-blocks-sm_103]",
+        "test_random_problems.py::test_random_problem[mm-drawn=199-sm_90]",
+        "test_fusion.py::test_epilogue[fused_mm-bf16-64x64x32-s2-w4-epilogue=-out_dtype=None-sm_90]",
+    ]
+    for name in ("table_of", "cover"):
+        monkeypatch.setattr(scenarios, name, None)
+    for case in cases:
+        call = CaseLookup(TARGETS[:1])(case)
+        assert case.split("[")[1].startswith(call.values["kernel"].name)
+        assert call.values["target"].id == case[:-1].rpartition("-")[2]
+
+
+def test_each_case_of_the_quick_tier_is_found_as_its_table_has_it():
     quick, count = replace(SELECTION, tier="quick"), 0
     for module in pkgutil.iter_modules(suites.__path__):
         for test in scenarios_of(importlib.import_module(f"{suites.__name__}.{module.name}")):
             arguments = list(inspect.signature(test).parameters)
-            assert CaseLookup(quick).table(test, arguments).names == cases_of(test).table(quick, arguments).names
+            table, finding = cases_of(test).table(quick, arguments), CaseLookup(TARGETS).table(test, arguments)
+            assert table.names == finding.names
+            assert {text: finding.rows[text] for text in table.rows} == table.rows
             count += 1
     assert count > 50
 
@@ -63,12 +86,12 @@ def test_each_test_has_the_same_arguments_without_a_target():
 def test_a_selected_row_is_found():
     table = cases_of(test_config_space.test_selected_rows).table(SELECTION, ())
     case, row = next(iter(table.rows.items()))
-    call = CaseLookup(SELECTION)(f"test_config_space.py::test_selected_rows[{case}]")
+    call = CaseLookup(TARGETS)(f"test_config_space.py::test_selected_rows[{case}]")
     assert tuple(call.values.values()) == row
 
 
 def test_a_test_that_is_no_scenario_has_no_call():
-    assert CaseLookup(SELECTION)("test_config_space.py::test_refusals_of_examples[gemm]") is None
+    assert CaseLookup(TARGETS)("test_config_space.py::test_refusals_of_examples[gemm]") is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +105,7 @@ def test_a_test_that_is_no_scenario_has_no_call():
 )
 def test_what_is_not_there_is_a_key_error(case):
     with pytest.raises(KeyError):
-        CaseLookup(SELECTION)(case)
+        CaseLookup(TARGETS)(case)
 
 
 def test_no_name_of_a_kernel_holds_what_ends_it_in_an_id():
@@ -107,8 +130,33 @@ def test_an_id_that_no_case_has_comes_with_advice():
     name = "test_scaling.py::test_scales"
     misspelt = few[-1].replace(few[-1].split("-")[1], "bf61", 1)
     assert near_case(f"{name}[{misspelt}]", quick).startswith(f"did you mean {name}[{few[-1].split('-')[0]}-")
-    assert (
-        near_case(f"{name}[{next(case for case in more if case not in few)}]", quick)
-        == "it is a case of --tier default"
-    )
+    assert smallest_tier(f"{name}[{few[0]}]", quick) == "quick"
+    assert smallest_tier(f"{name}[{next(case for case in more if case not in few)}]", quick) == "default"
     assert near_case(f"{name}[nothing]", quick) == near_case("test_scaling.py::test_none[x]", quick) == ""
+
+
+def test_a_command_takes_cases_of_any_tier_and_target_by_their_ids(tmp_path):
+    """Three ways to name them. Only cases of the full tier are named, in a run of the quick tier."""
+    test = "test_transposition.py::test_column_major_weight"
+    cases = [
+        f"{test}[scaled_mm-e5m2-16x64x32-s5-w2-static=False-scaling=tensor-fast_accum=False-sm_{arch}]"
+        for arch in (80, 103)
+    ]
+    (tmp_path / "ids.txt").write_text("\n".join(cases))
+    quick = cases_of(function_of(test)).table(replace(SELECTION, tier="quick"), ["kernel", "target"]).rows
+    assert quick.keys().isdisjoint(cases)
+    root = Path(suites.__path__[0])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root.parents[1]), *sys.path])}
+
+    def collected(*words):
+        command = [sys.executable, "-m", *words, "--tier", "quick", "--no-gpu"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+        return [line for line in done.stdout.splitlines() if "::" in line], done.stderr
+
+    assert collected("conformance", "list", "--target", "sm_90", "--cases", "ids.txt")[0] == sorted(cases)
+    assert collected("conformance", "list", f"--conformance-case={cases[0]}")[0] == cases[:1]
+    pytest_words = ["pytest", "-p", "conformance.plugin", "-q", "--collect-only", "-p", "no:cacheprovider"]
+    assert [line.rpartition("/")[2] for line in collected(*pytest_words, f"{root}/{cases[1]}")[0]] == cases[1:]
+    lines, errors = collected("conformance", "list", f"--conformance-case={cases[0].replace('e5m2', 'e5m3')}")
+    assert not lines
+    assert "no case matches" in errors

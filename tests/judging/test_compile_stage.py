@@ -171,7 +171,7 @@ def test_unrolled_products_and_large_tiles_come_first():
 def test_every_case_of_a_suite_is_found_and_planned():
     cases = list(case_ids(SELECTION, ["transposition"]))
     assert len(cases) > 30
-    lookup = CaseLookup(SELECTION)
+    lookup = CaseLookup(SELECTION.targets)
     plans = {case: plan_case(SETTINGS, SELECTION, case, lookup(case)) for case in cases}
     assert sum(map(bool, plans.values())) > len(cases) // 2
     assert set(case_ids(SELECTION)) > set(cases)
