@@ -290,7 +290,7 @@ TILE_ADD = Feature(
 
 
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:
-    """Returns what proves ``feature`` in code of ``vendor``; nothing if that cannot have it.
+    """Returns the evidence of ``feature`` in code of ``vendor``; none if that vendor's code cannot have it.
 
     >>> [evidence.stage for evidence in evidence_of(WGMMA, "nvidia")]
     ['ptx', 'ttgir']
@@ -401,7 +401,7 @@ def _decide(
 
 
 def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCheckResult | None:
-    """Returns what one piece of evidence says; None if the artefact lacks its stage, or the stage is empty."""
+    """Returns the result of one piece of evidence; None if the artefact lacks its stage, or the stage is empty."""
     if feature is SPILL:
         used = artefact.resources
         return None if used.source == "metadata" else FileCheckResult(used.spills > 0, "", 0)
@@ -413,8 +413,8 @@ def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCh
 
 @functools.lru_cache(maxsize=1024)
 def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
-    """Returns what each directive of :data:`EVIDENCE` says of ``path``, the file of ``stage``. The text is searched
-    once: what it shows is kept beside it."""
+    """Returns the result of each directive of :data:`EVIDENCE` for ``path``, the file of ``stage``. The text is
+    searched once: what it shows is kept beside it."""
     pieces = [piece for features in EVIDENCE.values() for pieces in features.values() for piece in pieces]
     directives = sorted({piece.directive for piece in pieces if piece.stage == stage})
 
@@ -429,7 +429,7 @@ def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
 def _text(
     artefact: CompiledCode, feature: Feature, required: bool, piece: Evidence, result: FileCheckResult | None
 ) -> str:
-    """Returns what was looked for and seen; with the nearest lines if that is not as it should be."""
+    """Returns a text of what was looked for and found; with the nearest lines if the check failed."""
     if feature is SPILL:
         used = artefact.resources
         if result is None:

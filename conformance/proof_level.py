@@ -26,7 +26,7 @@ class ProofLevel(IntEnum):
 
     @property
     def words(self) -> str:
-        """Returns what a comparison calls the level, such as "TTGIR executed"."""
+        """Returns the name of the level in comparisons, such as "TTGIR executed"."""
         return _WORDS[self]
 
 
@@ -80,8 +80,8 @@ def proof_limit(record: CaseRecord, on_device: bool) -> ProofLevel:
 
 
 def ttgir_was_right(checks: Iterable[str], failing: Collection[str]) -> bool | None:
-    """Returns what running the TTGIR showed of a case with verdicts of ``checks``, of which ``failing`` failed: True if
-    it was right, False if it was wrong, None if nothing says that it ran.
+    """Returns the result of running the TTGIR for a case with verdicts of ``checks``, of which ``failing`` failed: True
+    if it was right, False if it was wrong, None if nothing says that it ran.
 
     >>> ttgir_was_right(["executed/ttgir"], failing=[])
     True
@@ -94,7 +94,7 @@ def ttgir_was_right(checks: Iterable[str], failing: Collection[str]) -> bool | N
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_ttgir_check(check: str) -> bool:
-    """Returns whether ``check`` judges a run of the TTGIR: its layouts alone are no run."""
+    """Returns True if ``check`` judges a run of the TTGIR: its layouts alone are no run."""
     name = Check.parse(check).name
     return name == _EXECUTED or name.startswith(f"{_EXECUTED}/")
 
@@ -131,13 +131,13 @@ class ProofCount:
 
     @property
     def by_compiled_code(self) -> int:
-        """Returns how many cases are proven by a run of compiled code."""
+        """Returns the number of cases that are proven by a run of compiled code."""
         return self._levels[ProofLevel.EXECUTED] + self._levels[ProofLevel.DEVICE]
 
     @property
     def reservation(self) -> str:
-        """Returns what a result has beside it unless compiled code was run for every case that ran a kernel or compiled
-        one: "source only" where no compiled code was run at all, or such as "24 of 60 cases source only"."""
+        """Returns the reservation that follows a result unless compiled code was run for every case that ran a kernel
+        or compiled one: "source only" if no compiled code was run at all, or such as "24 of 60 cases source only"."""
         if not self.total:
             return ""
         source, compiled = self._levels[ProofLevel.INTERPRETED], self._levels[ProofLevel.COMPILED]

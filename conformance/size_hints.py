@@ -59,8 +59,8 @@ class DispatchTimes:
         return self.times[hint, size] / self.best(size)
 
     def mean_gain(self, hint: int) -> float:
-        """Returns how much faster the choice at run time is than the kernel of ``hint`` alone, in percent, as the mean
-        over all sizes of the relative time less 1."""
+        """Returns the gain of the choice at run time over the kernel of ``hint`` alone, in percent: the mean over all
+        sizes of the relative time less 1."""
         return 100 * (statistics.fmean(self.relative(hint, size) for size in self.sizes) - 1)
 
     def lines(self) -> list[str]:

@@ -190,7 +190,8 @@ class Target:
 
     @property
     def matrix_unit(self) -> MatrixUnit:
-        """Returns how the hardware adds products up: as a calibration of this run measured it, else as its row says."""
+        """Returns the rule by which the hardware adds products: as a calibration of this run measured it, else as its
+        row says."""
         return CALIBRATED_UNITS.get(self.id, self.architecture.unit)
 
     @property
@@ -362,7 +363,7 @@ def _extension_targets() -> tuple[Target, ...]:
 
 @functools.cache
 def why_not(target: Target) -> str | None:
-    """Returns why the installed Triton cannot compile for ``target``, or None if it can."""
+    """Returns the reason why the installed Triton cannot compile for ``target``; None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed: pip install 'triton-conformance[stack]'"
     backends = importlib.import_module("triton.backends").backends
@@ -555,7 +556,7 @@ def _fp64_products(target: Target) -> tuple[bool, str]:
 
 
 def _scaled_packing(target: Target) -> tuple[bool, str]:
-    """Returns whether ``tl.dot_scaled`` is told along which dimension two codes share a byte."""
+    """Returns True if ``tl.dot_scaled`` is told along which dimension two codes share a byte."""
     has = "lhs_k_pack" in _parameters("dot_scaled")
     return has, f"the installed Triton's tl.dot_scaled has {'' if has else 'no '}lhs_k_pack"
 

@@ -101,7 +101,7 @@ def summary(answer: CaseAnswer) -> str:
 
 
 def guilty(stages: Sequence[str], one: Attribution) -> str:
-    """Returns who is guilty of a symptom, in words."""
+    """Returns a text that names the stages guilty of a symptom."""
     blame = one.blame
     if blame.span is None:
         return "disagreement" if all(blame.by_direction) else "no single stage"

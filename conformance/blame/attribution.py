@@ -36,8 +36,8 @@ class Blame:
 
 
 def spans(values: Sequence[float | None]) -> list[Span]:
-    """The parts of the change from the first of ``values`` to the last, which are known and differ. Value number n was
-    measured behind stage n; None is not known.
+    """Returns the parts of the change from the first of ``values`` to the last, which are known and differ. Value
+    number n was measured behind stage n; None is not known.
 
     >>> spans([4, 4, 9, 9])
     [Span(first=1, last=1, share=0.0), Span(first=2, last=2, share=1.0), Span(first=3, last=3, share=0.0)]
@@ -48,8 +48,8 @@ def spans(values: Sequence[float | None]) -> list[Span]:
 
 
 def blamed(into_bad: Sequence[float | None], into_good: Sequence[float | None]) -> Blame:
-    """Returns who is guilty. ``into_bad`` are the values where the bad compiler goes on from the good one's text, from
-    none of its stages to all; ``into_good`` those where the good one goes on from the bad one's."""
+    """Returns the guilty stages. ``into_bad`` are the values where the bad compiler goes on from the good one's text,
+    from none of its stages to all; ``into_good`` those where the good one goes on from the bad one's."""
     both = [spans(values) for values in (into_bad, into_good)]
     worst = [max(parts, key=lambda span: span.share) for parts in both]
     guilty = [span if span.share >= GUILTY else None for span in worst]

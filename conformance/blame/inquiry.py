@@ -213,8 +213,8 @@ def ask_case(
     deadline: float = 100.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> CaseAnswer:
-    """Returns who is guilty of what ``case`` shows with the stack ``bad`` and not with ``good``. ``wanted`` names the
-    symptoms to look at; all if it is empty. ``folder`` gets what was compiled. Raises :class:`BlameError`."""
+    """Names the stages that are guilty of what ``case`` shows with the stack ``bad`` and not with ``good``. ``wanted``
+    names the symptoms to look at; all if it is empty. ``folder`` gets what was compiled. Raises :class:`BlameError`."""
     began = time.monotonic()
     with ExitStack() as ends:
         processes = []
@@ -313,8 +313,8 @@ class Inquiry:
     def _row(
         self, number: int, names: Sequence[str], maker: _Side, rest: _Side, first: Shown, last: Shown
     ) -> list[Shown]:
-        """Returns what the launch shows where ``rest`` goes on behind each stage of ``maker``: ``first`` behind none,
-        ``last`` behind all."""
+        """Returns the symptoms of a launch for each stage of ``maker`` after which ``rest`` goes on: ``first`` for
+        none, ``last`` for all."""
         shows = {0: first, len(self._stages): last}
         slow = max(side.own[number]["seconds"] for side in (maker, rest)) > SLOW
 
@@ -333,7 +333,7 @@ class Inquiry:
         return [shows.get(place, untried) for place in range(len(self._stages) + 1)]
 
     def _shown(self, side: _Side, answer: Mapping[str, Any], number: int, orders: bool) -> Shown:
-        """Returns what a compilation by ``side`` shows, with what running its TTGIR shows if ``orders``."""
+        """Returns the symptoms of a compilation by ``side``, and those of running its TTGIR if ``orders``."""
         one = shown(answer, self._target)
         if not orders or "ttgir" not in answer["stages"]:
             return one
@@ -351,8 +351,8 @@ class Inquiry:
         return {side.functions[other]: side.own[other]["stages"].get("ttgir") for other in plan}
 
     def _order_fault(self, side: _Side, number: int, files: Mapping[str, str | None]) -> str | None:
-        """Returns what is wrong in an order if the functions of a plan have the TTGIR in ``files``; "" if nothing is,
-        None if it cannot be run."""
+        """Runs a plan whose functions have the TTGIR in ``files`` in every order, and returns the first fault; "" if
+        there is none, None if it cannot be run."""
         if None in files.values():
             self._why_no_order = "TTGIR was not run: a launch of the case does not compile to it"
             return None
@@ -367,7 +367,7 @@ class Inquiry:
         return str(ran["said"] or "")
 
     def _wrong_together(self) -> str:
-        """Returns what is wrong in an order only if every launch of a plan is the bad stack's."""
+        """Returns the fault in an order that appears only if every launch of a plan is the bad stack's."""
         for number in {plan: number for number, plan in enumerate(self._plans)}.values():
             good, bad = (self._ttgir(side, number) for side in (self._good, self._bad))
             if len(bad) < 2 or None in (*good.values(), *bad.values()):
@@ -378,7 +378,8 @@ class Inquiry:
         return ""
 
     def _boundary(self, number: int, maker: _Side, rest: _Side, place: int, names: Sequence[str]) -> Shown:
-        """Returns what the launch shows if ``rest`` goes on from what ``maker`` made in its first ``place`` stages."""
+        """Returns the symptoms of the launch if ``rest`` goes on from the text that ``maker`` made in its first
+        ``place`` stages."""
         stage = self._stages[place - 1]
         entry = self._entry(maker, number, place)
         if entry is None:

@@ -129,7 +129,7 @@ def _made(
     module: Any,
     metadata: dict[str, Any],
 ) -> Any:
-    """Returns what a stage makes, by its ``own`` function. ``inner`` enters it between its passes."""
+    """Runs the ``own`` function of a stage and returns its text. ``inner`` enters it between its passes."""
     if inner is not None and inner.module is not None:
         module = _parsed(inner.module, context[-1], folder)
     before = dict(metadata)

@@ -139,8 +139,8 @@ def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tup
 
 
 def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
-    """Returns what is said of the first order of asynchronous operations in which the TTGIR of a plan's kernels is not
-    right; "" if all are. Raises UnknownOperation for TTGIR that the executor cannot run."""
+    """Runs the TTGIR of a plan's kernels in each order of asynchronous operations, and returns the fault of the first
+    order that is not right; "" if all are right. Raises UnknownOperation for TTGIR that the executor cannot run."""
     from conformance.kernels.catalogue import get, meta_launch
     from conformance.ttgir.arithmetic import UnknownOperation
     from conformance.ttgir.verdict import executed
@@ -155,7 +155,7 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
 
 
 def _left_in(folder: Path) -> dict[str, Any]:
-    """Returns what a compilation left in ``folder``, also if it failed: the ``stages`` that it reached (a file by
+    """Returns the results of a compilation in ``folder``, also if it failed: the ``stages`` that it reached (a file by
     stage), the ``metadata`` by stage, the ``passes`` of a traced stage, and whether the other compiler's text was
     ``respelled``."""
     names, notes = folder / PASSES_FILE, folder / METADATA_FILE

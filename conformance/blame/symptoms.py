@@ -40,7 +40,7 @@ def unknown(why: str) -> Shown:
 
 
 def shown(answer: Mapping[str, Any], target: str) -> Shown:
-    """Returns what the ``answer`` of a compilation for ``target`` says."""
+    """Returns the symptoms in the ``answer`` of a compilation for ``target``."""
     if answer["status"] != "pass":
         return Shown({COMPILES: 1}, {COMPILES: failure(answer)})
     figures: dict[str, float] = {}
@@ -111,8 +111,8 @@ _FAULTS = (COMPILES, ORDERS, "check")
 
 
 def gravity(name: str, good: Shown, bad: Shown) -> tuple[bool, int]:
-    """Returns how much a launch that differs in ``name`` speaks against the bad stack, less for more: whether it is no
-    worse, then the kind of the difference. All faults are of one kind."""
+    """Returns a sort key of a launch that differs in ``name``, smaller for what speaks more against the bad stack:
+    whether it is no worse, then the kind of the difference. All faults are of one kind."""
     return not _worse(name, good, bad), 0 if name.startswith(_FAULTS) else _rank(name)
 
 
@@ -126,7 +126,8 @@ def is_known(word: str) -> bool:
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Returns those of ``names`` that ``wanted`` has, each by its name or by its beginning; all if it has none."""
+    """Returns the ``names`` that ``wanted`` lists, each in full or by its beginning; all of them if ``wanted`` is
+    empty."""
     if not wanted:
         return list(names)
     return [name for name in names if any(name == word or name.startswith(f"{word} ") for word in wanted)]

@@ -167,7 +167,7 @@ def _figures(unit: UnitEvidence) -> str:
 
 
 def conversions(executor: Executor, target: Target) -> tuple[list[str], bool]:
-    """Returns what the device makes of overflow to fp8 and of subnormal operands and results, against the contracts."""
+    """Compares the device's overflow to fp8 and its subnormal operands and results with the contracts."""
     config = Config(64, 64, 64, 2, 4)
     cases: list[tuple[str, Gemm]] = [
         (f"special values, subnormals and overflow: {dtype}", mm(80, 72, 96, dtype))

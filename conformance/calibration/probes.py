@@ -150,7 +150,7 @@ def _promotions(unit: Dots, form: ExponentRange, top: int, deepest: int) -> list
 
 
 def _deepest(sums: Sequence[float], lost: float) -> int:
-    """Returns how many of the sums, from the first on, are not that of a term that was ``lost``."""
+    """Returns the number of sums, from the first on, that are not the sum without a term that was ``lost``."""
     return next((number for number, total in enumerate(sums) if total == lost), len(sums))
 
 

@@ -82,7 +82,7 @@ def _operand(generator: torch.Generator, shape: tuple[int, int], form: str, *, s
 
 
 def text(evidence: UnitEvidence | None) -> str:
-    """Returns what the proof showed, in a few words."""
+    """Returns the result of the proof in a few words."""
     if evidence is None:
         return "no model: the probes do not show which products a step adds"
     if evidence.proven:

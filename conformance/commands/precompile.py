@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """Returns those of the run that will take the kernels. Its GPU is not here, and none is looked for."""
+    """Returns the settings of the run that will take the kernels. Its GPU is not here, and none is looked for."""
     return Settings(
         tier=arguments.tier,
         targets=tuple(arguments.target),

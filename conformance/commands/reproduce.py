@@ -90,8 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequest:
-    """Returns what the script of a case looks for. ``record``: its record, None if there is none; ``before``: its
-    record in the baseline, if there is one."""
+    """Returns the request for the script of a case: what it must show. ``record``: its record, None if there is none;
+    ``before``: its record in the baseline, if there is one."""
     dies = record is None or status_without_entry(record) in DIED
     if record is None or before is None:
         return ScriptRequest(dies)
@@ -106,8 +106,8 @@ def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequ
 
 
 def _room(target: str | None, was: Observed, now: Observed) -> tuple[dict[str, int], str]:
-    """Returns what a block may use so that as many are resident on ``target`` as there ``was`` room for, and how many
-    that were. Empty unless there is room for fewer ``now``."""
+    """Returns the resources that a block may use so that as many blocks are resident on ``target`` as there ``was``
+    room for, and that number of blocks as a text. Empty unless there is room for fewer ``now``."""
     if was.resources is None or now.resources is None:
         return {}, ""
     before, after = occupancy(target, was.resources), occupancy(target, now.resources)

@@ -91,7 +91,7 @@ def _lists(folder: Path | None) -> dict[str, bytes] | None:
 
 
 def describe(verified: Verified, policy: Policy) -> str:
-    """Returns what was verified, and what a reader should know of the run: lines that are safe to print."""
+    """Returns a text of what was verified and what a reader should know of the run, in lines that are safe to print."""
     run, records, environment = verified.contents.run, verified.contents.records, verified.contents.environment
     extension = verified.statement["predicate"][EXTENSION]
     counts = ", ".join(f"{count} {status}" for status, count in sorted(extension["statuses"].items()))
@@ -124,7 +124,7 @@ def describe(verified: Verified, policy: Policy) -> str:
 
 
 def _declared(verified: Verified) -> Iterable[str]:
-    """Returns what each third-party kernel declared, and which cases its expected failures excused."""
+    """Yields what each third-party kernel declared, and the cases that its expected failures excused."""
     from conformance.gate.evidence.declared import excused
 
     failures = excused(verified.contents)

@@ -25,7 +25,7 @@ MOST_PRODUCTS = 1 << 30
 
 
 def explain_bits(model: UnitModel, fill: Fill, out: Tensor, block_k: int) -> str:
-    """Returns what is wrong with ``out`` of ``fill``, whose bits are not those of ``model``.
+    """Returns an explanation of ``out`` of ``fill``, whose bits are not those of ``model``.
 
     A cause is named if its order of k gives every bit of ``out``; several are if they all do. ``block_k``: how many k
     the kernel loads at once. Orders are tried for products of two matrices with the scales and the addends of mm, addmm

@@ -17,7 +17,7 @@ __all__ = ["Indices", "Needed", "axes", "merged", "needed"]
 
 
 def axes(problem: Problem, name: str) -> tuple[str, ...]:
-    """Returns what one index along each dimension of the operand ``name`` is called. Raises TypeError for a family that
+    """Returns the name of one index along each dimension of the operand ``name``. Raises TypeError for a family that
     does not say."""
     family = family_of(problem)
     if family.axes is None:

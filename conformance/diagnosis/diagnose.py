@@ -69,7 +69,7 @@ def diagnose(
     splits: int | None = None,
     by_tiles_only: bool = False,
 ) -> Diagnosis:
-    """Returns where ``out`` is wrong, and why as far as that is proven.
+    """Returns the wrong places of ``out``, and their causes as far as they are proven.
 
     ``out`` is the ``output`` (the first unless named) under ``fill``: of its dtype, dense, on the CPU. ``block`` is
     (BLOCK_M, BLOCK_N, BLOCK_K), and ``splits`` says into how many parts K or the keys are split. ``seen``: what other
@@ -166,8 +166,8 @@ class _Case:
         return evidence, ""
 
     def _evidence(self, seen: Sequence[Seen], method: str | None) -> list[Evidence]:
-        """Returns what was seen under the fills that are judged by ``method``; None: by any but "special", whose NaN no
-        altered computation predicts. Fills with a wrong output come first: most alterations fail there."""
+        """Returns the outputs seen under the fills that are judged by ``method``; None: by any but "special", whose NaN
+        no altered computation predicts. Fills with a wrong output come first: most alterations fail there."""
         evidence = []
         for entry in seen:
             for name, out in entry.outputs.items():
@@ -245,7 +245,7 @@ def _describe(
     unwritten: Tensor,
     search: Search,
 ) -> Diagnosis:
-    """Returns which elements of an output of any rank are wrong; the last two dimensions are those of a tile."""
+    """Returns the diagnosis of an output of any rank, by elements; its last two dimensions are those of a tile."""
     bad, first = difference.bad, difference.first
     tile = (first[-2] // block[0] if out.dim() > 1 else 0, first[-1] // block[1])
     names = {1: ("elements",), 2: ("rows", "cols"), 3: ("matrices", "rows", "cols")}
@@ -286,7 +286,7 @@ def _diagnosis(
     unwritten: Tensor,
     search: Search,
 ) -> Diagnosis:
-    """Returns which tiles of a matrix are wrong, with a map of them."""
+    """Returns the diagnosis of a matrix, by tiles, with a map of the wrong ones."""
     bad, (row, column) = difference.bad, difference.first
     tile = row // block[0], column // block[1]
     grid = tile_counts(bad, block)
@@ -344,8 +344,8 @@ def _difference(contract: Contract, fill: Fill, out: Tensor) -> _Difference:
 
 
 def _sentinel(out: Tensor) -> Tensor:
-    """Returns which elements were not written. A format of one byte has results with the sentinel's bits, too: they
-    prove nothing if they are few, if they are NaN, or if the kernel saturates to that value."""
+    """Returns a mask of the elements that were not written. A format of one byte has results with the sentinel's bits,
+    too: they prove nothing if they are few, if they are NaN, or if the kernel saturates to that value."""
     held = _raw_sentinel(out)
     if out.element_size() > 1:
         return held
@@ -356,7 +356,7 @@ def _sentinel(out: Tensor) -> Tensor:
 
 
 def _raw_sentinel(out: Tensor) -> Tensor:
-    """Returns which elements have the bits of memory that was not written."""
+    """Returns a mask of the elements that have the bits of memory that was not written."""
     raw = out.contiguous().view(torch.uint8).reshape(*out.shape, out.element_size())
     held = torch.zeros(out.shape, dtype=torch.bool)
     for byte in SENTINEL:
@@ -369,7 +369,7 @@ def _largest(out: Tensor) -> float:
 
 
 def _saturated(dtype: str, out: Tensor, expected: Tensor) -> Tensor:
-    """Returns where the largest finite value stands for a larger result."""
+    """Returns a mask of the elements in which the largest finite value stands for a larger result."""
     largest = FORMATS[dtype].largest
     return (out.double().abs() == largest) & (expected.abs() > largest)
 
@@ -450,7 +450,8 @@ def _ordered(values: Tensor) -> Tensor:
 
 
 def _telemetry(contract: Contract, fill: Fill, out: Tensor, expected: Tensor) -> str:
-    """Returns how much of the bound was used. A signed mean far from 0 shows truncation; it is never a verdict."""
+    """Returns a text of how much of the bound was used. A signed mean far from 0 shows truncation; it is never a
+    verdict."""
     assert fill.error is not None
     error = fill.error.cpu()
     used = (out.double() - expected) / error

@@ -169,7 +169,7 @@ class FaultModel:
 
 
 def poison_values(dtype: str) -> tuple[float, ...]:
-    """Returns what each byte of POISON is in elements of ``dtype``.
+    """Returns the value of an element of ``dtype`` that is filled with each byte of POISON.
 
     >>> poison_values("int8")
     (-1.0, 123.0)

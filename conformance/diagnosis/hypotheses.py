@@ -70,7 +70,7 @@ def _constant(value: float, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def _along(image: Image, axis: int) -> Predict:
-    """Returns what lies in ``image`` at the numbers of the rows (0) or of the columns (1)."""
+    """Returns a prediction that reads ``image`` at the numbers of the rows (0) or of the columns (1)."""
     return lambda rows, cols: image.read((rows, cols)[axis])
 
 

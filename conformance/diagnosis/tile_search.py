@@ -50,13 +50,13 @@ class Search:
 
     @property
     def notes(self) -> list[str]:
-        """Returns what is said of the search beside the causes."""
+        """Returns remarks about the search, apart from the causes."""
         possible = [f"POSSIBLE, not proven: {self.possible}"] if self.possible and not self.causes else []
         return possible + (["the search for causes ended before every hypothesis was tried"] if self.ended else [])
 
 
 def either(names: Sequence[str], separator: str) -> str:
-    """Up to three of the names; how many others there are.
+    """Returns up to three of the names, and the number of the others.
 
     >>> either(["k 3", "k 7"], " or ")
     'k 3 or k 7'
@@ -120,7 +120,7 @@ def search_product(
 
 
 def tells_causes_apart(wrong: Tensor) -> bool:
-    """Returns whether the ``wrong`` elements hold more than one finite value: NaN, infinity or one constant fit too
+    """Returns True if the ``wrong`` elements hold more than one finite value: NaN, infinity or one constant fit too
     many causes to guess any."""
     finite = wrong[wrong.isfinite()]
     return finite.numel() > 1 and bool((finite != finite[0]).any())

@@ -50,7 +50,7 @@ class EarlierAnswer:
         return self.broken or self.narrowed
 
     def is_about(self, baseline: str, candidate: str) -> bool:
-        """Returns whether it compares the stacks of these names, whatever they brought along."""
+        """Returns True if the answer compares the stacks of these names, whatever they brought along."""
         names = *self.stacks, baseline, candidate
         own, others = (tuple(name.partition(" (brings ")[0] for name in pair) for pair in (names[:2], names[2:]))
         return own == others

@@ -32,5 +32,5 @@ def last_words(text: str, limit: int) -> str:
 
 
 def _closed(text: str) -> bool:
-    """Returns whether no id, whose parameters are in brackets and may hold blanks, goes on beyond ``text``."""
+    """Returns True if no id, whose parameters are in brackets and may hold blanks, goes on beyond ``text``."""
     return text.count("[") == text.count("]")

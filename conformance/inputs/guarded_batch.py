@@ -54,8 +54,8 @@ class GuardedBatch:
         self._before = self._memory.clone()
 
     def views(self, fill: int, pattern: int) -> dict[str, Tensor]:
-        """Returns what the run of ``fill`` with ``pattern`` is given: operands and outputs by name, strided and aligned
-        as the problem asks."""
+        """Returns the operands and outputs for the run of ``fill`` with ``pattern`` by name, strided and aligned as the
+        problem asks."""
         start = (fill * len(POISON) + pattern) * self._row
         return {operand.name: self._view(operand, start) for operand in self._problem.tensors}
 
@@ -71,7 +71,7 @@ class GuardedBatch:
         return (words[0] != words[1]).view(self._count, len(POISON), -1).any(2)
 
     def violations(self, fill: int, pattern: int) -> list[Violation]:
-        """Returns what the run of ``fill`` with ``pattern`` changed, operand by operand."""
+        """Returns the places that the run of ``fill`` with ``pattern`` changed, operand by operand."""
         start = (fill * len(POISON) + pattern) * self._row
         violations = []
         for operand in self._problem.tensors:
@@ -102,7 +102,8 @@ def row_bytes(problem: Problem) -> int:
 
 
 def _starts(problem: Problem) -> tuple[dict[str, int], int]:
-    """Returns where the part of each operand begins in a row, outputs last, and the length of the row, in bytes."""
+    """Returns the byte at which each operand's part of a row begins, outputs last, and the length of the row in
+    bytes."""
     starts, length = {}, 0
     for operand in problem.tensors:
         starts[operand.name] = length

@@ -122,14 +122,15 @@ class GuardedTensor:
         return cls(operand, view, watched, before.view(1, -1), own, -first, output)
 
     def changed(self) -> Tensor:
-        """Returns which watched bytes have changed, bool: outside the elements and, for inputs, also inside."""
+        """Returns a mask (bool) of the watched bytes that have changed: outside the elements and, for inputs, also
+        inside."""
         changed = self._watched != self._before
         if self._output:
             changed &= ~self._own
         return changed
 
     def violations(self) -> list[Violation]:
-        """Returns where watched bytes have changed."""
+        """Returns the places where watched bytes have changed."""
         changed = self.changed()
         if not bool(changed.any()):
             return []
@@ -164,7 +165,8 @@ def guarded_bytes(operand: Operand) -> int:
 
 
 def first_byte(operand: Operand) -> int:
-    """Returns where the first element of ``operand`` lies in an allocation that begins at a 256-byte boundary."""
+    """Returns the offset in bytes of the first element of ``operand`` in an allocation that begins at a 256-byte
+    boundary."""
     return REDZONE + operand.offset * itemsize(operand.dtype)
 
 
@@ -207,7 +209,7 @@ def _watch(
 
 
 def _ownership(watched: Tensor, start: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Tensor:
-    """Returns which watched bytes belong to the operand's elements."""
+    """Returns a mask of the watched bytes that belong to the operand's elements."""
     own = torch.zeros(watched.shape, dtype=torch.bool, device=watched.device)
     if watched.shape[0] > 1:  # bands: the outer dimension walks over the rows of `own`
         outer = _outermost(shape, strides)

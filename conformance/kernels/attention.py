@@ -92,11 +92,11 @@ class AttentionKernel(AttentionFamily):
         """Elements of the tiles that stay in shared memory, and of those that one stage of the pipeline loads."""
 
     def _shape(self, plan: Plan) -> Reason | None:
-        """Returns why this kernel does not take the sizes, beyond what all of them ask."""
+        """Returns the reason for which this kernel does not take the sizes, beyond what all of them ask."""
         return None
 
     def _splits(self, plan: Plan) -> Reason | None:
-        """Returns why this kernel does not split the keys as the variant says."""
+        """Returns the reason for which this kernel does not split the keys as the variant says."""
         if plan.variant.splits is None:
             return None
         detail = f"{self.name} does not split the keys, {plan.variant.splits} parts were asked for"

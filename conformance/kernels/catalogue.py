@@ -100,8 +100,8 @@ def outside_kernels() -> dict[str, Kernel]:
 
 
 def declarations() -> dict[str, KernelDeclarations]:
-    """Returns what kernels of installed packages say that their results are measured by. Kernels that say nothing are
-    left out. Raises EntryError for a file of expected failures that cannot be used."""
+    """Returns the declarations of the kernels of installed packages, by which their results are judged. Kernels that
+    say nothing are left out. Raises EntryError for a file of expected failures that cannot be used."""
     declared = {}
     for name, kernel in outside_kernels().items():
         entries = of_kernel(name, kernel.expected_failures) if kernel.expected_failures is not None else []
@@ -112,7 +112,7 @@ def declarations() -> dict[str, KernelDeclarations]:
 
 
 def origin(name: str) -> str:
-    """Returns where a kernel comes from: "conformance", or the entry point and the package that brought it."""
+    """Returns the origin of a kernel: "conformance", or the entry point and the package that brought it."""
     return _loaded()[1].get(name, "conformance")
 
 

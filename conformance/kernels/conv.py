@@ -63,7 +63,7 @@ class ConvKernel(ConvFamily):
 
     @abc.abstractmethod
     def _shape(self, plan: Plan) -> Reason | None:
-        """Returns why the sizes or layouts are not taken."""
+        """Returns the reason for which the kernel does not take the sizes or layouts."""
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of the product."""

@@ -56,7 +56,7 @@ def _uses_wgmma(plan: Plan) -> bool:
 
 
 def _split(plan: Plan) -> Split | None:
-    """Returns how fp32 operands of the plan's products are split; None where they are not."""
+    """Returns the split of the fp32 operands of the plan's products; None if they are not split."""
     return SPLITS.get(plan.problem.precision) if plan.problem.dtype == "fp32" else None
 
 
@@ -264,7 +264,7 @@ class GemmKernel(GemmFamily):
         }
 
     def _depth(self, plan: Plan) -> int:
-        """Returns how many k one program multiplies."""
+        """Returns the number of k that one program multiplies."""
         return int(plan.problem.K)
 
     def _bias_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -74,14 +74,15 @@ class GroupedMm(GroupedFamily):
         return self._variant(plan) or self._single.refusal(self._one(plan)) or self._layout(plan)
 
     def _variant(self, plan: Plan) -> Reason | None:
-        """Returns why the kernel does not work as the plan's variant says; None if it does."""
+        """Returns the reason why the kernel does not work as the plan's variant says; None if it does."""
         if not plan.variant.flatten:
             return None
         detail = f"{self.name} has nothing to flatten, '{plan.variant.id}' was asked for"
         return Reason(ReasonCode.CONFIG, "variant", detail)
 
     def _layout(self, plan: Plan) -> Reason | None:
-        """Returns why operands of fp8 cannot lie as they do: matrix units of Hopper read k of both side by side."""
+        """Returns the reason why operands of fp8 cannot lie as they do: matrix units of Hopper read k of both side by
+        side."""
         for name, k in (("a", -1), ("b", -2)) if plan.problem.scaling else ():
             operand = plan.problem.operand(name)
             if operand.strides[k] != 1:

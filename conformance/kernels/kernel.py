@@ -106,8 +106,8 @@ class Plan:
 
 
 def unknown_way(plan: Plan) -> Reason | None:
-    """Returns why a kernel that has one way to work, with sizes that are constants or not, refuses the plan's variant;
-    None if it does not."""
+    """Returns the reason why a kernel with a single way to work, and sizes that are constants or not, refuses the
+    plan's variant; None if it takes it."""
     if plan.variant not in (Variant(), Variant(static=True)):
         detail = f"{plan.kernel} takes its sizes as constants or at run time, '{plan.variant.id}' was asked for"
         return Reason(ReasonCode.CONFIG, "variant", detail)
@@ -203,8 +203,8 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def refusal(self, plan: Plan) -> Reason | None:
-        """Returns why this kernel cannot take the plan's problem with its config and variant on its target; None if it
-        can.
+        """Returns the reason why this kernel cannot take the plan's problem with its config and variant on its target;
+        None if it can.
 
         It must answer for a problem of any family, because every kernel of the catalogue is asked. What only a compiler
         can tell is no reason: see :meth:`likely_refusal`.
@@ -229,7 +229,7 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
-        """Returns what the kernel promises of its arithmetic where ``executor`` runs it."""
+        """Returns the contract of the kernel's arithmetic when ``executor`` runs it."""
 
     def order(self, plan: Plan) -> SumOrder | None:
         """In which order the kernel sums the products of an element on the plan's target; None if that is not known.
@@ -280,8 +280,8 @@ class Kernel(abc.ABC):
         return None
 
     def example_refusal(self, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
-        """Returns why it does not take its example of the usual shape with this dtype and config on ``target``; None if
-        it does."""
+        """Returns the reason why the kernel does not take its example of the usual shape with this dtype and config on
+        ``target``; None if it does."""
         return self.example_refusals(dtype, config, (target,))[0]
 
     def example_refusals(
@@ -330,7 +330,7 @@ class Kernel(abc.ABC):
         return None
 
     def estimated_refusal(self, plan: Plan) -> Reason | None:
-        """Returns why a plan that :meth:`refusal` accepts needs more shared memory than its target has, by
+        """Returns the reason why a plan that :meth:`refusal` accepts needs more shared memory than its target has, by
         :meth:`shared_memory`; None if it fits or the kernel makes no estimate. The compiler may need more or less."""
         needed, limit = self.shared_memory(plan), plan.target.limits.shared_memory
         if needed is None or needed <= limit:

@@ -69,7 +69,7 @@ class MicroscaledMm(MicroscaledFamily):
         return self._batch(plan)
 
     def _batch(self, plan: Plan) -> Reason | None:
-        """Returns why the kernel does not take so many matrices; None if it does."""
+        """Returns the reason why the kernel does not take this number of matrices; None if it does."""
         batch = plan.problem.batch
         if (batch or 0) > GRID_LIMIT:
             detail = f"a batch of {batch} is more than the {GRID_LIMIT} programs of a grid's second dimension"
@@ -77,7 +77,7 @@ class MicroscaledMm(MicroscaledFamily):
         return None
 
     def _variant(self, plan: Plan) -> Reason | None:
-        """Returns why the kernel does not work as the plan's variant says; None if it does."""
+        """Returns the reason why the kernel does not work as the plan's variant says; None if it does."""
         return unknown_way(plan)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:

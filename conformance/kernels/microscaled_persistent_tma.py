@@ -81,7 +81,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return super().problem(formats, M, N, K, **fields)
 
     def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """Returns what the plan's target must be able to do, in the order in which it is asked."""
+        """Returns the capabilities that the plan needs of its target, in the order in which they are checked."""
         made = "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor"
         return ("tma", *self.needs, made)
 
@@ -106,7 +106,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return Reason(ReasonCode.EXTENT, "batch", detail)
 
     def _descriptors(self, plan: Plan) -> Reason | None:
-        """Returns what the descriptors demand of memory."""
+        """Returns the reason why memory does not meet the demands of the descriptors; None if it does."""
         problem = plan.problem
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
         for operand in described:
@@ -117,7 +117,8 @@ class MicroscaledPersistentTma(MicroscaledMm):
         return unstorable(problem.output) if plan.variant.tma_store else None
 
     def _padded(self, plan: Plan) -> Reason | None:
-        """Returns what a descriptor with gaps demands, where the unit needs one."""
+        """Returns the reason why memory does not meet the demands of a descriptor with gaps, where the unit
+        needs one."""
         problem = plan.problem
         if not padded_codes(plan, self.multiplies_scaled(plan)):
             return None

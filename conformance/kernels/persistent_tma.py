@@ -41,7 +41,7 @@ class PersistentTmaGemm(GemmKernel):
     zero_sign = "ieee"
 
     def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """Returns what the plan's target must be able to do, in the order in which it is asked."""
+        """Returns the capabilities that the plan needs of its target, in the order in which they are checked."""
         return ("tma", "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor")
 
     def _config(self, plan: Plan) -> Reason | None:
@@ -70,8 +70,8 @@ class PersistentTmaGemm(GemmKernel):
         return int(super().shared_memory(plan) + block * staged + BARRIER_BYTES)
 
     def _descriptors(self, plan: Plan) -> Reason | None:
-        """Returns what the descriptor of each operand, and of the output if it is stored through one, demands of
-        memory."""
+        """Returns the reason why memory does not meet the demands of the descriptor of an operand, or of the output if
+        it is stored through one; None if it does."""
         problem, config, variant = plan.problem, plan.config, plan.variant
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
         for operand in described:
@@ -166,8 +166,8 @@ def matrices_apart(operand: Operand) -> int:
 
 
 def undescribable(operand: Operand) -> Reason | None:
-    """Returns why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below
-    2**31."""
+    """Returns the reason why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes
+    below 2**31."""
     size = itemsize(operand.dtype)
     if 1 not in operand.strides[-2:]:
         detail = f"{operand.name} has strides {operand.strides}: a descriptor needs unit stride in one dimension"
@@ -198,8 +198,8 @@ def undescribable(operand: Operand) -> Reason | None:
 
 
 def unstorable(out: Operand) -> Reason | None:
-    """Returns why a descriptor cannot store to ``out``: unit stride along N, rows of whole units of the copy engine,
-    and what :func:`undescribable` says."""
+    """Returns the reason why a descriptor cannot store to ``out``: unit stride along N, rows of whole units of the copy
+    engine, and the demands of :func:`undescribable`."""
     if out.strides[-1] != 1:
         detail = f"out has strides {out.strides}: a descriptor store needs unit stride along N"
         return Reason(ReasonCode.LAYOUT, "out", detail)
@@ -216,8 +216,9 @@ def unstorable(out: Operand) -> Reason | None:
 
 
 def begins_within_unit(problem: Any, operand: Operand, axes: str) -> Reason | None:
-    """Returns why no descriptor can read the groups of ``operand``, whose dimensions are ``axes``: where a box begins
-    within 16 bytes along the unit stride, the copy engine raises an illegal instruction (measured on an H200)."""
+    """Returns the reason why no descriptor can read the groups of ``operand``, whose dimensions are ``axes``: where a
+    box begins within 16 bytes along the unit stride, the copy engine raises an illegal instruction (measured on an
+    H200)."""
     axis = -1 if row_major(operand) else -2
     if axes[axis] != problem.ragged:
         return None

@@ -51,8 +51,8 @@ class TransposedPointerConv(TransposedFamily, PointerConv):
         return Launch(conv_transposed, plan.grid, arguments, plan.config.options)
 
     def _arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Returns what both device functions take. Raises NotApplicable if a tensor is not what the plan was made
-        for."""
+        """Returns the arguments that both device functions take. Raises NotApplicable if a tensor is not what the plan
+        was made for."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         sizes = {

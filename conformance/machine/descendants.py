@@ -77,7 +77,7 @@ def _is_helper(line: str) -> bool:
 
 
 def command_line(pid: int) -> str:
-    """Returns how the process was started; empty for one that is gone."""
+    """Returns the command line of the process; empty if it has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="backslashreplace").split("\0")
     except OSError:

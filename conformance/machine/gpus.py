@@ -57,7 +57,7 @@ def find_gpus(wanted: int | None = None) -> Gpus:
 
 
 def lacking(gpus: Gpus) -> str:
-    """Returns why there is no GPU to use, where :func:`find_gpus` gave none."""
+    """Returns the reason why there is no GPU to use, when :func:`find_gpus` gave none."""
     if not gpus.listed:
         return "no GPU was found: neither NVIDIA's driver (nvidia-smi, /dev, /proc) nor AMD's (amdkfd) lists one"
     shown = os.environ.get(gpus.variable)

@@ -16,7 +16,7 @@ from typing import Any
 def kept_answer(
     about: Sequence[Path], name: str, code: str, work_out: Callable[[], Any], *, folder: Path | None = None
 ) -> Any:
-    """Returns what ``work_out`` returns about the files ``about``, as JSON gives it back.
+    """Returns the result of ``work_out`` about the files ``about``, as JSON gives it back.
 
     The answer is in the file "<stem>.<name>.json" beside the first of them, or in ``folder`` by a name that has the
     digest of the first one's path. It counts as long as ``code``, the digest of what works it out, and the size and

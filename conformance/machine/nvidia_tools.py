@@ -14,7 +14,7 @@ ASSEMBLERS = ("ptxas", "ptxas-blackwell")
 
 
 def nvidia_tool(name: str) -> Path | None:
-    """Returns where ``ptxas``, ``ptxas-blackwell``, ``cuobjdump`` or ``nvdisasm`` lies, without importing Triton: the
+    """Returns the path of ``ptxas``, ``ptxas-blackwell``, ``cuobjdump`` or ``nvdisasm``, without importing Triton: the
     file that Triton's variable names (``TRITON_PTXAS_PATH`` and so on), or else Triton's own. None if neither can be
     run."""
     named = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")

@@ -133,7 +133,7 @@ class Judge:
         return self._reaching[function.name]
 
     def key(self, mutant: Mutant) -> str:
-        """Returns what the result of ``mutant`` is kept by."""
+        """Returns the key under which the result of ``mutant`` is kept."""
         return mutant_key(mutant, self.reaching(mutant.function), self._where)
 
     def order(self, mutant: Mutant) -> list[TierPlan]:
@@ -160,7 +160,7 @@ class Judge:
         return lines is None or any(first <= line <= last for line in lines.get(mutant.function.name, ()))
 
     def judge(self, mutant: Mutant) -> Result:
-        """Returns what becomes of ``mutant``."""
+        """Runs the plans that reach ``mutant`` and returns its result."""
         started = time.monotonic()
         plans = self.order(mutant)
         compiled = self.compiler is not None
@@ -256,7 +256,7 @@ class Judge:
         limit_processor(0)
 
     def _failure(self, plan: TierPlan, executor: Any) -> Failure | None:
-        """Returns what fails on ``plan``: the first of its fills that does. On a device that has too little memory for
+        """Returns the first failure of a fill of ``plan``; None if all pass. On a device that has too little memory for
         it nothing does, and processes that need much of it take turns."""
         much = not self._interprets and needed(plan.plan.problem) >= device_memory.MUCH
         if much and device_memory.shortage(needed(plan.plan.problem)) is not None:

@@ -102,13 +102,14 @@ def plans_digest(plans: Iterable[TierPlan]) -> str:
 
 
 def plan_key(plan: TierPlan, where: str) -> str:
-    """Returns what the judgement of the unchanged kernel on ``plan`` depends on. ``where`` names the executor or
-    device."""
+    """Returns a digest of all that the judgement of the unchanged kernel on ``plan`` depends on. ``where`` names the
+    executor or device."""
     return _digest(where, harness_digest(), plan_digest(plan), *(f.digest for f in plan.functions))
 
 
 def mutant_key(mutant: Mutant, plans: Iterable[TierPlan], where: str) -> str:
-    """Returns what the judgement of ``mutant`` on any of ``plans``, those that reach its function, depends on."""
+    """Returns a digest of all that the judgement of ``mutant`` depends on, for any of ``plans``, which reach its
+    function."""
     functions: dict[str, DeviceFunction] = {f.name: f for plan in plans for f in plan.functions}
     digests = [functions[name].digest for name in sorted(functions)]
     return _digest(where, harness_digest(), mutant.function.name, mutant.digest, *digests)

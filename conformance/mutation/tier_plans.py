@@ -77,7 +77,7 @@ def tier_plans(selection: Selection, executor: ExecutorName, seed: int = 0) -> l
 
 
 def _asked(case: str, lookup: CaseLookup, harness: Harness) -> list[tuple[Plan, tuple[str, ...] | None]]:
-    """Returns what ``case`` asks ``conform`` for, up to where its test needs a result."""
+    """Returns the plans for which ``case`` asks ``conform``, up to where its test needs a result."""
     if "conform" not in inspect.signature(test_function(case.partition("[")[0])).parameters:
         return []
     call = lookup(case)

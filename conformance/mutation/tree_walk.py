@@ -34,7 +34,7 @@ class Place:
 
     @cached_property
     def surroundings(self) -> str:
-        """Returns what its value is for: "mask", "other", "loop", "test", "bound", "address" or "value"."""
+        """Returns the use of the value: "mask", "other", "loop", "test", "bound", "address" or "value"."""
         chain = (*self.parents, self.node)
         for outer, inner in zip(chain[-2::-1], chain[:0:-1], strict=True):
             if isinstance(outer, ast.keyword) and outer.arg in ("mask", "other"):

@@ -123,7 +123,7 @@ def as_stored(value: Tensor, dtype: str, overflow: str) -> Tensor:
 def _agreement(
     contract: Contract, entry: Evidence, value: Tensor, error: Tensor | None, alteration: Alteration
 ) -> int | None:
-    """Returns how many wrong elements ``value`` explains; None if it contradicts an element."""
+    """Returns the number of wrong elements that ``value`` explains; None if it contradicts an element."""
     out = entry.out.double()
     part = entry.fill.of(entry.name)
     if error is None:

@@ -114,7 +114,7 @@ class Contract:
 
     @property
     def split(self) -> Split | None:
-        """Returns how operands are split; None where they are not."""
+        """Returns the split of the operands; None if they are not split."""
         return SPLITS.get(self.operand)
 
 

@@ -192,8 +192,8 @@ class KnownUnit:
 
 
 def known_unit(target: Target, instruction: str, operands: str) -> KnownUnit | None:
-    """Returns what is known of ``instruction`` with ``operands`` on ``target``: proven by the run's calibration or by
-    the package, else as published; None if nobody has published it.
+    """Returns the known figures of ``instruction`` with ``operands`` on ``target``: proven by the run's calibration or
+    by the package, else as published; None if they are not published.
 
     Interleaved steps are those of an instruction that the assembler makes of others. What the package measured with one
     assembler proves nothing of another: only the run's own calibration does.

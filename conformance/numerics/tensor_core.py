@@ -45,7 +45,7 @@ class Factors:
 
     @property
     def depth(self) -> int:
-        """Returns how many k."""
+        """Returns the number of k."""
         return int(self.a.shape[1])
 
     def part(self, first: int, last: int) -> Factors:

@@ -192,8 +192,8 @@ class Limits:
         return sum(int(tensor.nbytes) for tensor in (self.wanted, *of_interval) if tensor is not None)
 
     def judge(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns which runs may be wrong, bool (fills, runs), and how much of its bound the first run of each fill
-        uses, fp64 (fills), NaN for exact fills.
+        """Returns a mask (bool; fills, runs) of the runs that may be wrong, and the share of its bound that the first
+        run of each fill uses (fp64; fills), NaN for exact fills.
 
         ``out`` holds the bits of the runs' outputs, (fills, runs, *shape), on the device of the limits. Only where the
         contract flushes subnormals may a run be right after all.
@@ -218,7 +218,7 @@ def _rows(of_runs: Tensor) -> Tensor:
 
 
 def _allowed(limits: _Interval, out: Tensor) -> Tensor:
-    """Returns which elements of ``out`` are within the limits."""
+    """Returns a mask of the elements of ``out`` that are within the limits."""
     values = out.double() if out.dtype == torch.float64 else out.float()
     good = (values >= limits.low) & (values <= limits.high)
     if limits.nan is not None:
@@ -324,8 +324,8 @@ def _passed(contract: Contract, fill: Fill, total: int, ratio: float | None) -> 
 
 
 def label(contract: Contract, method: str, fill: str, seed: int) -> str:
-    """Returns what verdicts call a fill that is judged by ``method``. An exact one depends on the accumulator, too:
-    that fixes how large its integers may be."""
+    """Returns the name in verdicts of a fill that is judged by ``method``. An exact one depends on the accumulator,
+    too: that fixes how large its integers may be."""
     assumed = " (contract assumed)" if contract.accumulator.assumed else ""
     return f"{method}/{fill} seed {seed}{assumed}"
 

@@ -49,7 +49,7 @@ _TITLES = {Severity.REGRESSION: "Regressions", Severity.WARNING: "Warnings", Sev
 
 
 def refused(scope: Scope) -> str:
-    """Returns how many cases neither side takes, and why; empty if there is none."""
+    """Returns the number of cases that neither side takes, with the reasons, in words; empty if there is none."""
     total = sum(scope.refused.values())
     if not total:
         return ""
@@ -106,10 +106,10 @@ def _facts(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> list[str]:
-    """Returns what the cases prove, which the answer "safe" itself says; what earlier answers and further runs of the
-    baseline show; that no device took part, if none did, or that another one timed cases; what neither side takes; and,
-    if the answer is not safe, which of several targets regressed, and from what on spills and occupancy are
-    regressions."""
+    """Returns lines about the reach of the answer: what the cases prove, which the answer "safe" itself says; what
+    earlier answers and further runs of the baseline show; that no device took part, if none did, or that another one
+    timed cases; what neither side takes; and, if the answer is not safe, which of several targets regressed, and from
+    what on spills and occupancy are regressions."""
     scope = comparison.scope
     proven = [] if comparison.safe else ["; ".join(proof(scope))]
     no_device = NO_DEVICE if scope.judged and DEVICE not in scope.levels else ""
@@ -147,7 +147,7 @@ def _rules(comparison: Comparison) -> str:
 
 
 def _newly_failing(comparison: Comparison) -> str:
-    """Returns which cases fail newly although what they fail by only warns; empty if there is none."""
+    """Names the cases that fail newly although what they fail by only warns; empty if there is none."""
     failing = [
         f"{clean(finding.case)} ({group.kind.value})"
         for group in comparison.groups
@@ -162,8 +162,8 @@ def _newly_failing(comparison: Comparison) -> str:
 
 
 def _by_target(comparison: Comparison) -> str:
-    """Returns how many cases of each target regressed, and on which targets none did; empty unless there are
-    several."""
+    """Counts the cases of each target that regressed, and names the targets without any; empty unless there are several
+    targets."""
     judged = comparison.scope.targets
     if comparison.safe or len(judged) < 2:
         return ""
@@ -181,8 +181,8 @@ def _by_target(comparison: Comparison) -> str:
 
 
 def threshold_lines(comparison: Comparison) -> list[str]:
-    """Returns which thresholds are not the usual ones: those that the user's file moved, then those that kernels
-    declare."""
+    """Returns a line for each threshold that is not the usual one: those that the user's file moved, then those that
+    kernels declare."""
     usual = DEFAULT.named()
     moved = {name: value for name, value in comparison.thresholds.items() if value != usual.get(name)}
     lines = [f"thresholds of your file: {_thresholds(moved, usual)}"] if moved else []
@@ -228,8 +228,7 @@ def stack_changes(baseline: Side, candidate: Side) -> list[tuple[str, str, str]]
 
 
 def assembler_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Returns what the targets were assembled with in the baseline and in the candidate: a row for all with the same
-    pair."""
+    """Returns the assemblers of the targets in the baseline and in the candidate: a row for all with the same pair."""
     targets: dict[tuple[str, str], list[str]] = {}
     for target, pair in comparison.assemblers.items():
         targets.setdefault(pair, []).append(target)
@@ -249,7 +248,7 @@ def _version(value: object) -> str:
 
 
 def summary_line(group: Group) -> str:
-    """Returns what the group covers: how many cases, those of each kernel, the targets, the typical ratio and the
+    """Returns a line about the group: how many cases, those of each kernel, the targets, the typical ratio and the
     farthest."""
     kernels = Counter(finding.kernel or "(no kernel)" for finding in group.findings)
     most = sorted(kernels.items(), key=lambda item: (-item[1], item[0]))

@@ -56,8 +56,8 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
 
 
 def reach(comparison: Comparison, info: RunInfo | None) -> str:
-    """Returns how far the answer reaches, in few words to stand beside it: such as "only 24 of 1,373 cases (--kernel
-    mm), quick tier, no GPU", then how many cases were judged and what they prove."""
+    """Returns the reach of the answer in few words, such as "only 24 of 1,373 cases (--kernel mm), quick tier, no GPU",
+    then how many cases were judged and what they prove."""
     sample, narrowed = _sample(comparison, info), narrowing_text(comparison)
     parts = [f"only {narrowed}" if narrowed else "", f"{sample} tier" if sample else ""]
     parts.append("no GPU" if _without_gpu(comparison) else "")
@@ -67,14 +67,14 @@ def reach(comparison: Comparison, info: RunInfo | None) -> str:
 
 
 def meaning(comparison: Comparison, group: Group) -> str:
-    """Returns what a group means, and for wrong results what computed them."""
+    """Returns the meaning of a group, and for wrong results what computed them."""
     interpreted = group.kind is Kind.NEW_FAIL and group.cause.startswith("numerics/") and _without_gpu(comparison)
     return f"{group.meaning} Triton's interpreter computed it, no GPU." if interpreted else group.meaning
 
 
 def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
-    """Returns what the reader can do now, one sentence each, the first thing first. If a side has to run again, nothing
-    else is advised: what was compared is no answer."""
+    """Returns the steps that the reader can take now, one sentence each, the first thing first. If a side has to run
+    again, nothing else is advised: what was compared is no answer."""
     kinds = {group.kind for group in comparison.regressions}
     steps = [
         f"Run the {broken.side} again: it is no answer ({broken.fault_class.value})." for broken in comparison.broken
@@ -125,8 +125,8 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
 
 
 def _about_known_defects(comparison: Comparison) -> str:
-    """Returns what to do about failures by known defects: wait for the releases that mend them, as far as entries say
-    so."""
+    """Returns a sentence on what to do about failures by known defects: wait for the releases that mend them, as far as
+    entries say so."""
     regressions = (one for group in comparison.regressions for one in group.findings)
     releases = sorted({one.defect.fixed_in for one in regressions if one.defect and one.defect.fixed_in})
     mended = f"; the release that mends it, where one is known, is {' or '.join(releases)}" if releases else ""
@@ -140,8 +140,8 @@ def _sample(comparison: Comparison, info: RunInfo | None) -> str | None:
 
 
 def _no_failure(comparison: Comparison) -> str:
-    """Returns what got worse, and that nothing newly fails, where every case could be judged and nothing else speaks
-    against the candidate."""
+    """Returns a sentence on what got worse and that nothing newly fails, if every case could be judged and nothing else
+    speaks against the candidate."""
     worse = "what got worse may cost time. "
     lost = any(group.kind is Kind.LOST_COVERAGE for group in comparison.groups)
     synchronises = any(group.kind is Kind.SYNC_CHANGED for group in comparison.groups)
@@ -153,13 +153,13 @@ def _no_failure(comparison: Comparison) -> str:
 
 
 def _without_gpu(comparison: Comparison) -> bool:
-    """Returns whether no case was judged on a device on both sides. A device in a run's stack says nothing of its
+    """Returns True if no case was judged on a device on both sides. A device in a run's stack says nothing of its
     cases."""
     return DEVICE not in comparison.scope.levels
 
 
 def _without_device(scope: Scope) -> str:
-    """Returns what judged the cases instead of a device."""
+    """Returns a text of what judged the cases instead of a device."""
     texts = {
         ProofLevel.EXECUTED.words: "the TTGIR of compiled kernels was run, and what is below it was inspected alone",
         ProofLevel.INTERPRETED.words: "Triton's interpreter ran the source of kernels",

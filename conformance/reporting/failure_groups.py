@@ -102,7 +102,7 @@ class FailureGroup:
 
 
 def failure(record: CaseRecord) -> tuple[Meaning, str, str]:
-    """Returns what it means that the case of ``record`` failed, why, and what its gravest failing check said."""
+    """Returns the meaning and the cause of the failure of ``record``, and the text of its gravest failing check."""
     if record.fault is not None and record.fault_class is FaultClass.INFRASTRUCTURE:
         text = record.fault.text
         return Meaning.MACHINE, f"{record.fault.kind}: {normalised(first_line(text))}", one_line(text)[:NOTE_LIMIT]

@@ -54,7 +54,7 @@ def both_changed(comparison: Comparison) -> list[str]:
 
 
 def broken_text(broken: BrokenSide) -> str:
-    """Returns which side gives no answer, its class and what broke, such as "the baseline is unfinished (cut-off: the
+    """Names the side that gives no answer, its class and what broke, such as "the baseline is unfinished (cut-off: the
     run did not end)"."""
     kinds = dict.fromkeys(fault.kind for fault in broken.faults)
     first = clean(broken.faults[0].text).replace("\n", " ")[:FAULT_CHARACTERS]
@@ -64,13 +64,13 @@ def broken_text(broken: BrokenSide) -> str:
 
 
 def _so_far(comparison: Comparison) -> str:
-    """Returns what to do, and what speaks against the candidate in the part that was compared."""
+    """Returns a text of what to do, and of what speaks against the candidate in the part that was compared."""
     against = "; ".join(_against(comparison))
     return "run it again" + (f"; found so far, and not to be relied on: {against}" if against else "")
 
 
 def _against(comparison: Comparison) -> list[str]:
-    """Returns what speaks against the candidate: cases that newly fail, regressions by kind, and objections."""
+    """Returns all that speaks against the candidate: cases that newly fail, regressions by kind, and objections."""
     groups, parts = comparison.regressions, []
     if groups:
         by_kind = Counter[str]()
@@ -84,7 +84,7 @@ def _against(comparison: Comparison) -> list[str]:
 
 
 def newly_failing(comparison: Comparison) -> str:
-    """Returns how many cases newly fail, and how many of them by known defects; empty if none does."""
+    """Counts in words the cases that newly fail, and those of them by known defects; empty if none does."""
     cases = comparison.newly_failing
     if not cases:
         return ""
@@ -125,8 +125,8 @@ def narrowing_text(comparison: Comparison) -> str:
 
 
 def proof(scope: Scope) -> list[str]:
-    """Returns what the judged cases prove: how many by which level, and in which shapes; why others are not among
-    them."""
+    """Returns sentences about what the judged cases prove: how many by which level, and in which shapes; why others are
+    not among them."""
     parts = [", ".join(f"{count:,} {level}" for level, count in scope.levels.items()) or "none was judged"]
     shapes = list(scope.shapes)
     if shapes:
@@ -136,7 +136,7 @@ def proof(scope: Scope) -> list[str]:
 
 
 def many(count: int, noun: str) -> str:
-    """``count`` of ``noun``, such as "1,373 cases".
+    """Returns ``count`` of ``noun`` in words, such as "1,373 cases".
 
     >>> many(1, "case"), many(1373, "case")
     ('1 case', '1,373 cases')

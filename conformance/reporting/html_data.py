@@ -110,8 +110,8 @@ def columns(records: Iterable[CaseRecord], weights: Sequence[int] = ()) -> dict[
 
 
 def _cause(record: CaseRecord) -> str:
-    """Returns why a case failed, in the same words for all cases of one cause; "" if it did not, or only as
-    expected."""
+    """Returns the cause of a case's failure, in the same words for all cases of one cause; "" if it did not fail, or
+    only as expected."""
     if RANKED[record.status] != "bad":
         return ""
     meaning, cause, _ = failure(record)
@@ -215,8 +215,8 @@ def component_name(name: str) -> str:
 
 
 def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
-    """Returns what is replaced by what, such as "Triton 3.8.0 to 3.9.0"; "The same stack" if nothing differs, and other
-    words if a run does not say what its stack was."""
+    """Returns a title of what replaces what, such as "Triton 3.8.0 to 3.9.0"; "The same stack" if nothing differs, and
+    other words if a run does not say what its stack was."""
     names = [*_COMPONENTS, *(name for name in {**baseline, **candidate} if name not in (*_COMPONENTS, "harness"))]
     parts = [
         f"{component_name(name)} {baseline.get(name) or 'none'} to {candidate.get(name) or 'none'}".strip()

@@ -103,7 +103,7 @@ def _release(comparison: Comparison, side: Side) -> str:
 
 
 def _wrong(group: Group, record: ComparedRecord | None) -> str:
-    """Returns what is wrong, in a few words."""
+    """Returns the failure in a few words."""
     if record is None:
         return group.kind.value.lower().replace("_", " ")
     failing = _failing(group, record)
@@ -202,7 +202,7 @@ class _Judge(Enum):
 
 
 def _judge(group: Group, record: ComparedRecord | None) -> _Judge:
-    """Returns what the finding rests on: the check that failed, and what ran it."""
+    """Returns the check on which the finding rests, and what ran it."""
     if record is None:
         return _Judge.NOTHING
     if group.kind is Kind.LOST_COVERAGE and record.checks:
@@ -238,7 +238,7 @@ def _expected(group: Group, record: ComparedRecord | None) -> str:
 
 
 def _seen(group: Group, record: ComparedRecord | None) -> Iterator[str]:
-    """Returns what the record says of the failure: the failing checks, or else the diagnosis."""
+    """Yields the failure as the record has it: the failing checks, or else the diagnosis."""
     if record is None:
         return
     for check, text in _failing(group, record)[:CHECKS_SHOWN]:

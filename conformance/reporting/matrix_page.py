@@ -155,8 +155,8 @@ def _stacks(stacks: Sequence[ComparedRun]) -> str:
 
 
 def _kernels(stacks: Sequence[ComparedRun]) -> str:
-    """Returns what failed and what changed over the stacks, kernel by kernel, those that failed first; those with
-    neither are folded."""
+    """Returns the failures and changes over the stacks, kernel by kernel, those that failed first; kernels without any
+    are folded."""
     kernels: dict[str, set[str]] = defaultdict(set)
     for stack in stacks:
         for case, record in stack.records.items():
@@ -248,7 +248,7 @@ def _figures(
 def _grew_from_zero(
     stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[ComparedRecord], float | None]
 ) -> bool:
-    """Returns whether a figure of a case is 0 with one stack and more with the next one: it has no share of the
+    """Returns True if a figure of a case is 0 with one stack and more with the next one: its growth is no share of the
     first."""
     sides = [_figures(stack, cases, figure) for stack in stacks]
     return any(

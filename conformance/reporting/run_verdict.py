@@ -65,8 +65,8 @@ def headline(summary: Summary, lost: str = "") -> str:
 
 
 def count_lines(summary: Summary) -> list[str]:
-    """Returns how many cases have each status, with the reasons of those that were not judged; what judged those that
-    passed."""
+    """Returns the number of cases of each status, with the reasons of those that were not judged; what judged those
+    that passed."""
     statuses = summary.statuses
     parts = [f"{statuses.get(Status.PASS, 0):,} pass"]
     if count := statuses.get(Status.EXPECTED_FAIL, 0):

@@ -30,7 +30,7 @@ class ExpectedEntry:
 
     @property
     def link(self) -> str:
-        """Returns where the defect is reported."""
+        """Returns the address at which the defect is reported."""
         return self.detail.partition(", ")[0]
 
 
@@ -66,12 +66,12 @@ class Summary:
 
     @property
     def failed(self) -> int:
-        """Returns how many cases failed and should not have."""
+        """Returns the number of cases that failed and should not have."""
         return sum(self.statuses.get(status, 0) for status in FAILURES)
 
     @property
     def judged(self) -> int:
-        """Returns how many cases passed or failed, as expected or not."""
+        """Returns the number of cases that passed or failed, as expected or not."""
         return sum(count for status, count in self.statuses.items() if status not in _SKIPS)
 
     @property

@@ -186,7 +186,7 @@ def outcomes(sweep_rows: Iterable[Row]) -> str:
 
 
 def verdict(sweep_rows: Iterable[Row]) -> str:
-    """Returns whether a row failed that should not have, and how many rows have each outcome, in one sentence."""
+    """Returns one sentence: whether a row failed that should not have, and how many rows have each outcome."""
     counts = Counter(map(outcome, sweep_rows))
     figures = ", ".join(f"{counts[name]:,} {name}" for name in OUTCOMES if counts[name])
     if counts["failed"]:

@@ -116,8 +116,9 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
 
 
 def patterns(features: Mapping[str, bool], target: Target, own: Iterable[Feature] = ()) -> list[str]:
-    """Returns what a script looks for in the code of ``target``, an expression for each piece of evidence. ``own`` are
-    features that the kernel brings besides :data:`~conformance.codegen_checks.FEATURES`. Raises NotReproducible."""
+    """Returns the expressions that a script looks for in the code of ``target``, one for each piece of evidence.
+    ``own`` are features that the kernel brings besides :data:`~conformance.codegen_checks.FEATURES`. Raises
+    NotReproducible."""
     meanings = {feature.name: feature for feature in (*FEATURES, *own)}
     lines = []
     for name, required in features.items():
@@ -193,7 +194,7 @@ def _device() -> str:
 
 
 def _interpreter_ready(runtime: Sources) -> str:
-    """Returns what a script does before it interprets; what that needs is added to ``runtime``."""
+    """Returns the code that a script runs before it interprets; what that needs is added to ``runtime``."""
     runtime.import_line("import numpy")
     runtime.add("corrections", corrections)
     runtime.import_line("from triton.runtime import interpreter")

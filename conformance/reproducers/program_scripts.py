@@ -158,7 +158,7 @@ def _literal(text: str) -> str:
 
 
 def _described(program: Program, failed: Iterable[Verdict], record: CaseRecord) -> dict[str, str]:
-    """Returns what of ``program`` stands in the script, as source."""
+    """Returns the parts of ``program`` that stand in the script, as source."""
     descriptions, pick = _choice(record, program, failed)
     settings = {**ALWAYS, **dict(program.settings)}
     return {

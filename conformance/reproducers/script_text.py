@@ -32,8 +32,7 @@ class SeenFailure:
 
 
 def failure_in(record: CaseRecord, failures: Sequence[str] = ()) -> SeenFailure:
-    """Returns what ``record`` says of its failure: ``failures``, or else the checks that failed, or else its
-    diagnosis."""
+    """Returns the failure as ``record`` has it: ``failures``, or else the checks that failed, or else its diagnosis."""
     failed = [f"{verdict.check}: {verdict.text}" for verdict in record.verdicts if not verdict.passed]
     failures = failures or failed or [f"{record.status.value}: {record.diagnosis}"]
     names = ("torch", "triton", "ptxas", "ptxas-blackwell", "driver")
@@ -124,7 +123,7 @@ KERNEL = "A Triton kernel that fails"
 
 
 def facts_of(plan: Plan) -> dict[str, object]:
-    """Returns what a docstring says of a kernel's plan."""
+    """Returns the facts about a kernel's plan for the docstring of a script."""
     return {
         "kernel": plan.kernel,
         "problem": plan.problem.id,

@@ -110,7 +110,7 @@ def test_each_residue_of_an_alignment(recorder, kernel, target, dtype, config, f
 
 
 def judge_refusal(kernel, plan, reason):
-    """Returns whether ``reason``, None for a plan that is taken, is right, and a text.
+    """Returns whether ``reason`` (None for a plan that is taken) is right, and a text.
 
     A plan that breaks a rule of descriptors must be refused. The refusal states a broken rule, or another rule of the
     suite justifies it: a tensor map of Triton 3.2 has no pitch. A kernel of another package may refuse more, and may

@@ -36,7 +36,7 @@ def operands(operation: Operation) -> list[str]:
 
 
 def attributes(operation: Operation) -> dict[str, str]:
-    """Returns what stands in its braces, as text; braces in its types are not its own."""
+    """Returns the attributes in the operation's braces as text; braces in its types are not its own."""
     words = operation.words
     match = _ATTRIBUTES.search(words if operation.tail else words[: len(words) - len(operation.types)])
     read: dict[str, str] = {}

@@ -178,7 +178,7 @@ def _argument(value: Any, kind: Type) -> Any:
 
 
 def _flag(descriptor: Any, name: str) -> bool:
-    """Returns what a descriptor says beside its sizes: whether it pads with NaN, or rounds to tf32."""
+    """Returns a flag of a descriptor: whether it pads with NaN, or rounds to tf32."""
     if getattr(descriptor, "padding", "zero") != "zero" or getattr(descriptor, "round_f32_to_tf32", False):
         raise UnknownOperation(f"a descriptor {name} that does not pad with zeros, or rounds")
     return False

@@ -51,12 +51,12 @@ class Layouts:
         return self._layouts[kind.layout]
 
     def registers(self, kind: Type) -> LinearMap:
-        """Returns where the registers hold the elements of a tensor. Raises UnknownLayout."""
+        """Returns the map of the registers that hold the elements of a tensor. Raises UnknownLayout."""
         return register_map(self.layout(kind), kind.shape)
 
     def memory(self, kind: Type) -> LinearMap:
-        """Returns where the elements of one tile of a memdesc, or of what a descriptor copies, lie in shared memory, or
-        in tensor memory. A tile is what one slot of an allocation of several has. Raises UnknownLayout."""
+        """Returns the map of the places of shared or tensor memory that hold the elements of one tile of a memdesc, or
+        of what a descriptor copies. A tile is what one slot of an allocation of several has. Raises UnknownLayout."""
         layout = self.layout(kind)
         shape = allocation(kind)[-rank_of(layout, allocation(kind)) :]
         if layout.kind.startswith("tensor_memory"):
@@ -71,7 +71,7 @@ def allocation(kind: Type) -> tuple[int, ...]:
 
 
 def rank_of(layout: Layout, shape: tuple[int, ...]) -> int:
-    """Returns how many dimensions ``layout`` has of what is allocated in ``shape``."""
+    """Returns the number of dimensions that ``layout`` has of what is allocated in ``shape``."""
     if layout.get("rank") is not None:
         return int(layout["rank"])
     for word in ("order", "CTAOrder"):
@@ -128,8 +128,8 @@ def _verify(layouts: Layouts, typed: TypedOperation, faults: list[str], unknown:
 
 
 def layout_faults(module: Module) -> list[str]:
-    """Returns what is wrong with the layouts of ``module``, one sentence for each operation at which two do not fit;
-    empty if all do. Layouts and operations that are not known are in :func:`unknown_layouts` and count as no fault."""
+    """Returns the faults in the layouts of ``module``, one sentence for each operation at which two do not fit; empty
+    if all do. Layouts and operations that are not known are in :func:`unknown_layouts` and count as no fault."""
     return verified(module).faults
 
 

@@ -49,7 +49,8 @@ class LinearMap:
         return made[0]
 
     def rank(self, *holders: str) -> int:
-        """Returns how many bits of the tensor's elements ``holders`` tell apart; all holders if none is named."""
+        """Returns the number of bits of the tensor's elements that ``holders`` tell apart; all holders if none is
+        named."""
         rows: list[int] = []
         for holder, _ in self.bases:
             for value in self.flat(holder) if holder in holders or not holders else ():
@@ -106,7 +107,7 @@ def flat_index(coordinate: Iterable[int], shape: Sequence[int]) -> int:
 
 
 def coordinates(flat: int, shape: Sequence[int]) -> Basis:
-    """Returns where element number ``flat`` lies in ``shape``.
+    """Returns the coordinates of element number ``flat`` in ``shape``.
 
     >>> coordinates(10, (4, 8))
     (1, 2)

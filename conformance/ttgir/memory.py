@@ -29,7 +29,7 @@ class NoPart(ValueError):
 
 
 def joined(first: Clock, second: Clock) -> Clock:
-    """Returns what follows both."""
+    """Returns the clock that is after both."""
     if len(first) < len(second):
         first, second = second, first
     both = dict(first)
@@ -130,8 +130,9 @@ class View:
         return View(self.buffer, bits, self.element, self.missing)
 
     def part(self, take: Any) -> View:
-        """Returns what ``take`` makes of the arrays, such as an index or a transposition. A part that does not exist is
-        a fault of whoever touches it. Raises NotImplementedError for a part of a view that can only be read whole."""
+        """Returns the view of what ``take`` makes of the arrays, such as an index or a transposition. A part that does
+        not exist is a fault of whoever touches it. Raises NotImplementedError for a part of a view that can only be
+        read whole."""
         if self.reshaped is not None:
             raise NotImplementedError(f"a part of {self.buffer.name}, whose elements do not lie in that shape")
         try:
@@ -161,7 +162,7 @@ class View:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Returns where it lies: equal for views of the same elements in the same order."""
+        """Returns a key of the memory: equal for views of the same elements in the same order."""
         return self.bits.__array_interface__["data"][0], self.bits.shape, self.bits.strides
 
     def overlaps(self, other: View) -> bool:

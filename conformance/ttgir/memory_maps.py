@@ -14,8 +14,8 @@ from conformance.ttgir.linear_maps import LinearMap, MapBuilder, coordinates, ma
 
 @functools.lru_cache(maxsize=65536)
 def shared_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    """Returns which element of a tile of ``shape`` lies at each offset in shared memory, in elements, padding left out.
-    Raises UnknownLayout."""
+    """Returns the map from offsets in shared memory, in elements without padding, to the elements of a tile of
+    ``shape``. Raises UnknownLayout."""
     if layout.kind not in _SHARED:
         raise UnknownLayout(f"shared memory in {layout.kind}: {layout.text}")
     try:
@@ -97,7 +97,7 @@ def _written_out(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _padded(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    """Returns where elements lie before gaps are put between them."""
+    """Returns the places of elements before gaps are put between them."""
     return _swizzled(layout, shape) if layout.get("order") is not None else _written_out(layout, shape)
 
 
@@ -112,8 +112,8 @@ _SHARED: dict[str, Callable[[Layout, tuple[int, ...]], LinearMap]] = {
 
 @functools.lru_cache(maxsize=65536)
 def tensor_memory_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    """Returns which element of a tile of ``shape`` lies in each lane ("row") and place of a lane ("column") of tensor
-    memory. A place has the size of an element. Raises UnknownLayout."""
+    """Returns the map from the lanes ("row") and places of a lane ("column") of tensor memory to the elements of a tile
+    of ``shape``. A place has the size of an element. Raises UnknownLayout."""
     if layout.kind == "tensor_memory_scales_encoding":
         return _scales(layout, shape)
     if layout.kind != "tensor_memory_encoding":

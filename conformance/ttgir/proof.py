@@ -120,7 +120,8 @@ PROGRAMS = (
 
 @functools.cache
 def objection() -> str:
-    """Returns why the executor may judge nothing here; "" if what it says of every known program is so."""
+    """Returns the reason why the executor may judge nothing here; "" if its answer about every known program is
+    right."""
     for known in PROGRAMS:
         if said := said_of(known.text, known):
             return f"the program '{known.name}' is right, and the executor says: {said}"
@@ -135,7 +136,7 @@ def objection() -> str:
 
 
 def said_of(text: str, known: Known) -> str:
-    """Returns what is wrong with ``text`` in the first order that is not right; "" if all are."""
+    """Runs ``text`` and returns the fault of the first order that is not right; "" if all are."""
     try:
         module = parse(text)
         return next(filter(None, (_said_in(order, text, known) for order in orders_of(module))), "")

@@ -236,7 +236,7 @@ Combination = Callable[[Agent, Names, list[Any]], list[Any]]
 
 
 def _combination(operation: Operation) -> Combination:
-    """Returns what the region of ``operation`` makes of the values of its arguments."""
+    """Returns the function by which the region of ``operation`` combines the values of its arguments."""
     steps, arguments = prepared(operation.regions[0]), operation.regions[0].arguments
 
     def combined(agent: Agent, names: Names, values: list[Any]) -> list[Any]:

@@ -16,8 +16,8 @@ from conformance.ttgir.linear_maps import LinearMap, MapBuilder, map_of, own_sha
 
 @functools.lru_cache(maxsize=65536)
 def register_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    """Returns which element of a tensor of ``shape`` each register of each lane of each warp holds. Raises
-    UnknownLayout."""
+    """Returns the map from each register of each lane of each warp to the element of a tensor of ``shape`` that it
+    holds. Raises UnknownLayout."""
     if layout.kind not in _REGISTERS:
         raise UnknownLayout(f"registers in {layout.kind}: {layout.text}")
     try:
@@ -36,8 +36,8 @@ def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
-    """Returns what is written out. Where the tensor is larger, registers go on along its axes, in the order in which
-    those that are written out do."""
+    """Returns the map that the layout writes out. Where the tensor is larger, registers go on along its axes, in the
+    order in which those that are written out do."""
     made = MapBuilder(len(shape))
     made.bases = {holder: [tuple(basis) for basis in layout[holder]] for holder in made.bases}
     of_registers = [axis for basis in made.bases["register"] for axis, value in enumerate(basis) if value]
@@ -240,8 +240,9 @@ def _wmma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> Lin
 
 @functools.lru_cache(maxsize=65536)
 def scales_map(unit: Layout, index: int, shape: tuple[int, ...]) -> LinearMap:
-    """Returns where a block-scaled product whose result is in ``unit`` reads the scales of operand ``index``: a tensor
-    of ``shape``, of its rows, or B's columns, by blocks of its depth, behind those of a batch. Raises UnknownLayout."""
+    """Returns the map of the scales of operand ``index`` that a block-scaled product with its result in ``unit`` reads:
+    a tensor of ``shape``, of its rows, or B's columns, by blocks of its depth, behind those of a batch. Raises
+    UnknownLayout."""
     rank = len(shape)
     depth, other = (rank - 1, rank - 2) if index == 0 else (rank - 2, rank - 1)
     made, sizes = MapBuilder(rank), (shape if index == 0 else (*shape[:-2], shape[-1], shape[-2]))

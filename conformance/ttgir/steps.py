@@ -38,7 +38,7 @@ class Descriptor:
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """Returns where the box of a copy without coordinates begins."""
+        """Returns the coordinates at which the box of a copy without coordinates begins."""
         return self.starts or (0,) * len(self.sizes)
 
     def addresses(self, starts: list[int], box: tuple[int, ...]) -> tuple[Any, Any]:

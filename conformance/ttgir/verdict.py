@@ -54,7 +54,7 @@ class Executed:
 
     @property
     def observed(self) -> dict[str, Any]:
-        """Returns what a record keeps of it."""
+        """Returns the data that a record keeps of the run."""
         wrong = next(({"wrong": verdict.text} for verdict in self.verdicts if not verdict.passed), {})
         if self.unknown:
             return {"unknown": self.unknown, "layouts": self.layouts, **wrong}
@@ -114,7 +114,7 @@ def executed(
 
 
 def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:
-    """Returns how it stands with the layouts of ``modules``, and what is wrong with them, or that nothing is."""
+    """Returns the state of the layouts of ``modules``, and verdicts about their faults, or that there are none."""
     checked = [verified(module) for module in modules]
     faults = [fault for one in checked for fault in one.faults]
     unknown = sorted({name for one in checked for name in one.unknown})
@@ -145,7 +145,7 @@ def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:
 
 
 def _also_served(plan: Plan) -> str:
-    """Returns how a verdict begins that is about a problem other than the case's own."""
+    """Returns the beginning of a verdict about a problem other than the case's own."""
     return f"{' '.join(filter(None, (plan.problem.id, plan.variant.id)))}, which the same code serves, "
 
 
@@ -161,7 +161,7 @@ def _exact_fills(kernel: Launchable, plan: Plan, names: Sequence[str] | None) ->
 
 
 def _failed(judged: Trial, where: str) -> list[Verdict]:
-    """Returns what failed ``where`` it ran, under the checks' names below the stage's."""
+    """Returns the failures ``where`` it ran, under the checks' names below the stage's."""
     return [
         replace(
             verdict,

@@ -112,7 +112,7 @@ class ExpectedFailure(NamedEntry, frozen=True, kw_only=True):
         return datetime.now(timezone.utc).date() > self.expires
 
     def objection(self, status: Status, diagnosis: str, verdicts: Iterable[Verdict] = ()) -> str | None:
-        """Returns why the entry does not excuse a failure of a case with ``verdicts``; None if it does."""
+        """Returns the reason why the entry does not excuse a failure of a case with ``verdicts``; None if it does."""
         if self.expired():
             return f"{self} expired on {self.expires} and excuses nothing: {self.owner} renews or removes it"
         covered = _STATUSES[self.status]
@@ -236,7 +236,7 @@ def _refuse_another_kernels(entry: ExpectedFailure, kernel: str, place: str) -> 
 
 
 def table_to_record(entry: ExpectedFailure) -> dict[str, Any]:
-    """Returns what ``run.json`` keeps of an entry: the keys that its file has, as JSON data."""
+    """Returns an entry as ``run.json`` keeps it: the keys that its file has, as JSON data."""
     keys = [field for field in msgspec.structs.fields(ExpectedFailure) if field.name not in Entry.__struct_fields__]
     values = {key.name: getattr(entry, key.name) for key in keys if getattr(entry, key.name) != key.default}
     return {name: msgspec.to_builtins(value) for name, value in values.items()}

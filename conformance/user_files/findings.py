@@ -194,7 +194,7 @@ class Finding:
 
     @property
     def cost(self) -> tuple[float, float]:
-        """Returns what findings of one kind are ranked by, larger first: what grew from zero, then by what factor the
+        """Returns the sort key of findings of one kind, larger first: what grew from zero, then by what factor the
         figure changed, 1 or more; 0 without figures."""
         if self.ratio == 0:
             return 0.0, inf
@@ -340,15 +340,15 @@ class Comparison:
 
     @property
     def newly_failing_by_known_defects(self) -> frozenset[str]:
-        """Returns those of :attr:`newly_failing` that fail as an expected failure says."""
+        """Returns the cases of :attr:`newly_failing` that fail as an expected failure says."""
         return frozenset(one.case for group in self.groups for one in group.findings if one.newly_fails and one.defect)
 
     @property
     def waived(self) -> int:
-        """Returns how many regressions waivers cover."""
+        """Returns the number of regressions that waivers cover."""
         return sum(len(group.findings) for group in self.groups if group.kind is Kind.WAIVED)
 
     @property
     def safe(self) -> bool:
-        """Returns whether there is an answer, and nothing here speaks against the candidate."""
+        """True if there is an answer, and nothing here speaks against the candidate."""
         return not self.broken and not self.regressions and not self.objections

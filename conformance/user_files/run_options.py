@@ -42,12 +42,12 @@ class RunOption:
 
     @property
     def long(self) -> str:
-        """Returns how it can always be written."""
+        """Returns the spelling that always works."""
         return f"--conformance-{self.name}"
 
     @property
     def short(self) -> str | None:
-        """Returns how it can be written where the suites are selected; None if it cannot."""
+        """Returns the spelling where the suites are selected; None if there is none."""
         return f"--{self.name}" if self.has_short_name else None
 
     @property

@@ -38,7 +38,7 @@ def _holds(component: str, wanted: str, version: Any) -> bool:
 
 
 def range_problem(ranges: Mapping[str, str]) -> str | None:
-    """Returns what is wrong with the first of ``ranges`` that cannot be used; None if all can.
+    """Returns the objection to the first of ``ranges`` that cannot be used; None if all can.
 
     >>> range_problem({"triton": ">=3.4"}) is None
     True

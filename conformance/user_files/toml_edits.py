@@ -13,7 +13,7 @@ from conformance.user_files.toml_entries import EntryError, Span, load
 
 
 def spans(text: str, file: str, table: str) -> list[Span]:
-    """Returns where each ``[[table]]`` of the TOML ``text`` stands, without the blank lines and comments after its last
+    """Returns the lines of each ``[[table]]`` of the TOML ``text``, without the blank lines and comments after its last
     key.
 
     The parser gives no line numbers. So each table is parsed again by itself, from its header to the next one. A header

@@ -51,7 +51,7 @@ def no_answer(stack: str, fault: Fault) -> str:
 
 
 def no_answer_json(stack: str, fault: Fault) -> str:
-    """Returns what :func:`to_json` gives where nothing was compared: the answer, and what broke the run with
+    """Returns the JSON of :func:`to_json` if nothing was compared: the answer, and what broke the run with
     ``stack``."""
     broken = [{"stack": stack, "fault_class": fault.fault_class.value, "faults": [jsonable(fault)]}]
     answered = {"safe": False, "answer": no_answer(stack, fault), "status": NO_ANSWER, "broken": broken}

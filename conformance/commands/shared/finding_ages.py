@@ -41,7 +41,7 @@ WHY_LIMIT = 200
 
 
 def older_source(text: str) -> Stack | Path:
-    """Returns what the user has of an older release: a stack, or the folder of a run. Raises :class:`StackError`."""
+    """Returns the stack, or the folder of a run, that the user has of an older release. Raises :class:`StackError`."""
     folder = Path(text)
     if not folder.is_dir():
         return parse(text)
@@ -168,7 +168,7 @@ def _release(side: ComparedRun, component: str) -> Version | None:
 
 
 def _rest(stack: Stack, component: str) -> Stack:
-    """Returns what ``stack`` has beside ``component``, by whatever name."""
+    """Returns ``stack`` without ``component``, whatever its name there."""
     return replace(without(stack, component), name="", brings=())
 
 
@@ -215,7 +215,7 @@ def _outstanding(age_runs: _AgeRuns) -> Mapping[Version, str]:
 def _sights(
     one: Finding, runs: Mapping[Version, ComparedRun], candidate: ComparedRun, limits: KernelThresholds
 ) -> dict[Version, Sight]:
-    """Returns what each of ``runs`` shows of the finding ``one``."""
+    """Looks for the finding ``one`` in each of ``runs``, and returns what each shows of it."""
     device = candidate.stack.get("device")
     return {
         version: sight(

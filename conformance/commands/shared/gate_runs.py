@@ -311,7 +311,7 @@ def _check_cases(
 
 
 def new_output() -> Path:
-    """Returns where the reports go unless told otherwise."""
+    """Returns the default folder for the reports."""
     return Path("reports") / f"gate-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
 
 

@@ -74,7 +74,7 @@ def _script(comparison: Comparison, group: Group, folder: Path | None, name: str
 
 
 def _why_none(comparison: Comparison, group: Group) -> str:
-    """Returns why there is no script for ``group``."""
+    """Returns the reason for which ``group`` has no script."""
     begins = f"{group.kind.value} {group.cause}"
     reason = next((line for line in comparison.scripts if line.startswith(begins) and "no script" in line), "")
     return (

@@ -51,7 +51,7 @@ class Toolchain:
         ).hexdigest()
 
     def objection(self, other: Toolchain) -> str | None:
-        """Returns why kernels of ``other`` cannot be used here; None if they can."""
+        """Returns the reason for which kernels of ``other`` cannot be used here; None if they can."""
         for name in ("triton", "assemblers", "settings"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:

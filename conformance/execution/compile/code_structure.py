@@ -63,8 +63,8 @@ _GLOBAL_LOAD = re.compile(r"(buffer|global)_load")
 
 
 def structure(stage: str, text: str) -> dict[str, int]:
-    """Returns what the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") has of each kind of synchronising
-    instruction, of tensor-memory accesses in loops and of what may go wrong; only what there is.
+    """Counts the synchronising instructions of the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") by kind, its
+    accesses of tensor memory in loops, and what may go wrong; leaves out zeros.
 
     >>> structure("ptx", "\\n".join(["cp.async.wait_group 0;", "bar.sync 0;", "bar.sync 0;"]))
     {'barrier': 2, 'cp.async wait': 1}
@@ -87,7 +87,7 @@ def structure(stage: str, text: str) -> dict[str, int]:
 
 
 def _bare_commits(code: Code) -> int:
-    """Returns how many commits lack a barrier between them and a wait.
+    """Counts the commits that have no barrier between them and a wait.
 
     One thread commits the products of all warps, which is an arrival at an mbarrier. Where all of them wait and no
     barrier follows, one that is slow may miss a phase (triton #9871). A partition of one warp needs none.
@@ -119,9 +119,9 @@ def _reaches(
 
 
 def _moves_accumulators(code: Code, loop: range) -> bool:
-    """Returns whether ``loop`` stores values to tensor memory that it has loaded from there, or made of such. They are
-    followed from register to register, and not through other memory. An epilogue only loads, and what a sum begins
-    with was not loaded."""
+    """Returns True if ``loop`` stores values to tensor memory that it has loaded from there, or made of such values.
+    They are followed from register to register, and not through other memory. An epilogue only loads, and what a sum
+    begins with was not loaded."""
     load, store = _IN_LOOPS.values()
     operations = {code.operations[at] for at in loop}
     if not all(any(pattern.match(one) for one in operations) for pattern in (load, store)):

@@ -401,8 +401,8 @@ class _Child:
         self._mark = os.fstat(self._output.fileno()).st_size
 
     def output(self) -> str:
-        """Returns what the child and its own children have written since :meth:`mark`, cut in the middle if it is
-        long."""
+        """Returns the text that the child and its own children have written since :meth:`mark`, cut in the middle if it
+        is long."""
         size = os.fstat(self._output.fileno()).st_size - self._mark
         text = os.pread(self._output.fileno(), size, self._mark).decode(errors="replace").strip()
         half = OUTPUT_LIMIT // 2
@@ -469,7 +469,7 @@ def _not_compiled(error: str, started: float) -> CompileResult:
 
 
 def process_group(target: Target) -> str:
-    """Returns what may share a compiler process with ``target``.
+    """Returns the name of the targets that may share a compiler process with ``target``.
 
     Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for its first architecture of a vendor, and
     uses it for all others. The next architecture may lack these instructions, or have better ones. So NVIDIA's

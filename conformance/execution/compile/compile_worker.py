@@ -95,7 +95,7 @@ class Compiler:
         return self._done[key]
 
     def _carried(self, launch: Launch, target: Target, folder: str, edition: str) -> Answer:
-        """Returns what another machine made of ``launch``; what it lacks is compiled here."""
+        """Returns the kernels that another machine made of ``launch``; compiles here what it lacks."""
         kernels, key = carried_kernels.carried(folder), specialisation(launch, target).key
         if failure := kernels.failure(key, edition):
             return Answer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
@@ -136,7 +136,7 @@ class Compiler:
 
 
 def _compiled_kernels(function: Any, device: int) -> Any:
-    """Returns what ``function`` keeps of the kernels that were compiled for ``device``, by key."""
+    """Returns the cache in which ``function`` keeps the kernels that were compiled for ``device``, by key."""
     if hasattr(function, "device_caches"):
         return function.device_caches[device][0]
     return function.cache[device]  # as Triton 3.2 has it
@@ -182,8 +182,8 @@ def artefact_of(kernel: Any, target: Target, key: str, before: float) -> Artefac
 
 
 def _stage_files(kernel: Any) -> list[str]:
-    """Returns where Triton's cache keeps the stages of ``kernel``; releases that do not say are asked for the kernel's
-    hash."""
+    """Returns the files of Triton's cache that hold the stages of ``kernel``; releases that do not say are asked for
+    the kernel's hash."""
     if hasattr(kernel, "metadata_group"):
         return list(kernel.metadata_group.values())
     from triton.runtime.cache import get_cache_manager

@@ -119,13 +119,13 @@ class IndexedPools(CompilePools):
 
 
 def asked_file(folder: Path, worker: str) -> Path:
-    """Returns where a process writes what its cases asked for, one line each."""
+    """Returns the file into which a process writes what its cases asked for, one line each."""
     return folder / f"asked-{worker}.txt"
 
 
 def asked(folder: Path) -> tuple[list[str], set[str]]:
-    """Returns what the index of the run in ``folder`` was asked for in vain, in words, and the identities that it had.
-    Removes the files that say so."""
+    """Returns the texts of what the index of the run in ``folder`` was asked for and did not have, and the identities
+    that it had. Removes the files that say so."""
     missed: dict[str, None] = {}
     used: set[str] = set()
     for file in sorted(folder.glob("asked-*.txt")):

@@ -140,6 +140,6 @@ def _amdgcn(artefact: Artefact) -> Counter[str]:
 
 
 def _operations(path: Path, stage: str) -> Counter[str]:
-    """Returns how often each word is the first of a line of code."""
+    """Counts how often each word is the first of a line of code."""
     lines = codegen_checks.code_of(path, stage).split("\n")
     return Counter(words[0] for line in lines if (words := line.split(None, 1)) and words[0][0].isalpha())

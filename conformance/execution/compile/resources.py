@@ -61,7 +61,7 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> K
 
 
 def over_limits(resources: KernelResources, target: Target) -> list[str]:
-    """Returns what is past ``target``'s limits, one sentence each; empty if everything fits."""
+    """Returns a sentence for each limit of ``target`` that the resources exceed; empty if everything fits."""
     limits = target.limits
     findings = _over_shared_memory(resources, target)
     if limits.registers is not None and resources.registers > limits.registers:
@@ -76,14 +76,15 @@ def over_limits(resources: KernelResources, target: Target) -> list[str]:
 
 
 def near_limits(resources: KernelResources, target: Target) -> list[str]:
-    """Returns what is close below ``target``'s limits, such as "shared memory: 225,280 of 232,448 bytes (96 %)"."""
+    """Returns a text for each resource that is close below ``target``'s limit, such as "shared memory: 225,280 of
+    232,448 bytes (96 %)"."""
     used, limit = resources.shared_memory, target.limits.shared_memory
     return [f"shared memory: {near_text(used, limit)}"] if NEAR * limit <= used <= limit else []
 
 
 def over_memory(resources: KernelResources, target: Target) -> list[str]:
-    """Returns what of :func:`over_limits` keeps a launch from beginning, so that an autotuner passes over the
-    config."""
+    """Returns the sentences of :func:`over_limits` about memory without which a launch cannot begin, so that an
+    autotuner passes over the config."""
     return _over_shared_memory(resources, target) + _over_tensor_memory(resources, target)
 
 

@@ -59,7 +59,8 @@ class Specialisation:
         return f"{self.name}({arguments}{options}) on {self.target_id}"
 
     def differences(self, other: Specialisation) -> list[str]:
-        """Returns what keeps ``self`` and ``other`` from sharing a compilation, one readable line each."""
+        """Returns the differences that keep ``self`` and ``other`` from sharing a compilation, one readable
+        line each."""
         lines: list[str] = []
         for first, second in zip(self._parts(), other._parts(), strict=True):
             for name in {**first, **second}:
@@ -73,7 +74,7 @@ class Specialisation:
 
 
 def specialisation(launch: Launch, target: Target, *, by_name: bool = False) -> Specialisation:
-    """Returns what compiling ``launch`` for ``target`` depends on; the grid is not part of it.
+    """Returns all that compiling ``launch`` for ``target`` depends on; the grid is not part of it.
 
     With ``by_name`` the name of a function stands for its source, also of one that is a constant. Then a process with
     TRITON_INTERPRET=1, where functions have no hash, gets the key that a compiling process gets.

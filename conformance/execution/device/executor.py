@@ -52,7 +52,7 @@ class DeviceExecutor:
 
     @property
     def page_edges(self) -> PageEdges | NoEdge:
-        """Returns where operands can lie at the edges of mapped memory, or why they cannot."""
+        """Returns the pages at whose edges operands can lie, or the reason why there are none."""
         return page_edges(self.device)
 
     @functools.cached_property
@@ -118,7 +118,7 @@ class DeviceExecutor:
 
     @functools.cached_property
     def _capture(self) -> GridCapture | None:
-        """Returns what captures launches; None where that cannot be, as on a GPU of another vendor."""
+        """Returns the object that captures launches; None if there is none, as on a GPU of another vendor."""
         try:
             return GridCapture(self.device) if self.device.type == "cuda" else None
         except CaptureError:

@@ -36,7 +36,7 @@ SEARCH = "conformance.execution.device.fault_search:search"
 
 
 def workspace_name(number: int) -> str:
-    """Returns what verdicts call the workspace of this number of a launch."""
+    """Returns the name of the workspace of this number in verdicts."""
     return f"workspace {number}"
 
 
@@ -53,7 +53,7 @@ class Placed:
 
     @property
     def subject(self) -> str | None:
-        """Returns what lies alone at the edge."""
+        """Returns the operand or workspace that lies alone at the edge."""
         return self.operand if self.workspace is None else workspace_name(self.workspace)
 
 
@@ -74,8 +74,8 @@ class DeviceFault:
 
 
 def fault_of(kernel: Kernel | None, plan: Plan, names: Sequence[str] | None, seed: int, error: str) -> DeviceFault:
-    """Returns what became of the launch of ``plan``, as another process finds out. It ended in the ``error`` of the
-    device while the fills ``names`` (None: all) ran. Nothing is asked of the device of this process. Without a
+    """Repeats the launch of ``plan`` in another process and returns the fault that it finds. It ended in the ``error``
+    of the device while the fills ``names`` (None: all) ran. Nothing is asked of the device of this process. Without a
     ``kernel`` of the catalogue no operand is named."""
     first_line = error.split("\n", 1)[0]
     if kernel is None:

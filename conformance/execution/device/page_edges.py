@@ -85,7 +85,8 @@ class PageEdges:
             raise NoEdge(str(error)) from error
 
     def objection(self, problem: Problem) -> str:
-        """Returns why the operands and outputs of ``problem`` cannot lie at edges; empty if they can."""
+        """Returns the reason for which the operands and outputs of ``problem`` cannot lie at edges; empty if
+        they can."""
         self._free = sorted(self._regions, key=lambda region: region.size)
         try:
             for operand in _largest_first(problem):

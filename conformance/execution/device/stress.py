@@ -75,7 +75,7 @@ def stressed(
 
 
 def _place(name: str, counts: Tensor) -> str:
-    """Returns where ``counts``, of launches by element, are not zero."""
+    """Returns a text of the elements for which ``counts``, of launches by element, are not zero."""
     elements = int((counts > 0).sum())
     most = int(counts.max())
     worst = [int(i) for i in np.unravel_index(int(counts.argmax()), counts.shape)]

@@ -127,7 +127,7 @@ class Accesses:
         return f"program {self._programs[-1]}" if self._programs else "the launch"
 
     def judge(self, what: str, pointers: Any, mask: Any, size: int) -> np.ndarray | None:
-        """Returns which of the accesses to ``size`` bytes each that the ``mask`` has lie outside; None if none does."""
+        """Returns a mask of the accesses, of ``size`` bytes each, that lie outside; None if none does."""
         wanted = np.asarray(pointers).view(np.int64)
         some = np.asarray(mask, dtype=bool)
         addresses = wanted if some.all() else wanted[some]
@@ -163,7 +163,7 @@ def _regions(tensors: Mapping[str, Any]) -> list[Region]:
 
 
 def _addresses(values: Iterable[Any], regions: Sequence[Region]) -> list[int]:
-    """Returns what may be addresses in ``values``, numbers and tensors of int64, and lies in none of the
+    """Returns the numbers in ``values`` (numbers and tensors of int64) that may be addresses and lie in none of the
     ``regions``."""
     numbers = {value for value in values if isinstance(value, int) and value >= _ADDRESSES}
     for value in values:
@@ -187,8 +187,8 @@ def _kernel_line() -> str:
 
 
 def undefined(shape: tuple[int, ...], dtype: np.dtype, byte: int = 0xFF) -> np.ndarray:
-    """Returns what no kernel may use, as ``dtype`` is stored: NaN, and in integers and booleans copies of the ``byte``.
-    All ones are NaN in bf16 and fp8, which NumPy holds as integers."""
+    """Returns an array of a value that no kernel may use: NaN, and in integers and booleans copies of the ``byte``. All
+    ones are NaN in bf16 and fp8, which NumPy holds as integers."""
     if dtype.kind in "fb":
         return np.full(shape, np.nan if dtype.kind == "f" else bool(byte & 1), dtype)
     return np.full(shape, np.frombuffer(bytes([byte]) * dtype.itemsize, dtype)[0], dtype)

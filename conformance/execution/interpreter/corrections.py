@@ -74,8 +74,8 @@ def corrections(interpreter: Any) -> Replacements:
 
 
 def _knowing_every_type(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what Triton does to its language before a launch. Up to Triton 3.7 it leaves types out that the builder
-    has."""
+    """Returns a replacement for the function by which Triton prepares its language before a launch. Up to Triton 3.7 it
+    leaves types out that the builder has."""
 
     def patch(lang: Any, *more: Any) -> None:
         original(lang, *more)
@@ -212,7 +212,7 @@ def _memory(interpreter: Any) -> Methods:
     original_rmw = builder.create_atomic_rmw
 
     def padded_with_nan(self: Any, place: tuple[Any, Any], more: tuple[Any, ...]) -> Any:
-        """Returns what a load gives whose elements outside the bounds are NaN."""
+        """Returns the result of a load with NaN for the elements outside the bounds."""
         pointers, mask = place
         kind = pointers.get_element_ty()
         nan = np.broadcast_to(narrow(np.array([np.nan]), kind.name), pointers.data.shape)

@@ -18,9 +18,9 @@ MOST = 2
 
 
 def missing_reads(problem: Problem, inputs: Mapping[str, Tensor], run: Footprints) -> list[str]:
-    """Returns what the programs of ``run`` did not read of ``inputs``, and should have: whole operands first, then what
-    single programs missed, else what no program has read; and workspaces that were read before they were written. Two
-    facts at most."""
+    """Returns sentences about what the programs of ``run`` should have read of ``inputs`` and did not: whole operands
+    first, then what single programs missed, else what no program has read; and workspaces that were read before they
+    were written. Two facts at most."""
     footprints = run.footprints
     if run.unwritten:
         return list(run.unwritten.values())[:MOST]
@@ -32,7 +32,7 @@ def missing_reads(problem: Problem, inputs: Mapping[str, Tensor], run: Footprint
 def _of_all(
     problem: Problem, inputs: Mapping[str, Tensor], footprints: Sequence[Footprint], *, whole: bool
 ) -> list[str]:
-    """Returns what no program has read: ``whole`` operands, or a part of them."""
+    """Returns sentences about what no program has read: ``whole`` operands, or a part of them."""
     every = [tuple(torch.ones(extent, dtype=torch.bool) for extent in output.shape) for output in problem.outputs]
     pairs = zip(problem.outputs, every, strict=True)
     read = _read(footprints)
@@ -46,8 +46,8 @@ def _of_all(
 
 
 def _of_programs(problem: Problem, inputs: Mapping[str, Tensor], footprints: Sequence[Footprint]) -> list[str]:
-    """Returns what programs miss of what they store, those that store the same taken together. A launch that reads
-    nothing of an operand gets it from another launch."""
+    """Returns sentences about what programs did not read although what they store depends on it; programs that store
+    the same are taken together. A launch that reads nothing of an operand gets it from another launch."""
     outputs = [output.name for output in problem.outputs]
     reading = {(footprint.launch, operand) for footprint in footprints for operand in footprint.loads}
     storing: dict[tuple[object, ...], list[Footprint]] = {}
@@ -102,7 +102,7 @@ class _Missing:
 
 
 def _missing(problem: Problem, operand: str, wanted: Touched, read: Touched | None) -> _Missing | None:
-    """Returns what of ``wanted`` is not ``read``, along the first axis where something is missing."""
+    """Returns the part of ``wanted`` that is not ``read``, along the first axis where something is missing."""
     for axis, (name, index) in enumerate(zip(axes(problem, operand), wanted, strict=True)):
         held = torch.zeros_like(index) if read is None else read[axis]
         if bool((index & ~held).any()):

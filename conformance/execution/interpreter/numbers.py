@@ -157,8 +157,7 @@ def halved(values: np.ndarray, axis: int, name: str) -> np.ndarray:
 
 
 def accumulated(operation: np.ufunc, values: np.ndarray, axis: int, name: str) -> np.ndarray:
-    """Returns what ``operation`` makes of the numbers along ``axis`` up to each of them, each step rounded to
-    ``name``."""
+    """Returns the running results of ``operation`` along ``axis``, each step rounded to ``name``."""
     results = np.moveaxis(values, axis, 0).copy()
     for index in range(1, len(results)):
         results[index] = as_numbers(narrow(operation(results[index - 1], results[index]), name), name)

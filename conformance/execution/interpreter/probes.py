@@ -34,7 +34,7 @@ class Probe:
 
 
 def faults_of_kernels(run: Callable[[Launch], object]) -> Faults:
-    """Returns what is wrong with what :data:`probes` store when ``run`` runs them."""
+    """Returns the faults of the numbers that :data:`probes` store when ``run`` runs them."""
     faults: Faults = {}
     for probed in probes():
         text = _fault(probed, run)

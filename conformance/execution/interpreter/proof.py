@@ -50,8 +50,8 @@ Faults = dict[tuple[str, str], str]
 
 
 def faults_of_methods(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> Faults:
-    """Returns what is wrong with the builder's ``methods``: conversions of every code and between all neighbours,
-    products, sums and comparisons of special values, and functions of fp32."""
+    """Returns the faults of the builder's ``methods``: conversions of every code and between all neighbours, products,
+    sums and comparisons of special values, and functions of fp32."""
     faults: Faults = {}
     with np.errstate(all="ignore"):
         for check in (_conversions, _dots, _scaled_dots, _operations, _fused, _functions):

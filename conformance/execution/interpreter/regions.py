@@ -30,7 +30,7 @@ class Region:
         self.dense = self.end - self.first == self.size * self.count
 
     def holds(self, addresses: np.ndarray, size: int) -> np.ndarray:
-        """Returns which of the accesses to ``size`` bytes at ``addresses`` lie in elements, bool."""
+        """Returns a mask (bool) of the accesses to ``size`` bytes at ``addresses`` that lie in elements."""
         inside: np.ndarray = (addresses >= self.first) & (addresses + size <= self.end)
         if self.dense or not inside.any():
             return inside
@@ -38,8 +38,8 @@ class Region:
         return inside
 
     def _is_element(self, addresses: np.ndarray) -> np.ndarray:
-        """Returns which of ``addresses`` are a byte of an element: elements do not overlap, so the largest step comes
-        first."""
+        """Returns a mask of the ``addresses`` that are a byte of an element: elements do not overlap, so the largest
+        step comes first."""
         rest: np.ndarray = addresses - self.first
         inside: np.ndarray = np.ones(addresses.shape, dtype=bool)
         for step, extent in self.steps:
@@ -63,7 +63,7 @@ class Region:
         return max(self.first - address, address - (self.end - 1), 0)
 
     def place(self, address: int) -> str:
-        """Returns where ``address`` is, seen from this tensor."""
+        """Returns a text of where ``address`` lies relative to this tensor."""
         if address < self.first:
             return f"{-((address - self.first) // self.size)} before the first element of {self.name!r}"
         if address >= self.end:

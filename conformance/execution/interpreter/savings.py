@@ -35,7 +35,8 @@ def savings(interpreter: Any) -> Replacements:
 
 
 def _semantic_savings(semantic: Any, core: Any) -> Replacements:
-    """Returns those of the class ``TritonSemantic``; none for Triton 3.2 and 3.3, which have functions in its place."""
+    """Returns the replacements in the class ``TritonSemantic``; none for Triton 3.2 and 3.3, which have functions in
+    its place."""
     if semantic is None:
         return []
     return [
@@ -108,7 +109,7 @@ def _tensor_init(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _unwrapped_at_once(core: Any) -> dict[str, Any]:
-    """Returns what unwraps constants: of these types no value is one, or holds one."""
+    """Returns faster functions that unwrap constants: no value of these types is a constant, or holds one."""
     name = "_unwrap_if_constexpr"
     original = getattr(core, name, None)
     if original is None:

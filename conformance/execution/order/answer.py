@@ -16,5 +16,5 @@ class Answer:
 
     @property
     def right(self) -> bool:
-        """Returns whether the order is known and right."""
+        """True if the order is known and right."""
         return not (self.fault or self.unknown)

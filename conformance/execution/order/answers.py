@@ -20,5 +20,5 @@ def order_answers(stage: str, text: str) -> list[Answer]:
 
 
 def fenced(ptx: str) -> bool:
-    """Returns whether no fence is missing in ``ptx``, as far as that is known."""
+    """Returns True if no fence is missing in ``ptx``, as far as that is known."""
     return all(answer.right for answer in order_answers("ptx", ptx) if answer.subject == "fence")

@@ -34,7 +34,7 @@ class BlockGraph:
         return {at: number for number, block in enumerate(self.blocks) for at in wanted.intersection(block)}
 
     def leads(self, number: int, target: int, past: int) -> bool:
-        """Returns whether a path leads from block ``number`` to ``target`` that does not pass block ``past``."""
+        """Returns True if a path leads from block ``number`` to ``target`` without passing block ``past``."""
         if (past, target) not in self._leading:
             waiting, leading = [target], {target}
             while waiting:

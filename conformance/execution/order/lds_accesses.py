@@ -104,8 +104,8 @@ def _sign_of_field(value: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray
 
 
 def lds_answer(code: Code, text: str) -> Answer:
-    """Returns whether no access of LDS in AMD's ``code``, whose text is ``text``, is open across a barrier that other
-    waves may meet."""
+    """Judges whether an access of LDS in AMD's ``code``, whose text is ``text``, is open across a barrier where other
+    waves may meet it."""
     barriers, before = code.numbers(_BARRIER), code.predecessors()
     opened = {barrier: _open_accesses(code, before, barrier) for barrier in barriers}
     if not any(opened.values()):
@@ -154,7 +154,7 @@ def _open_accesses(code: Code, before: Mapping[int, Sequence[int]], barrier: int
 
 
 def _left_open(operation: str, operands: str) -> int:
-    """Returns how many LDS accesses an instruction leaves open at most."""
+    """Returns the largest number of LDS accesses that an instruction leaves open."""
     if operation == "s_waitcnt":
         match = _LGKM.search(operands)
         return int(match[1]) if match else MOST_OPEN
@@ -164,7 +164,7 @@ def _left_open(operation: str, operands: str) -> int:
 
 
 def _is_skipped(code: Code, barrier: int) -> bool:
-    """Returns whether some waves jump over ``barrier``, so that the others fall one barrier behind."""
+    """Returns True if some waves jump over ``barrier``, so that the others fall one barrier behind."""
     return any(_SKIPPED.match(code.operations[at]) for at in range(max(0, barrier - 3), barrier))
 
 
@@ -199,7 +199,7 @@ def _until_barrier(code: Code, nexts: Mapping[int, Sequence[int]], starts: Itera
 
 
 def _of_several_waves(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
-    """Returns whether a word of LDS is touched by two waves: the accesses of one wave end in their order."""
+    """Returns True if two waves touch a word of LDS: the accesses of one wave end in their order."""
     words = np.intersect1d(first // _WAVES, second // _WAVES)
     touched = np.union1d(first, second)
     return bool(np.isin(touched // _WAVES, words).sum() > len(words))

@@ -56,7 +56,7 @@ class _Open:
 
 
 def wait_answer(code: Code) -> Answer:
-    """Returns whether PTX ``code`` waits for each wgmma."""
+    """Judges whether PTX ``code`` waits for each wgmma."""
     if not code.numbers(_PRODUCT):
         return Answer("wait")
     graph = BlockGraph(code)
@@ -88,8 +88,8 @@ def _loops(graph: BlockGraph) -> Iterator[set[int]]:
 
 
 def _after(code: Code, at: int, state: _Open, loops: list[set[int]], faults: dict[int, str]) -> _Open:
-    """Returns what is open after an instruction. A use of what is open goes into ``faults``; ``loops`` are those that
-    wait for no product."""
+    """Returns the operations that are open after an instruction. A use of what is open goes into ``faults``; ``loops``
+    are those that wait for no product."""
     operation = code.operations[at]
     if operation.startswith("wgmma"):
         ages = state.by_age
@@ -125,7 +125,8 @@ def _after(code: Code, at: int, state: _Open, loops: list[set[int]], faults: dic
 
 
 def _used(code: Code, at: int, state: _Open, registers: list[str], faults: dict[int, str]) -> _Open:
-    """Returns what is open after an instruction that has registers of open products among its ``registers``."""
+    """Returns the operations that are open after an instruction that has registers of open products among its
+    ``registers``."""
     operation, operands, of = code.operations[at], code.operands[at], dict(state.of)
     if _MOVE.match(operation):
         target, _, source = operands.partition("}" if operands.startswith("{") else ",")

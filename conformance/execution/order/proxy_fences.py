@@ -74,7 +74,7 @@ _TARGETS = 40
 
 
 def fence_answer(code: Code, text: str) -> Answer:
-    """Returns whether what the PTX ``code``, whose text is ``text``, reads by tensor cores and TMA is fenced."""
+    """Judges whether what tensor cores and TMA read in the PTX ``code``, whose text is ``text``, is fenced."""
     events = {at: kind for kind, pattern in _KINDS.items() for at in code.numbers(pattern)}
     if not any(kind in _ASYNCHRONOUS for kind in events.values()):
         return Answer("fence")
@@ -99,7 +99,7 @@ class _Partitions:
         self._reached = graph.reached(without=dispatch) if self.several else []
 
     def apart(self, one: int, other: int) -> bool:
-        """Returns whether the instructions ``one`` and ``other`` are of different partitions."""
+        """Returns True if the instructions ``one`` and ``other`` are of different partitions."""
         if not self.several:
             return False
         first, second = self.block_of[one], self.block_of[other]
@@ -177,7 +177,7 @@ def _numbers(bits: int) -> set[int]:
 
 
 def _after(pending: _Pending, kind: str, code: Code, at: int) -> _Pending:
-    """Returns what is pending after an instruction."""
+    """Returns the writes that are pending after an instruction."""
     ages = pending.by_age
     if kind == "write":
         return replace(pending, written=pending.written | 1 << at)
@@ -331,7 +331,7 @@ class _Judge:
             shared.state[pieces] = _FENCED
 
     def _copied_over(self, at: int, piece: int) -> bool:
-        """Returns whether a bulk copy of another partition may have filled ``piece`` before the access ``at``: what
+        """Returns True if a bulk copy of another partition may have filled ``piece`` before the access ``at``: what
         threads stored there was then for another purpose, and is not what is read."""
         copies = [one for one, kind in self.events.items() if kind == "bulk write" and self.partitions.apart(one, at)]
         touched = [self.touched.get(one) for one in copies]
@@ -432,7 +432,7 @@ def _judged(
 
 
 def _elsewhere(judge: _Judge, at: int, writes: Iterable[int]) -> bool:
-    """Returns whether walks passed the asynchronous access ``at`` and all ``writes``, which touch no piece of its tile.
+    """Returns True if walks passed the asynchronous access ``at`` and all ``writes``, which touch no piece of its tile.
     A tile that a bulk copy brings for products is what these read."""
     tile = judge.touched.get(at)
     if tile is not None and judge.events[at] == "bulk write":

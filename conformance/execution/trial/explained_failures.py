@@ -42,7 +42,7 @@ def explain(
     failed: Sequence[str],
     unread: Callable[[], Sequence[str]] = tuple,
 ) -> str:
-    """Returns where and why a trial of ``plan`` failed.
+    """Returns a text of where and why a trial of ``plan`` failed.
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
     the names of the checks that failed; without one the text is empty. ``unread`` says what programs did not read and

@@ -82,7 +82,7 @@ def group_of(problem: Problem, contract: Contract, fills: Sequence[Fill], device
 
 
 def fills_at_once(problem: Problem) -> int:
-    """Returns how many fills of ``problem`` a group may have; 0 if one takes too much memory."""
+    """Returns the number of fills of ``problem`` that a group may have; 0 if one takes too much memory."""
     elements = sum(output.numel for output in problem.outputs)
     # memory and its copy, for each pattern; limits and what is computed from them, about 128 bytes an element
     needed = 2 * len(POISON) * row_bytes(problem) + 128 * elements

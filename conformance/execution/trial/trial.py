@@ -168,7 +168,7 @@ def run_guarded(
 
 
 def starter(executor: Executor) -> Callable[..., Ran]:
-    """Returns what starts a launch on ``executor`` without waiting for it, if it can do that."""
+    """Returns the function that starts a launch on ``executor``, without waiting for it if the executor can do that."""
     start: Callable[..., Ran] = getattr(executor, "start", executor.run)
     return start
 
@@ -228,8 +228,8 @@ def trial(
 
 
 def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Sequence[Fill]) -> list[str]:
-    """Returns what the programs did not read of the first of ``fills`` and should have, by one more run of it; nothing
-    where the executor watches no reads."""
+    """Runs the first of ``fills`` once more and returns what the programs did not read of it and should have; nothing
+    if the executor watches no reads."""
     if executor.on_device or not fills:
         return []
     views = {name: tensor.view for name, tensor in place(problem, fills[0].inputs, 0, executor.device).items()}
@@ -452,7 +452,7 @@ def _numerics_verdict(problem: Problem, fill: Fill, output: Operand, verdict: Fi
 
 
 def _name(problem: Problem, fill: Fill, output: Operand) -> str:
-    """Returns what verdicts call an output of a fill."""
+    """Returns the name of an output of a fill in verdicts."""
     return fill.name if output == problem.output else f"{fill.name}/{output.name}"
 
 

@@ -31,7 +31,7 @@ class UncheckedOutcome:
 
 
 def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
-    """Returns what the harness sees when ``plan`` runs on the device although its kernel refuses it.
+    """Runs ``plan`` on the device although its kernel refuses it, and returns the outcome.
 
     Two fills are judged. A process that dies, or that gives no answer within DEADLINE seconds, is the kind "died".
     Raises RuntimeError if it dies before it has the device, which shows nothing of the plan, and

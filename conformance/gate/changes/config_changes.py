@@ -43,14 +43,14 @@ class RowChanges:
         return ", ".join(texts).replace(" ", " row " if texts[0].startswith("1 ") else " rows ", 1) if texts else ""
 
     def as_observed(self) -> dict[str, list[str]]:
-        """Returns what a record keeps of the changes."""
+        """Returns the changes as a record keeps them."""
         changed = [f"{was} -> {now}" for was, now in self.changed]
         kinds = {"gained": list(self.gained), "lost": list(self.lost), "changed": changed}
         return {name: rows for name, rows in kinds.items() if rows}
 
 
 def row_changes(before: Sequence[str], after: Sequence[str]) -> RowChanges:
-    """Returns how ``after`` differs from ``before``. A row that stands in a table twice counts twice.
+    """Returns the changes from ``before`` to ``after``. A row that stands in a table twice counts twice.
 
     >>> row_changes(["64x64", "128x64"], ["128x64", "256x64"])
     RowChanges(gained=('256x64',), lost=('64x64',), changed=(), reordered=False)
@@ -69,7 +69,7 @@ def row_changes(before: Sequence[str], after: Sequence[str]) -> RowChanges:
 
 
 def _about(row: str) -> str:
-    """Returns what of ``row`` is the same before and after a change: its key, or its tile."""
+    """Returns the part of ``row`` that a change leaves: its key, or its tile."""
     key, equals, _ = row.partition("=")
     return key if equals else row.partition("-")[0]
 

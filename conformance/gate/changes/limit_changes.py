@@ -53,8 +53,8 @@ def crossed(text: str) -> list[str]:
 
 
 def needed(record: ComparedRecord, limits: Collection[str]) -> str:
-    """Returns what the code of ``record`` needs of each of ``limits``, as :func:`crossed` names them; its status where
-    that is not known."""
+    """Returns the amount of each of ``limits``, as :func:`crossed` names them, that the code of ``record`` needs; the
+    record's status where that is not known."""
     used = record.resources
     if used is None:
         return record.status.value

@@ -48,7 +48,8 @@ class Absences:
 
 
 def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
-    """Returns why the two runs are only partly comparable, and what else a reader of either should know."""
+    """Returns sentences about why the two runs are only partly comparable, and what else a reader should know
+    of them."""
     texts = [
         f"{what} differ: {was} before, {now} now; {so}"
         for what, was, now, so in _differences(baseline, candidate)

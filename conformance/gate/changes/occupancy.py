@@ -120,7 +120,7 @@ def shared_memory_text(target: str | None, used: int) -> str:
 
 
 def near_text(used: int, limit: int) -> str:
-    """Returns how near ``used`` bytes are to their limit, such as "225,280 of 232,448 bytes (96 %)".
+    """Returns ``used`` bytes with their limit in words, such as "225,280 of 232,448 bytes (96 %)".
 
     >>> near_text(225_280, 232_448)
     '225,280 of 232,448 bytes (96 %)'
@@ -141,7 +141,7 @@ class Occupancy:
 
     @property
     def resident(self) -> int:
-        """Returns what two occupancies are compared by: blocks on NVIDIA, waves on AMD."""
+        """Returns the number by which two occupancies are compared: blocks on NVIDIA, waves on AMD."""
         return self.blocks * self.waves_per_block if self.multiprocessor.counts_waves else self.blocks
 
     def __str__(self) -> str:
@@ -153,9 +153,9 @@ class Occupancy:
 
 
 def occupancy(target: str | None, resources: Resources) -> Occupancy | None:
-    """Returns what of a kernel that uses ``resources`` is resident on one multiprocessor of ``target``. None if it is
-    not known: for a target without limits here, a binary that could not be read (0 registers), a record that lacks the
-    number of threads, or tensor memory on a target that has none here.
+    """Returns the number of blocks of a kernel with these ``resources`` that one multiprocessor of ``target`` holds,
+    and what limits it. None if it is not known: for a target without limits here, a binary that could not be read (0
+    registers), a record that lacks the number of threads, or tensor memory on a target that has none here.
 
     >>> kernel = Resources(shared_memory=100_000, registers=64, threads=128)
     >>> occupancy("sm_90", kernel).blocks, occupancy("sm_90", kernel).limit

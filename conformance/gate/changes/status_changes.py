@@ -77,8 +77,8 @@ Failing = tuple[tuple[str, str], ...]
 
 
 def standing(record: ComparedRecord | None) -> Standing:
-    """Returns how far the case of ``record`` came. One that was judged and has a failing check has failed, whatever its
-    status says."""
+    """Returns how far the case of ``record`` came, as a :class:`Standing`. One that was judged and has a failing check
+    has failed, whatever its status says."""
     if record is None:
         return Standing.ABSENT
     reached = _STANDING[record.status]
@@ -87,7 +87,7 @@ def standing(record: ComparedRecord | None) -> Standing:
 
 
 def fails(record: ComparedRecord | None) -> bool:
-    """Returns whether the case of ``record`` failed, expected or not."""
+    """Returns True if the case of ``record`` failed, expected or not."""
     return standing(record) in _FAILURES
 
 
@@ -219,7 +219,7 @@ def _cause(
 
 
 def repeats(failing: Failing) -> Failing:
-    """Returns those of ``failing`` that say that two runs of one input differ."""
+    """Returns the checks among ``failing`` which say that two runs of one input differ."""
     return tuple(pair for pair in failing if _is_repeat(pair[0]))
 
 
@@ -228,7 +228,7 @@ def _is_repeat(check: str) -> bool:
 
 
 def is_order_check(check: str) -> bool:
-    """Returns whether ``check`` judges the order of the code by itself, whatever another stack does.
+    """Returns True if ``check`` judges the order of the code alone, whatever another stack does.
 
     >>> is_order_check("codegen/order/fence"), is_order_check("codegen/requires/WGMMA")
     (True, False)
@@ -258,7 +258,7 @@ def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
 
 
 def _subject_of(check: str) -> str:
-    """Returns what a check is about: the kind, but each directive about the code, and each check of a run of TTGIR, by
+    """Returns the subject of a check: its kind; for a directive about the code or a check of a run of TTGIR, the check
     itself."""
     parsed = Check.parse(check)
     alone = parsed.kind in (CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.EXECUTED)
@@ -290,7 +290,7 @@ def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
 
 
 def _lost_evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
-    """Returns what of the case is no longer judged or measured; None if nothing is missing."""
+    """Returns the finding that a part of the case is no longer judged or measured; None if nothing is missing."""
     if _gain(before.executor, after.executor) < 0:
         return _other_executor(Kind.LOST_COVERAGE, before, after)
     lost_checks = _lost_checks(before, after) if before.checks != after.checks else None
@@ -341,7 +341,7 @@ def _lost_figures(before: ComparedRecord, after: ComparedRecord) -> Finding | No
 
 
 def _gain(before: str | None, after: str | None) -> int:
-    """Returns how much more an executor shows than the one before; 0 where either is not known."""
+    """Returns the number of levels by which an executor shows more than the one before; 0 if either is not known."""
     if before == after or not {before, after} <= {*_EXECUTORS}:
         return 0
     return _EXECUTORS.index(after) - _EXECUTORS.index(before)
@@ -353,7 +353,7 @@ def _other_executor(kind: Kind, before: ComparedRecord, after: ComparedRecord) -
 
 
 def _judging(record: ComparedRecord) -> Counter[str]:
-    """Returns how often each check that judges the case was made: once for each config, if it names any."""
+    """Counts how often each check that judges the case was made: once for each config, if it names any."""
     checks = map(Check.parse, record.checks)
     return Counter(check.name for check in checks if check.kind in _JUDGING)
 

@@ -79,8 +79,8 @@ def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Find
 
 
 def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
-    """Returns what might race or cost time in the code it ``was``, and does so less often or no longer in the code
-    ``now``. A count that newer records do not have says nothing where it is missing."""
+    """Yields findings about what might race or cost time in the code it ``was``, and does so less often or no longer in
+    the code ``now``. A count that newer records do not have says nothing where it is missing."""
     if was.sync is None or now.sync is None:
         return
     for name in (name for name in _FAULTS if name not in _judged(after)):
@@ -92,8 +92,7 @@ def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Fin
 
 
 def new_faults(was: Code, now: Code) -> dict[str, int]:
-    """Returns what may race or cost time in the code ``now`` and did not in the code it ``was``: how often, by its
-    name."""
+    """Counts by name what may race or cost time in the code ``now`` and did not in the code it ``was``."""
     if was.sync is None or now.sync is None:
         return {}
     before, faults = was.sync, {}

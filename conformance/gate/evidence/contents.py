@@ -98,7 +98,7 @@ def _records(content: bytes) -> tuple[CaseRecord, ...]:
 
 
 def _read(read: Callable[[bytes], _Parsed], content: bytes, place: str) -> _Parsed:
-    """Returns what ``read`` makes of ``content``, the JSON at ``place``."""
+    """Parses ``content``, the JSON at ``place``, by ``read``."""
     decode_object(content, place)
     try:
         return read(content)
@@ -125,8 +125,8 @@ def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def checked_options(contents: Contents) -> OptionCheck:
-    """Returns what the run's options and variables mean. Raises :class:`Rejected` for those that no evidence may
-    have."""
+    """Returns the meaning of the run's options and variables for evidence. Raises :class:`Rejected` for those that no
+    evidence may have."""
     checked = check_options(contents.environment["options"], contents.environment["variables"])
     if checked.refused:
         text = f"run with options that are not permitted: {', '.join(checked.refused)}"

@@ -87,8 +87,8 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
 
 
 def _declared(contents: Contents) -> dict[str, Any]:
-    """Returns what third-party kernels declared, by the kernels' names: who did, and which cases each of their
-    expected failures excused. Empty if none did: so are the statements of versions that did not record it."""
+    """Returns the declarations of third-party kernels, by the kernels' names: who made them, and the cases that each of
+    their expected failures excused. Empty if none did: so are the statements of versions that did not record it."""
     cases: dict[str, dict[str, list[str]]] = {kernel: {} for kernel in sorted(contents.run.declared)}
     for one in excused(contents):
         cases[one.kernel][one.entry.id] = list(one.cases)
@@ -108,9 +108,9 @@ def sha256(content: bytes) -> str:
 def _subjects(
     members: Mapping[str, bytes], environment: Mapping[str, Any], bill: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Returns what was tested, as far as its digest is known, and the records. A wheel is named by the digest of its
-    list of files, and a backend of Triton by that of its files; these are none of in-toto's predefined algorithms and
-    therefore have names of their own."""
+    """Returns the subjects of the statement: what was tested, as far as its digest is known, and the records. A wheel
+    is named by the digest of its list of files, and a backend of Triton by that of its files; these are none of
+    in-toto's predefined algorithms and therefore have names of their own."""
     subjects = []
     for name, facts in sorted(environment["distributions"].items()):
         if facts is not None and facts.get("record_sha256"):

@@ -244,7 +244,7 @@ class Change:
 
 
 def change(old: Mapping[str, str], new: Mapping[str, str]) -> Change:
-    """Returns what differs between the outcomes of two lists.
+    """Returns the difference between the outcomes of two lists.
 
     >>> change({"a": "pass", "b": "pass"}, {"b": "fail", "c": "pass"})
     Change(added=('c',), removed=('a',), weaker=('b',), other=())

@@ -75,7 +75,7 @@ class Profile(NamedEntry, frozen=True, kw_only=True):
         return bool(self.kernels or self.suites or self.dtypes)
 
     def chosen(self, cases: Cases) -> list[str]:
-        """Returns those of ``cases`` that prove this profile."""
+        """Returns the ``cases`` that prove this profile."""
         return [
             case
             for (suite, kernel), members in (cases.items() if self.selects else ())

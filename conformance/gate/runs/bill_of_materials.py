@@ -88,7 +88,7 @@ def with_backend_hashes(bill: Mapping[str, str], hashes: Mapping[str, str]) -> d
 
 
 def is_of_backend(name: str) -> bool:
-    """Returns whether ``name`` is a row of a backend.
+    """Returns True if ``name`` is a row of a backend.
 
     >>> is_of_backend("backend nvidia"), is_of_backend("ptxas")
     (True, False)
@@ -103,13 +103,13 @@ def backend_digests(bill: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_of_triton(name: str) -> bool:
-    """Returns whether ``name`` is a row of a backend that is a part of Triton's package, and changes with its
+    """Returns True if ``name`` is a row of a backend that is a part of Triton's package, and changes with its
     version."""
     return is_of_backend(name) and " (" not in name
 
 
 def lists_backends(bill: Mapping[str, str]) -> bool:
-    """Returns whether ``bill`` names backends: that of an earlier version of the harness does not."""
+    """Returns True if ``bill`` names backends: that of an earlier version of the harness does not."""
     return any(map(is_of_backend, bill))
 
 

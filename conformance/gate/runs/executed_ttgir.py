@@ -30,7 +30,7 @@ class TtgirVerdict:
 
     @property
     def passed(self) -> bool:
-        """Returns whether every plan was run and all was right."""
+        """True if every plan was run and all was right."""
         return bool(self.right) and self.whole and not self.wrong
 
     def __str__(self) -> str:

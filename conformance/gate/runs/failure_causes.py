@@ -53,8 +53,8 @@ def failing_checks(record: ComparedRecord | CaseRecord) -> tuple[tuple[str, str]
 
 
 def failure_cause(record: ComparedRecord | CaseRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
-    """Returns why the case of ``record`` failed: its first failing check, with the cause that the diagnosis proves or
-    else what the check says. Without a failing check it is what the compiler names as the cause of its failure, or else
+    """Returns the cause of the failure of ``record``: its first failing check, with the cause that the diagnosis proves
+    or else the check's text. Without a failing check it is what the compiler names as the cause of its failure, or else
     the diagnosis's first line. ``failing`` replaces the record's failing checks."""
     failing = failing_checks(record) if failing is None else failing
     proven = _PROVEN.search(record.diagnosis[:TEXT_LIMIT])

@@ -44,7 +44,7 @@ _STOPPED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 
 
 def harm_of(record: ComparedRecord) -> Harm:
-    """Returns what the failure of ``record`` does to who relies on its kernel."""
+    """Returns the harm that the failure of ``record`` does to users of its kernel."""
     harms = [harm for check, text in record.failing if (harm := harm_of_check(Check.parse(check), text))]
     status = _status(record)
     if status in _STOPPED:
@@ -68,8 +68,8 @@ def known_defect(record: ComparedRecord) -> KnownDefect:
 
 
 def words_of(record: ComparedRecord) -> str:
-    """Returns what the failure of ``record``, an expected failure, says: its first failing check, else its diagnosis
-    without the name of its entry."""
+    """Returns the text of ``record``, an expected failure: its first failing check, else its diagnosis without the name
+    of its entry."""
     if record.failing:
         check, text = record.failing[0]
         return f"{check}: {text}"
@@ -85,7 +85,8 @@ def _status(record: ComparedRecord) -> Status | None:
 
 
 def harm_of_check(check: Check, text: str = "") -> Harm | None:
-    """Returns what it does that ``check`` failed with this ``text``; None for a check that only explains others."""
+    """Returns the harm that ``check`` shows by failing with this ``text``; None for a check that only explains
+    others."""
     if check.kind is CheckKind.DIAGNOSIS:
         return None
     if check.kind is CheckKind.EXECUTED:
@@ -98,7 +99,7 @@ def harm_of_check(check: Check, text: str = "") -> Harm | None:
 
 
 def _harm_of_run(subject: str, text: str) -> Harm:
-    """Returns what it does that running TTGIR, or comparing its layouts, showed a fault: a check of a run has its own
+    """Returns the harm of a fault that running TTGIR, or comparing its layouts, showed: a check of a run has its own
     name below the stage's, and values in other layouts than operations take them are wrong numbers."""
     stage, _, check = subject.partition("/")
     if check:

@@ -50,7 +50,7 @@ def environment(
     options: Sequence[str],
     suites: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Returns what ``environment.json`` holds.
+    """Returns the data of ``environment.json``.
 
     ``run``, ``started`` and ``stack`` are the values of ``run.json``, ``gpus`` the names of the GPUs. ``options`` are
     all words of pytest's command line; those of ``addopts`` and ``PYTEST_ADDOPTS`` come first. ``suites`` are the

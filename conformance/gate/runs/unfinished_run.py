@@ -37,8 +37,8 @@ def cases_cut_off(folder: Path) -> list[CaseRecord]:
 
 
 def _last_records(folder: Path) -> list[CaseRecord]:
-    """Returns what each process of the run foresaw for the case that it ran last, unless it wrote that case's
-    record."""
+    """Returns the record that each process of the run foresaw for the case that it ran last, unless it wrote that
+    case's record."""
     records = []
     for journal in sorted(folder.glob(JOURNALS)):
         try:

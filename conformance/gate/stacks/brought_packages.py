@@ -71,7 +71,7 @@ def triton_of(packages: Iterable[Package]) -> Package | None:
 
 
 def build_of(torch: Package | None) -> str:
-    """Returns what a torch was built for, such as "CPU build" or "CUDA 13.0 build"; empty without one."""
+    """Returns the build of a torch, such as "CPU build" or "CUDA 13.0 build"; empty without one."""
     if torch is None:
         return ""
     label = torch.version.partition("+")[2]
@@ -88,8 +88,8 @@ def build_of(torch: Package | None) -> str:
 
 
 def brought(packages: Mapping[str, Package], here: Mapping[str, Package], written: Iterable[str]) -> tuple[str, ...]:
-    """Returns what a stack with ``packages`` changes beside what its user has ``written``, against the environment
-    ``here``: another Triton, such as "triton 3.8.0", and a torch that is built for something else, such as "CPU
+    """Returns the changes that a stack with ``packages`` makes against the environment ``here`` and that its user has
+    not ``written``: another Triton, such as "triton 3.8.0", and a torch that is built for something else, such as "CPU
     build"."""
     changes = [
         f"{name} {packages[name].version}"
@@ -146,7 +146,7 @@ def announcement(name: str, packages: Sequence[Package], here: Mapping[str, Pack
 
 
 def short_of(packages: Iterable[Package], cache: Path) -> str:
-    """Returns why the disk of ``cache`` cannot hold ``packages``; empty if it may."""
+    """Returns a sentence about why the disk of ``cache`` cannot hold ``packages``; empty if it may."""
     needed, free = sum(package.size or 0 for package in packages), shutil.disk_usage(cache).free
     if needed <= free:
         return ""

@@ -67,7 +67,7 @@ class Attempt:
 
     @property
     def ending(self) -> str:
-        """Returns how it ended, to complete a sentence that begins with "it"."""
+        """Returns the script's ending, to complete a sentence that begins with "it"."""
         if self.status is None:
             return "ran past its time"
         if self.status < 0:

@@ -67,10 +67,10 @@ class ResolvedStack:
 
 
 def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack:
-    """Returns what the environment of ``stack`` below ``cache`` installs, found without fetching it. ``say`` gets lines
-    that announce what is fetched: how much, and what differs from the environment of this command. Where this machine
-    has no GPU, the CPU build of torch is taken if an index has it, with the Triton that the other build brings. Raises
-    :class:`StackError` for packages that cannot be had, and for a disk that cannot hold them."""
+    """Returns the packages that the environment of ``stack`` below ``cache`` installs, found without fetching them.
+    ``say`` gets lines that announce what is fetched: how much, and what differs from the environment of this command.
+    Where this machine has no GPU, the CPU build of torch is taken if an index has it, with the Triton that the other
+    build brings. Raises :class:`StackError` for packages that cannot be had, and for a disk that cannot hold them."""
     folder = cache.resolve() / "stacks" / _key(stack, has_gpu)  # its processes run in another directory
     steps = _steps(stack)
     if not steps:
@@ -126,7 +126,8 @@ def prepare(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -> li
 
 
 def _packages(steps: Sequence[Sequence[str]], cache: Path, say: Say) -> list[Package]:
-    """Returns what ``steps`` install, in their order; nothing if there is no pip that says so before it fetches."""
+    """Returns the packages that ``steps`` install, in their order; none if there is no pip that lists them before it
+    fetches."""
     packages: list[Package] = []
     for step in steps:
         entries = planned(step, cache, say)
@@ -163,7 +164,7 @@ def _for_cpu(
 
 
 def _names_no_build(stack: Stack) -> bool:
-    """Returns whether ``stack`` names a torch, and not for what it is built, as torch==2.14.1+cpu does."""
+    """Returns True if ``stack`` names a torch without its build, which torch==2.14.1+cpu has."""
     versions = (text.partition("==")[2] for text in stack.packages if Requirement(text).name == "torch")
     return any("+" not in version for version in versions)
 

@@ -45,7 +45,7 @@ def changed_component(stacks: tuple[Stack, Stack], versions: tuple[Mapping[str, 
 
 
 def names(stack: Stack, component: str) -> bool:
-    """Returns whether ``stack`` itself names ``component``, in whatever way."""
+    """Returns True if ``stack`` itself names ``component``, in whatever way."""
     return stack != without(stack, component)
 
 
@@ -77,7 +77,7 @@ def with_release(stack: Stack, component: str, version: Version) -> Stack:
 
 
 def distribution(stack: Stack, component: str) -> str:
-    """Returns what the index calls ``component``, as ``stack`` names it."""
+    """Returns the name of ``component`` in the package index, as ``stack`` names it."""
     if component == "ptxas":
         return compiler_wheel(stack.ptxas).partition("==")[0] if isinstance(stack.ptxas, str) else "nvidia-cuda-nvcc"
     named = (Requirement(text).name for text in stack.packages)

@@ -82,8 +82,8 @@ _REASONS = (
 
 
 def failure(errors: str, status: int) -> str:
-    """Returns why pip failed and what to do, from what it wrote as ``errors`` before it ended with ``status``: a
-    sentence, and pip's own lines that say more."""
+    """Returns the reason why pip failed and what to do, from the text ``errors`` that it wrote before it ended with
+    ``status``: a sentence, and pip's own lines that say more."""
     own = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR")]
     own = own or [line for line in errors.splitlines() if line.strip()]
     if own and "No matching distribution found" in own[-1]:
@@ -126,9 +126,9 @@ def install(arguments: Sequence[str], say: Say) -> None:
 
 
 def planned(arguments: Sequence[str], cache: Path, say: Say) -> list[Mapping[str, Any]] | None:
-    """Returns what ``pip install`` with ``arguments`` would install: of each package pip's report, without fetching it.
-    None if there is no pip that can say so; ``say`` is told why. Raises :class:`PipError` if it could not be
-    installed."""
+    """Returns pip's report of each package that ``pip install`` with ``arguments`` would install, without fetching it.
+    None if there is no pip that can say so; ``say`` is told why. Raises :class:`PipError` if it could not be installed.
+    """
     local = all(argument.startswith("-") or os.path.exists(argument) for argument in arguments)
     variables = {} if local or _reports_first(_package()) else _newer_pip(cache, say)
     if variables is None:
@@ -165,7 +165,7 @@ def _package() -> Path | None:
 
 
 def _reports_first(package: Path | None) -> bool:
-    """Returns whether the pip in the folder ``package`` reports what it would install before it fetches it. Older ones
+    """Returns True if the pip in the folder ``package`` reports what it would install before it fetches it. Older ones
     fetch all while they resolve; the newer ones do so in the command, after the report."""
     if package is None:
         return True  # it fails with the reason

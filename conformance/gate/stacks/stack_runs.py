@@ -91,12 +91,12 @@ class StackRun:
 
     @property
     def name(self) -> str:
-        """Returns what reports call the stack: its name, and what it brings."""
+        """Returns the name of the stack in reports, with what it brings."""
         return self.environment.stack.title
 
 
 def abilities(environment: Environment) -> Abilities:
-    """Returns what ``environment`` can do. Raises :class:`RunError` if the harness does not start in it."""
+    """Returns the abilities of ``environment``. Raises :class:`RunError` if the harness does not start in it."""
     command = environment.command("targets", "--json")
     try:
         done = subprocess.run(
@@ -268,12 +268,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _has_records(folder: Path) -> bool:
-    """Returns whether a run left records in ``folder``, and not only a beginning."""
+    """Returns True if a run left records in ``folder``, and not only a beginning."""
     return bool(record_files(folder)) and (folder / RUN_FILE).is_file()
 
 
 def _what_broke(status: int, ending: str) -> tuple[FaultKind, str]:
-    """Returns what broke a run that left no records: by its exit status, and the last words of its log."""
+    """Returns the fault that broke a run without records, and a sentence: by its exit status, and the last words of its
+    log."""
     kind = FaultKind.PROCESS
     if status < 0:
         kind = FaultKind.KILLED if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP) else FaultKind.FAILED
@@ -354,7 +355,7 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, say: Say) -> None:
 
 
 def _progress(folder: Path) -> str:
-    """Returns what the run says of itself."""
+    """Returns the line in which the run reports its progress."""
     try:
         return (folder / PROGRESS_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:

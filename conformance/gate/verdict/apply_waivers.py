@@ -81,7 +81,7 @@ class _Match:
 
     @property
     def note(self) -> str:
-        """Returns why the run says nothing about a waiver that covers no fault."""
+        """Returns the reason for which the run says nothing about a waiver that covers no fault."""
         if self.minor:
             return f"{self.waiver}: what it accepts is a warning in this run"
         if self.here:
@@ -106,7 +106,7 @@ class _Candidate:
         self._ids = Ids([*self.records, *self._faults_by_case])
 
     def match(self, waiver: Waiver) -> _Match:
-        """Returns what ``waiver`` covers here, and which of its cases the run has."""
+        """Returns the faults that ``waiver`` covers, and those of its cases that the run has."""
         ids = sorted({case for pattern in waiver.patterns for case in self._ids.matching(pattern)})
         faults = [fault for case in ids for fault in self._faults_by_case.get(case, ()) if self._covers(waiver, fault)]
         records = [self.records[case] for case in ids if case in self.records]
@@ -219,8 +219,8 @@ def _uncovered(regressions: Iterable[Group], covered: Mapping[_Fault, Waiver]) -
 
 
 def _objection(waivers: Waivers, match: _Match) -> WaiverProblem | None:
-    """Returns what is wrong with a waiver that has not expired, by those of its cases that were judged; None if nothing
-    is."""
+    """Returns the problem of a waiver that has not expired, by those of its cases that were judged; None if there is
+    none."""
     waiver, faults, judged = match.waiver, match.faults, match.judged
     if waiver.kind not in _FAILURES:
         if faults or not judged or match.minor:  # on a device, noise may part a warning from a regression

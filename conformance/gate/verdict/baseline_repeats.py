@@ -35,8 +35,8 @@ def with_baseline_runs(
 
 
 def _shown(regressing: Sequence[Finding]) -> str:
-    """Returns how many cases with a regression show it in runs of the baseline, and how many no run judged; "" without
-    any."""
+    """Counts in a text the cases with a regression that show it in runs of the baseline, and those that no run judged;
+    "" without any."""
     every = {one.case for one in regressing}
     judged = {one.case for one in regressing if one.baseline_runs}
     unstable = {one.case for one in regressing if one.baseline_runs and one.baseline_runs[0]}

@@ -124,8 +124,8 @@ def _broken(name: str, faults: tuple[Fault, ...]) -> BrokenSide | None:
 
 
 def _objections(sides: Mapping[str, ComparedRun], broken: Iterable[BrokenSide | None]) -> Iterator[str]:
-    """Returns what else went wrong in the run of a side. A broken side is no answer as it is, and its problems follow
-    from that."""
+    """Yields sentences about what else went wrong in the run of a side. A broken side is no answer as it is, and its
+    problems follow from that."""
     for (name, side), is_broken in zip(sides.items(), broken, strict=True):
         texts = failed_beside_cases(side) if name == "candidate" else []
         texts += [] if is_broken else unclassed_problems(side)
@@ -264,7 +264,7 @@ def _drift(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
 
 
 def _judges(record: ComparedRecord, fill: str) -> bool:
-    """Returns whether a check of ``record`` judged the numbers that ``fill`` gave."""
+    """Returns True if a check of ``record`` judged the numbers that ``fill`` gave."""
     checks = (Check.parse(text) for text in record.checks)
     return any(check.kind is CheckKind.NUMERICS and check.subject.partition("/")[0] == fill for check in checks)
 

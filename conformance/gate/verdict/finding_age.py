@@ -60,8 +60,8 @@ def _unlike(findings: Sequence[Finding]) -> Finding | None:
 
 
 def age_of(releases: Releases, sights: Mapping[Version, Sight]) -> str:
-    """Returns how old the cause of one finding is, such as "new in 3.8.0" or "as old as 3.6.0". ``sights``: what each
-    release that was asked shows of its case."""
+    """Returns the age of the cause of one finding in words, such as "new in 3.8.0" or "as old as 3.6.0". ``sights``:
+    what each release that was asked shows of its case."""
     oldest, between = releases.candidate, list[Version]()  # those whose answer is not known
     earliest = min(sights, default=releases.candidate)
     for version in sorted({*sights, *(one for one in releases.versions if one >= earliest)}, reverse=True):
@@ -140,7 +140,7 @@ def _text(releases: Releases, cases: Sequence[tuple[Finding, Mapping[Version, Si
 
 
 def _words(seen: Mapping[Version, Sight]) -> dict[str, str]:
-    """Returns what each release shows, the newest first, as the JSON has it."""
+    """Returns what each release shows as the JSON has it, the newest first."""
     words = {Shows.YES: "shows it", Shows.NO: "does not show it"}
     return {
         str(version): words.get(sight.shows, f"not judged: {sight.why}")

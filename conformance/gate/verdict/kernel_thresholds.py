@@ -37,7 +37,7 @@ class KernelThresholds:
         return self._own.get(kernel or "", self.usual)
 
     def others(self, kernels: Collection[str]) -> dict[str, OwnThresholds]:
-        """Returns what differs from the usual thresholds, for each of ``kernels`` of which something does."""
+        """Returns the thresholds that differ from the usual ones, for each of ``kernels`` that has some."""
         usual, others = self.usual.named(), {}
         for kernel in sorted(self._own.keys() & set(kernels)):
             own = self._own[kernel]

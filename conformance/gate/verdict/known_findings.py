@@ -36,7 +36,7 @@ def with_known(comparison: Comparison, answers: Sequence[EarlierAnswer]) -> Comp
 
 
 def _state(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
-    """Returns whether ``group`` is known, and a sentence about it."""
+    """Returns the state of ``group`` (known or new), and a sentence about it."""
     name, as_kind = _earlier_name(group, answers)
     first = next((answer for answer in answers if name in answer.causes), None)
     if first is None:
@@ -79,7 +79,7 @@ def _then(group: Group, earlier: Sequence[EarlierCause]) -> str:
 
 
 def _summary(comparison: Comparison, answers: Sequence[EarlierAnswer], counts: Counter[str]) -> str:
-    """Returns how many causes of regressions are new, in a sentence for the first screen."""
+    """Returns a sentence for the first screen: how many causes of regressions are new."""
     last, now = answers[-1], _present(comparison, answers[-1])
     gone = sum(one.severity == Severity.REGRESSION.value and name not in now for name, one in last.causes.items())
     total, new = counts.total(), "not in the earlier answer," if last.partial else "new"

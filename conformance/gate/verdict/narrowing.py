@@ -12,8 +12,9 @@ _OF_FILES = ("--cases",)
 
 
 def narrowed(baseline: ComparedRun, candidate: ComparedRun, cases: int) -> Narrowing | None:
-    """Returns how the options of the two runs narrow their comparison, which has ``cases``; None if they leave out
-    nothing. A run of which not every option is known is narrowed if it has fewer cases than its tier."""
+    """Returns the part of the tier to which the options of the two runs narrow their comparison, which has ``cases``;
+    None if they leave out nothing. A run of which not every option is known is narrowed if it has fewer cases than its
+    tier."""
     sides = candidate, baseline
     checks = [check_options(side.options or (), {}) for side in sides]
     options = [text for check in checks for text in check.narrowing]

@@ -50,7 +50,7 @@ class ScopeCount:
                 self._targets[after.target] += 1
 
     def scope(self) -> Scope:
-        """Returns what was counted, the most first."""
+        """Returns the counts as a :class:`Scope`, the largest first."""
         return Scope(
             self.cases,
             dict(self._refused.most_common()),

@@ -71,8 +71,9 @@ def sight(
     *,
     same_device: bool,
 ) -> Sight:
-    """Returns whether the record ``other`` of another run shows the finding ``one``. ``candidate`` is the record that
-    the finding was made of. ``thresholds`` are those of its kernel; ``same_device``: both runs had the same device."""
+    """Returns the evidence of whether the record ``other`` of another run shows the finding ``one``. ``candidate`` is
+    the record that the finding was made of. ``thresholds`` are those of its kernel; ``same_device``: both runs had the
+    same device."""
     if one.kind is Kind.LOST_COVERAGE:
         return _lost(one, other, candidate)
     if other is None or candidate is None:
@@ -101,8 +102,9 @@ def _status(record: ComparedRecord) -> str:
 
 
 def _lost(one: Finding, other: ComparedRecord | None, candidate: ComparedRecord | None) -> Sight:
-    """Returns whether the other run lacks what the candidate lost. It may judge more than the candidate in another
-    respect: a run without the check ``memory`` shows that it was lost, whether or not it has the check ``grid``."""
+    """Returns the evidence of whether the other run lacks what the candidate lost. It may judge more than the candidate
+    in another respect: a run without the check ``memory`` shows that it was lost, whether or not it has the check
+    ``grid``."""
     if other is None:
         return _unknown("the case is not in its run")
     lost = _lost_between(other, candidate)
@@ -127,13 +129,15 @@ def _lost(one: Finding, other: ComparedRecord | None, candidate: ComparedRecord 
 
 
 def _lost_between(other: ComparedRecord, candidate: ComparedRecord | None) -> Finding | None:
-    """Returns what the candidate lost of what the other run judged or measured; None if nothing."""
+    """Returns the finding that the candidate lost something that the other run judged or measured; None if it
+    did not."""
     became = status_finding(other, candidate, lambda record: "")
     return became if became is not None and became.kind is Kind.LOST_COVERAGE else None
 
 
 def _lost_checks(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> Sight:
-    """Returns whether the other run made the checks that ``one`` names no more often than the candidate."""
+    """Returns the evidence of whether the other run made the checks that ``one`` names no more often than the
+    candidate."""
     names = one.detail.rpartition("; ")[2].split(", ")  # the number of runs that show it may come first
     made = [name for name in names if _times_made(name, other) > _times_made(name, candidate)]
     if len(made) == len(names):
@@ -142,7 +146,8 @@ def _lost_checks(one: Finding, other: ComparedRecord, candidate: ComparedRecord)
 
 
 def _times_made(name: str, record: ComparedRecord) -> int:
-    """Returns how often the check was made. A run of the TTGIR that fails has other names than one that passes."""
+    """Returns the number of times that the check was made. A run of the TTGIR that fails has other names than one that
+    passes."""
     ttgir = is_ttgir_check(name)
     return sum(is_ttgir_check(check) if ttgir else Check.parse(check).name == name for check in record.checks)
 
@@ -163,14 +168,14 @@ def _failure(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> 
 
 
 def _causes(record: ComparedRecord) -> dict[str, str]:
-    """Returns what ``record`` failed by: each cause, with the check that failed, "" where none did."""
+    """Returns the causes by which ``record`` failed, each with the check that failed, "" where none did."""
     causes = {stable_cause(failure_cause(record, (pair,))): pair[0] for pair in record.failing}
     return causes or {stable_cause(failure_cause(record)): ""}
 
 
 def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list[str]) -> str:
-    """Returns why the record ``other``, of a case that did not fail, does not show that the ``failing`` checks would
-    pass; "" if it does."""
+    """Returns the reason why the record ``other``, of a case that did not fail, does not show that the ``failing``
+    checks would pass; "" if it does."""
     level = level_by(other.executor, other.checks)
     of_code = failing and all(check and Check.parse(check).kind in _OF_CODE for check in failing)
     if of_code or never_compiled(candidate):
@@ -185,14 +190,15 @@ def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list
 
 
 def _no_order(other: ComparedRecord, failing: Iterable[tuple[str, str]]) -> str:
-    """Returns why the record ``other`` does not show that the ``failing`` checks of the order would pass: such a check
-    is recorded only where the order could be followed. "" if none of them fails, or all were made."""
+    """Returns the reason why the record ``other`` does not show that the ``failing`` checks of the order would pass:
+    such a check is recorded only where the order could be followed. "" if none of them fails, or all were made."""
     missing = [check for check, _ in failing if is_order_check(check) and check not in other.checks]
     return f"{missing[0]} was not judged there" if missing else ""
 
 
 def _not_measured(kind: Kind, other: ComparedRecord, candidate: ComparedRecord, same_device: bool) -> str:
-    """Returns why the figures of the two records cannot be compared for a finding of ``kind``; "" if they can."""
+    """Returns the reason why the figures of the two records cannot be compared for a finding of ``kind``; "" if they
+    can."""
     if kind is Kind.SLOWER:
         timed = same_device and comparable(other, candidate) and not on_other_device(other, candidate)
         return "" if timed else f"it was not timed on the same device ({_status(other)})"
