@@ -45,7 +45,7 @@ def test_which_family_lacks_which_answer():
         ({"lacks": {"axes": "unknown"}}, r"'tiles'\], lacks explains \['axes'\]"),
         (
             {"grid": lambda *_: (1,), "lacks": UNKNOWN.lacks},
-            r"\['alterations', 'axes', 'needed', 'products', 'tiles'\]",
+            r"\['alterations', 'axes', 'needed', 'products', 'refusals', 'tiles'\]",
         ),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance.families.index_sets import Indices, Needed
+from conformance.families.limits import Rules
 from conformance.families.products import Product
 from conformance.numerics.alterations import Alteration
 from conformance.numerics.contract import Contract
@@ -40,6 +41,8 @@ class Family:
     ``alterations(problem, contract, tiling, exact)`` returns faulty computations that may explain a wrong output of
     fills; ``exact`` says whether the fills are judged bit by bit.
 
+    ``refusals`` has a rule for each refusal code of its kernels; see :mod:`~conformance.families.limits`.
+
     Raises ValueError for a field that is empty without a reason, and for a reason of a field that is not.
     """
 
@@ -49,6 +52,7 @@ class Family:
     grid: Callable[[Any, Any, Tiles, int], tuple[int, ...] | None] | None = None
     products: Callable[[Any, Fill, Tensor, Tensor, Tiling], Iterator[Product]] | None = None
     alterations: Callable[[Any, Contract, Tiling, bool], Iterator[Alteration]] | None = None
+    refusals: Rules | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,7 +66,7 @@ class Family:
 _NOTHING_REGISTERED = "the family registers fills and a reference only"
 #: A family that registered no answers, such as one of another package.
 UNKNOWN = Family(
-    lacks=dict.fromkeys(("axes", "needed", "tiles", "grid", "products", "alterations"), _NOTHING_REGISTERED)
+    lacks=dict.fromkeys(("axes", "needed", "tiles", "grid", "products", "alterations", "refusals"), _NOTHING_REGISTERED)
 )
 
 #: The registered families, by the class of their problems.

@@ -24,6 +24,10 @@ class AnyConfig:
     num_stages: int
     num_warps: int
     vendor: Vendor
+    #: whether warps have different work in its loops
+    specialised = False
+    #: whether attention has one loop over all keys
+    merged = False
 
     @cached_property
     def tile(self) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.harness import Harness, needed
 from conformance.judging.plan_code import descriptor_features, plan_verdicts
-from conformance.judging.refusal_rules import objection
+from conformance.judging.refusal_rules import objection, overlooked
 from conformance.kernels import carveout
 from conformance.kernels.catalogue import meta_launch, own_kernels
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
@@ -97,8 +97,9 @@ def conform(
     small problem with the same config. If the kernel estimates that the config does not fit, the gauge is compiled
     first; if it does not fit, the case ends as not applicable. One compilation then serves all shapes.
 
-    Raises ConformanceFailure or CompileFailure if a check fails, and CaseEnded if the kernel refuses the problem, the
-    code needs too much memory or nothing can run it. ``reproducers`` then knows what was judged last.
+    Raises ConformanceFailure or CompileFailure if a check fails or the kernel takes what it must refuse. Raises
+    CaseEnded if the kernel refuses the problem, the code needs too much memory or nothing can run it. ``reproducers``
+    then knows what was judged last.
     """
     variant = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
@@ -108,6 +109,9 @@ def conform(
     except NotApplicable as refusal:
         recorder.run_judged(kernel.name)
         refused(recorder, kernel, kernel.draft(problem, config, target, variant), refusal.reason)
+    if text := overlooked(kernel, plan):
+        recorder.run_judged(kernel.name)
+        _wrong_refusal(recorder, text)
     reproducers = reproducers or Reproducers(recorder, harness.settings)
     with reproducers.judging(kernel, plan, fills):
         if measured := gauge_plan(kernel, plan, gauge):
@@ -118,12 +122,16 @@ def conform(
 
 
 def refused(recorder: CaseRecorder, kernel: Kernel, draft: Plan, reason: Reason) -> NoReturn:
-    """Ends a case that ``kernel`` refuses for ``reason``: not applicable. Raises ConformanceFailure if the kernel is
-    one of this package and no rule of the suite says that it may refuse ``draft``."""
-    if kernel.name in own_kernels() and (text := objection(kernel, draft, reason)):
-        recorder.verdict("refusal", False, text)
-        raise ConformanceFailure(f"refusal: {text}")
+    """Ends a case that ``kernel`` refuses for ``reason``: not applicable. Raises ConformanceFailure if the kernel
+    states its limits and no rule of its family says that it must refuse ``draft``."""
+    if text := objection(kernel, draft, reason):
+        _wrong_refusal(recorder, text)
     recorder.not_applicable(reason)
+
+
+def _wrong_refusal(recorder: CaseRecorder, text: str) -> NoReturn:
+    recorder.verdict("refusal", False, text)
+    raise ConformanceFailure(f"refusal: {text}")
 
 
 #: Elements of all tensors, gaps included, up to which the TTGIR of a kernel that failed is run.

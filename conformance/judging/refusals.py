@@ -7,7 +7,6 @@ from typing import Any
 
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
-from conformance.kernels.catalogue import own_kernels
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Problem
 from conformance.records import ReasonCode
@@ -25,14 +24,14 @@ def expect_refusal(
     code: ReasonCode,
     variant: Variant | None = None,
 ) -> None:
-    """A kernel of ours must refuse ``problem``, in its usual variant unless one is given, for a reason of this
-    ``code``. One from elsewhere may have another reason. It may also take the problem: then ``conform``, the fixture,
-    judges it."""
+    """A kernel that states its limits must refuse ``problem``, in its usual variant unless one is given, for a reason
+    of this ``code``. A kernel without limits may have another reason, or take the problem: then ``conform``, the
+    fixture, judges it."""
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     reason = kernel.refusal(kernel.draft(problem, config, target, variant))
     if reason is not None:
         recorder.proves_at_most("nothing", "the kernel refuses the problem, and nothing is launched")
-    if kernel.name in own_kernels():
+    if kernel.limits is not None:
         taken = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
         recorder.verdict(
             "refused", reason is not None and reason.code is code, taken if reason is None else str(reason)

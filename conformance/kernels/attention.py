@@ -13,6 +13,7 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.families.attention.problem import SCALES, Attention
+from conformance.families.attention.refusals import AttentionLimits
 from conformance.families.gemm.problem import Gemm, mm
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
 from conformance.heuristics.configs import AnyConfig, Config, FlexBackwardConfig
@@ -60,16 +61,10 @@ def _power_of_two(extent: int) -> int:
 class AttentionKernel(AttentionFamily):
     """What the three share: requirements, the contract of the products inside, arguments."""
 
-    #: whether it takes packed sequences, and nothing else
-    packed: bool = False
-    #: whether it takes scales of q, k and v
-    scales: bool = False
+    limits: AttentionLimits = AttentionLimits()
+
     #: the kernel of the products inside: it says what they ask of dtype and target, and what their arithmetic is
     product: ClassVar[PointerGemm] = PointerGemm("mm", "mm", "mm")
-    #: the least extent that a product may sum over: a head of k, and a block of keys
-    least_depth: ClassVar[int] = LEAST_TILE
-    #: whether it takes keys and values in pages, and nothing else
-    paged: bool = False
 
     def __init__(self, name: str, table: str | None, configs: tuple[AnyConfig, ...]) -> None:
         self.name = name
@@ -97,7 +92,7 @@ class AttentionKernel(AttentionFamily):
 
     def _splits(self, plan: Plan) -> Reason | None:
         """Returns the reason for which this kernel does not split the keys as the variant says."""
-        if plan.variant.splits is None:
+        if plan.variant.splits is None or self.limits.splits_keys:
             return None
         detail = f"{self.name} does not split the keys, {plan.variant.splits} parts were asked for"
         return Reason(ReasonCode.CONFIG, "splits", detail)
@@ -107,18 +102,17 @@ class AttentionKernel(AttentionFamily):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
         problem = plan.problem
-        if problem.op not in self.operations:
-            detail = f"{self.name} computes {self.operation}, not {problem.op}"
-            return Reason(ReasonCode.OPERATION, problem.op, detail)
-        if problem.mask.packed != self.packed:
-            detail = (
-                f"the mask is {problem.mask.id}, and {self.name} takes {'only' if self.packed else 'no'} packed ones"
-            )
+        limits = self.limits
+        if reason := self.foreign(plan):
+            return reason
+        if problem.mask.packed != limits.packed:
+            takes = "only" if limits.packed else "no"
+            detail = f"the mask is {problem.mask.id}, and {self.name} takes {takes} packed ones"
             return Reason(ReasonCode.OPERATION, "mask", detail)
-        if problem.scaled and not self.scales:
+        if problem.scaled and not limits.scales:
             return Reason(ReasonCode.SCALE, "scaled", f"{self.name} takes no scales of q, k and v: multiply by them")
-        if bool(problem.page) != self.paged:
-            detail = f"{self.name} takes keys {'only' if self.paged else 'not'} in pages, the problem is {problem.id}"
+        if bool(problem.page) != limits.paged:
+            detail = f"{self.name} takes keys {'only' if limits.paged else 'not'} in pages, the problem is {problem.id}"
             return Reason(ReasonCode.OPERATION, "page", detail)
         if problem.dtype not in (accepted := (*self.dtypes, *self.rare_dtypes)):
             detail = f"q, k and v are {problem.dtype}, {self.name} takes {', '.join(accepted)}: convert them"
@@ -132,12 +126,15 @@ class AttentionKernel(AttentionFamily):
         )
 
     def _extents(self, problem: Attention) -> Reason | None:
-        dims = (("head_dim", problem.head_dim, self.least_depth), ("value_dim", problem.values_dim, LEAST_TILE))
+        dims = (("head_dim", problem.head_dim, self.limits.depth), ("value_dim", problem.values_dim, LEAST_TILE))
         for name, extent, least in dims:
             if extent < least:
                 detail = f"{name} is {extent}: the matrix units need {least} at least. Pad q, k and v with zeros"
                 return Reason(ReasonCode.EXTENT, name, detail)
-        for name, extent in (("batch", problem.mask.size if self.packed else problem.batch), ("heads", problem.heads)):
+        for name, extent in (
+            ("batch", problem.mask.size if self.limits.packed else problem.batch),
+            ("heads", problem.heads),
+        ):
             if extent > GRID_LIMIT:
                 detail = f"{name} is {extent}: it is a dimension of the grid, at most {GRID_LIMIT}. Split the problem"
                 return Reason(ReasonCode.EXTENT, name, detail)
@@ -152,11 +149,7 @@ class AttentionKernel(AttentionFamily):
         return None
 
     def _variant(self, plan: Plan) -> Reason | None:
-        plain = dataclasses.replace(plan.variant, sms=None, splits=None)
-        if plain != Variant():
-            detail = f"{self.name} has no descriptors, subtiles or static sizes, '{plain.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
-        return self._splits(plan)
+        return self.other_variant(plan) or self._splits(plan)
 
     def _config(self, plan: Plan) -> Reason | None:
         problem, config, tiles = plan.problem, plan.config, self._tiles(plan)
@@ -191,7 +184,7 @@ class AttentionKernel(AttentionFamily):
         One stage of the smallest tile: :meth:`shared_memory` counts the memory.
         """
         problem, rows = plan.problem, self._rows(plan)
-        config = Config(rows, LEAST_TILE, self.least_depth, 1, plan.config.num_warps)
+        config = Config(rows, LEAST_TILE, self.limits.depth, 1, plan.config.num_warps)
         return Plan(self.product.name, self._product_of(problem, rows), config, Variant(), plan.target, (1,))
 
     def _product_of(self, problem: Attention, rows: int) -> Gemm:
@@ -410,6 +403,7 @@ class Backward(AttentionKernel):
 class Decode(AttentionKernel):
     """All queries of the heads that share a head of k in one program per part of the keys; then the parts merge."""
 
+    limits = AttentionLimits(splits_keys=True, rows=DECODE_ROWS)
     operation = "attention"
     few_queries = True
 
@@ -444,9 +438,6 @@ class Decode(AttentionKernel):
         if problem.block and problem.queries > problem.block:
             detail = f"{problem.queries} queries are more than one block of {problem.block}: {self.name} reads one list"
             return Reason(ReasonCode.CONFIG, "block", detail)
-        return None
-
-    def _splits(self, plan: Plan) -> Reason | None:
         return None
 
     def splits(self, plan: Plan) -> int:

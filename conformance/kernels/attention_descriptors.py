@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.attention.refusals import AttentionLimits
 from conformance.heuristics.configs import AnyConfig, SpecialisedFlexConfig
 from conformance.kernels.attention import Forward
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.kernel import Features, Plan, Variant
+from conformance.kernels.kernel import Features, Plan, Variant, lacking
 from conformance.kernels.launch import Launch
 from conformance.kernels.mm_specialised import LEAST_ROWS, WARPS
 from conformance.kernels.persistent_tma import BARRIER_BYTES, TMA_BYTES, leading, undescribable
@@ -35,17 +36,19 @@ CONFIGS: tuple[AnyConfig, ...] = (
 class DescribedForward(Forward):
     """q, k and v by descriptors, and the output too if the variant says so; see :class:`Forward`."""
 
+    limits = AttentionLimits(
+        variant=frozenset({"tma_store", "sms", "splits"}), described=("q", "k", "v"), needs=("tensor-descriptor",)
+    )
+
     #: tensors that descriptors load, and that one stores if the variant says so
     described = ("q", "k", "v", "out")
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. What the target lacks comes before what is wrong with the problem."""
-        if plan.problem.op in self.operations:
+        if self.foreign(plan) is None:
             specialised = ("warp-specialization",) if _specialised(plan) else ()
-            for name in ("tensor-descriptor", *specialised):
-                capability = plan.target.capability(name)
-                if not capability.available:
-                    return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
+            if reason := lacking(plan, *self.limits.needs, *specialised):
+                return reason
         return super().refusal(plan) or self._precision(plan)
 
     @property
@@ -79,10 +82,6 @@ class DescribedForward(Forward):
             return Reason(ReasonCode.PRECISION, "ieee", detail)
         return None
 
-    def _variant(self, plan: Plan) -> Reason | None:
-        variant = dataclasses.replace(plan.variant, tma_store=False)
-        return super()._variant(dataclasses.replace(plan, variant=variant))
-
     def _config(self, plan: Plan) -> Reason | None:
         config = plan.config
         if _specialised(plan) and (config.block_m < LEAST_ROWS or config.num_warps % WARPS or config.num_stages < 2):
@@ -91,7 +90,7 @@ class DescribedForward(Forward):
                 "stages: use a larger tile, more warps and more stages"
             )
             return Reason(ReasonCode.CONFIG, "loop", detail)
-        if plan.problem.block and getattr(config, "merged", False):
+        if plan.problem.block and config.merged:
             detail = f"{config.id}: one loop walks through a range of keys, and the problem has lists of blocks"
             return Reason(ReasonCode.CONFIG, "block", detail)
         return super()._config(plan)
@@ -133,7 +132,7 @@ class DescribedForward(Forward):
 
 
 def _specialised(plan: Plan) -> bool:
-    return bool(getattr(plan.config, "specialised", False))
+    return bool(plan.config.specialised)
 
 
 def _rows(operand: Operand) -> Operand:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from conformance.families.attention.problem import Attention
+from conformance.families.attention.refusals import AttentionLimits
 from conformance.families.gemm.problem import Gemm, scaled_mm
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention import Forward
@@ -28,22 +29,21 @@ class Fp8Forward(Forward):
     The compiler may add products in the narrow sums of Hopper's fp8 unit over all keys: fast accumulation.
     """
 
+    limits = AttentionLimits(scales=True, depth=32)
     family = "fp8-attention"
     dtypes = FP8
     rare_dtypes: tuple[str, ...] = FNUZ
-    scales = True
     product = PointerGemm("scaled_mm", "scaled_mm", "scaled_mm", rare_dtypes=FNUZ)
-    least_depth = 32
 
     def draw_problem(self, draw: Draw) -> Attention:
         """See :class:`Kernel`: also outputs in fp16 and fp32, with scales and without."""
         problem = super().draw_problem(draw)
         own = {"out_dtype": draw.pick((None, "fp16", "fp32")), "scaled": draw.chance(0.5)}
-        return dataclasses.replace(problem, head_dim=max(problem.head_dim, self.least_depth), **own)
+        return dataclasses.replace(problem, head_dim=max(problem.head_dim, self.limits.depth), **own)
 
     def _config(self, plan: Plan) -> Reason | None:
-        if plan.config.block_n < self.least_depth:
-            detail = f"{plan.config.id}: products of {plan.problem.dtype} sum over {self.least_depth} keys at least"
+        if plan.config.block_n < self.limits.depth:
+            detail = f"{plan.config.id}: products of {plan.problem.dtype} sum over {self.limits.depth} keys at least"
             return Reason(ReasonCode.CONFIG, "block size", detail)
         return super()._config(plan)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from conformance.kernels.attention_descriptors import CONFIGS, DescribedForward
 from conformance.kernels.attention_fp8 import Fp8Forward
 
@@ -9,6 +11,7 @@ from conformance.kernels.attention_fp8 import Fp8Forward
 class DescribedFp8Forward(DescribedForward, Fp8Forward):
     """Loads, stores and loops of :class:`DescribedForward`, arithmetic of :class:`Fp8Forward`."""
 
+    limits = dataclasses.replace(DescribedForward.limits, scales=True, depth=32)
     rare_dtypes: tuple[str, ...] = ()
 
 

@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 
 from conformance.families.attention.problem import Attention, Mask, Score
+from conformance.families.attention.refusals import AttentionLimits
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention import Forward
 from conformance.kernels.families.draw import Draw
@@ -32,8 +33,8 @@ class PackedForward(Forward):
     """One block of queries of one sequence and head per program; see :class:`Forward`. The host knows no lengths: each
     sequence may have all queries, and a program behind the last query of its own does nothing."""
 
+    limits = AttentionLimits(packed=True)
     family = "packed-attention"
-    packed = True
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
         """See :class:`Kernel`: the usual number of sequences."""

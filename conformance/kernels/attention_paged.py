@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance.families.attention.problem import Attention
+from conformance.families.attention.refusals import AttentionLimits
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention_packed import PackedForward
 from conformance.kernels.families.draw import Draw
@@ -32,8 +33,8 @@ PAGE, TIMED_PAGE = 16, 64
 class PagedForward(PackedForward):
     """See :class:`PackedForward`. A program finds each key by the row of the page table that is its sequence's."""
 
+    limits = AttentionLimits(packed=True, paged=True)
     family = "paged-attention"
-    paged = True
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
         """See :class:`Kernel`."""

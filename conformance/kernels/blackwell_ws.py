@@ -11,7 +11,7 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import Config
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.kernel import Features, Plan, Variant
+from conformance.kernels.kernel import Features, Plan, Variant, lacking
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, PersistentTmaGemm
 from conformance.problems import itemsize
@@ -47,6 +47,7 @@ class BlackwellGemm(PersistentTmaGemm):
     operands along k only, and the compiler must turn the others inside the specialised loop.
     """
 
+    limits = dataclasses.replace(PersistentTmaGemm.limits, needs=("tma", "tcgen05", "warp-specialization"))
     core = False
     zero_sign = "ieee"
     specialised = True
@@ -58,17 +59,11 @@ class BlackwellGemm(PersistentTmaGemm):
         self.torch_tables = TORCH_TABLES[operation]
         if "fp32" in self.dtypes:
             self.dtypes = tuple(dtype for dtype in self.dtypes if dtype != "fp32")
-            self.more_dtypes = ("fp32",)
+            self.limits = dataclasses.replace(self.limits, dtypes=("fp32",))
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. What the target lacks comes before what is wrong with the problem."""
-        if reason := self._operation(plan):
-            return reason
-        for name in ("tma", "tcgen05", "warp-specialization"):
-            capability = plan.target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
-        return super().refusal(plan)
+        return self._operation(plan) or lacking(plan, *self.limits.needs) or super().refusal(plan)
 
     def _config(self, plan: Plan) -> Reason | None:
         config, target = plan.config, plan.target

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, ChainedConfig, Config
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.chained_mm import gemm_chained, gemm_plus_gemm_one_loop
@@ -29,6 +30,7 @@ from conformance.records import Reason, ReasonCode
 class ChainedGemm(PointerGemm):
     """mm that multiplies two or three k-blocks in each turn of its loop, as its config says."""
 
+    limits = GemmLimits(states=("chain",))
     core = False
     zero_sign = "ieee"
 

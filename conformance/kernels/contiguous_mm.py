@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.kernels.device.contiguous_mm import copy_matrix
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
@@ -25,6 +26,7 @@ COPY_OPTIONS = {"num_stages": 1, "num_warps": 4}
 class ContiguousGemm(PointerGemm):
     """The pointer kernel behind a copy of a B that is not row-major and contiguous."""
 
+    limits = GemmLimits(copies=("b",))
     core = False
     zero_sign = "ieee"
 

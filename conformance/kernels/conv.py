@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 
 from conformance.families.conv.problem import Conv
+from conformance.families.conv.refusals import ConvLimits
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig
@@ -47,9 +48,8 @@ class ConvKernel(ConvFamily):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
         problem = plan.problem
-        if problem.op not in self.operations:
-            computes = ", ".join(sorted(self.operations))
-            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
+        if reason := self.foreign(plan):
+            return reason
         if problem.dtype not in self.dtypes:
             detail = f"x is {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert x and w"
             return Reason(ReasonCode.DTYPE, "x", detail)
@@ -86,6 +86,7 @@ class ConvKernel(ConvFamily):
 class PointerConv(ConvKernel):
     """The implicit product: rows are output positions, columns output channels, k runs over taps and channels."""
 
+    limits = ConvLimits()
     zero_sign = "ieee"
 
     def _shape(self, plan: Plan) -> Reason | None:
@@ -149,6 +150,7 @@ class ProductConv(ConvKernel):
     """A 1x1 kernel over channels-last operands: x and out are matrices of a row per position, w one of a column per
     output channel, and the pointer kernel of the product does the work."""
 
+    limits = ConvLimits(pointwise=True)
     pointwise = True
     zero_sign = "ieee"
 

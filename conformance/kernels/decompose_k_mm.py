@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm, mm
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
@@ -31,6 +32,7 @@ class SplitKGemm(PointerGemm):
     """mm of a deep product. ``Variant.splits`` says into how many parts K is divided; None is the most promising
     number of :func:`~conformance.heuristics.split_k_choice.decompose_k_splits`."""
 
+    limits = GemmLimits(splits_k=True)
     core = False
     zero_sign = "ieee"
     family = "split-k"

@@ -8,6 +8,7 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.conv.refusals import ConvLimits
 from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.depthwise_conv import conv_depthwise
@@ -31,6 +32,7 @@ CONFIGS: tuple[AnyConfig, ...] = (
 class DepthwiseConv(DepthwiseFamily):
     """One multiply-add in fp32 for each tap of an output element, taps from the first to the last."""
 
+    limits = ConvLimits(depthwise=True, variant=ConvLimits().variant | {"implied_dtype"})
     name = "conv2d_depthwise"
     operations = frozenset({"conv2d"})
     configs = CONFIGS
@@ -38,9 +40,9 @@ class DepthwiseConv(DepthwiseFamily):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
-        problem, variant = plan.problem, plan.variant
-        if problem.op not in self.operations:
-            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes conv2d, not {problem.op}")
+        problem = plan.problem
+        if reason := self.foreign(plan):
+            return reason
         if problem.groups != problem.channels:
             detail = f"{problem.channels} channels in {problem.groups} groups: {self.name} takes a group per channel"
             return Reason(ReasonCode.OPERATION, "groups", detail)
@@ -53,11 +55,8 @@ class DepthwiseConv(DepthwiseFamily):
         for name in sorted({problem.dtype, problem.output.dtype} & {*FP8, "bf16", "fp16"}):
             if not (capability := plan.target.capability(name)).available:
                 return Reason(ReasonCode.DTYPE, name, f"{plan.target.id}: {capability.why}")
-        if variant.static and not (constants := plan.target.capability("constant-argument")).available:
-            return Reason(ReasonCode.CAPABILITY, constants.name, constants.why)
-        if variant.tma_store or variant.descriptors == "host" or variant.epilogue_subtile != 1:
-            detail = f"{self.name} has no descriptors and no subtiles, '{variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
+        if reason := self.other_variant(plan):
+            return reason
         columns = triton.cdiv(problem.out_channels, plan.config.block_n)
         if columns > GRID_LIMIT:
             detail = f"{problem.id} takes {columns} programs along the channels, {GRID_LIMIT} are possible"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import Config
 from conformance.kernels.device.fp16_acc_mm import gemm_fp16_acc
 from conformance.kernels.gemm import PointerGemm
@@ -20,6 +21,7 @@ from conformance.records import ExecutorName, Reason, ReasonCode
 class Fp16AccumulatorGemm(PointerGemm):
     """mm of fp16 operands into fp16, whose running sum is fp16 too."""
 
+    limits = GemmLimits(output="fp16")
     core = False
     zero_sign = "ieee"
 

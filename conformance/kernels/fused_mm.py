@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.fused_mm import gemm_fused
 from conformance.kernels.families.examples import FLOATS
@@ -24,6 +25,7 @@ STORED = (*FLOATS, *FP8, "int8", "uint8")
 class FusedGemm(PointerGemm):
     """A product with what its problem's :class:`~conformance.families.gemm.problem.Fusion` asks for."""
 
+    limits = GemmLimits(converts={"a": STORED}, needs=("constant-item",))
     core = False
     zero_sign = "ieee"
 

@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
-from conformance.families.gemm.problem import BLOCK_SCALINGS
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import (
@@ -40,15 +40,6 @@ def output_tiles(plan: Plan) -> int:
     return tiles
 
 
-def lacking(plan: Plan, *capabilities: str) -> Reason | None:
-    """The first of the ``capabilities`` that the plan's target lacks; None if it has all."""
-    for name in capabilities:
-        capability = plan.target.capability(name)
-        if not capability.available:
-            return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
-    return None
-
-
 def _uses_wgmma(plan: Plan) -> bool:
     """Hopper's warpgroup instruction needs 64 rows and whole warpgroups; smaller tiles use mma.sync."""
     config = plan.config
@@ -63,10 +54,7 @@ def _split(plan: Plan) -> Split | None:
 class GemmKernel(GemmFamily):
     """What all GEMM kernels share: what they demand of the operation, what they promise, their launch arguments."""
 
-    #: operand dtypes that it takes beside :attr:`dtypes`, too wide for the configs of its table: one suite has them
-    more_dtypes: tuple[str, ...] = ()
-    #: precisions of fp32 products that it takes beside "ieee" and "tf32": one suite has them
-    more_precisions: tuple[str, ...] = ()
+    limits: GemmLimits = GemmLimits()
 
     def __init__(
         self,
@@ -103,19 +91,15 @@ class GemmKernel(GemmFamily):
 
     def _operation(self, plan: Plan) -> Reason | None:
         problem = plan.problem
-        if problem.op in self.operations:
-            if problem.scaling is not None and (problem.scaling in BLOCK_SCALINGS) != self.block_scaled:
-                takes = " or ".join(BLOCK_SCALINGS if self.block_scaled else ("tensor", "row"))
-                detail = f"scaling is {problem.scaling!r}, {self.name} takes {takes}"
-                return Reason(ReasonCode.SCALE, "scaling", detail)
-            return None
-        computes = ", ".join(sorted(self.operations))
-        return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
+        if (reason := self.foreign(plan)) or problem.scaling in (None, *self.limits.scalings):
+            return reason
+        detail = f"scaling is {problem.scaling!r}, {self.name} takes {' or '.join(self.limits.scalings)}"
+        return Reason(ReasonCode.SCALE, "scaling", detail)
 
     def _dtype(self, plan: Plan) -> Reason | None:
         problem, target = plan.problem, plan.target
         for name, dtype in (("a", problem.a_dtype), ("b", problem.second_dtype)):
-            if dtype not in (accepted := (*self.dtypes, *self.more_dtypes, *self.rare_dtypes)):
+            if dtype not in (accepted := (*self.dtypes, *self.limits.dtypes, *self.rare_dtypes)):
                 taken = ", ".join(accepted)
                 detail = f"{name} is {dtype}, {self.name} takes {taken}: convert the operand"
                 return Reason(ReasonCode.DTYPE, name, detail)
@@ -126,8 +110,8 @@ class GemmKernel(GemmFamily):
         names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*EVERY_FP8, "bf16", "fp16", "fp64"}
         if problem.a_dtype == "fp32":
             names.add(problem.precision)
-            if problem.precision not in (*PRECISIONS, *self.more_precisions):
-                taken = ", ".join((*PRECISIONS, *self.more_precisions))
+            if problem.precision not in self.limits.precisions:
+                taken = ", ".join(self.limits.precisions)
                 detail = f"precision is {problem.precision}, {self.name} takes {taken}"
                 return Reason(ReasonCode.PRECISION, problem.precision, detail)
         unrolled = problem.dtype == "fp32" and problem.precision in PRECISIONS
@@ -309,11 +293,7 @@ class PointerGemm(GemmKernel):
     zero_sign = "ieee"
 
     def _config(self, plan: Plan) -> Reason | None:
-        variant = plan.variant
-        if variant.tma_store or variant.descriptors == "host" or variant.epilogue_subtile != 1:
-            detail = f"{self.name} has no descriptors and no subtiles, '{variant.id}' was asked for"
-            return Reason(ReasonCode.CONFIG, "variant", detail)
-        return super()._config(plan)
+        return self.other_variant(plan) or super()._config(plan)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per tile of the result."""
@@ -356,8 +336,8 @@ class PointerGemm(GemmKernel):
 class TunedMm(PointerGemm):
     """mm, which is also offered the rows that a learned choice may pick, and takes every precision."""
 
+    limits = GemmLimits(precisions=(*PRECISIONS, *SPLIT_PRECISIONS))
     extra_table = "extra_mm"
-    more_precisions = SPLIT_PRECISIONS
     zero_sign = "ieee"
 
 

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.refusals import MAKERS, GemmLimits
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
@@ -47,6 +48,7 @@ class GroupedMm(GroupedFamily):
     """A product per group. What one group's product demands of dtypes, tiles and target, and what it promises of its
     arithmetic, is what the kernel of one product does."""
 
+    limits = GemmLimits(variant=frozenset({"static", "sms", "splits"}))
     persistent = True
     zero_sign = "ieee"
 
@@ -67,10 +69,8 @@ class GroupedMm(GroupedFamily):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
-        problem = plan.problem
-        if problem.op not in self.operations:
-            (computes,) = self.operations
-            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
+        if reason := self.foreign(plan):
+            return reason
         return self._variant(plan) or self._single.refusal(self._one(plan)) or self._layout(plan)
 
     def _variant(self, plan: Plan) -> Reason | None:
@@ -166,6 +166,9 @@ class GroupedDescriptors(GroupedMm):
     """The same by descriptors. Those of the device are made anew for each group and end with it. Those of the host are
     of whole tensors; where the groups have parts of k, both operands are masked where a group ends."""
 
+    limits = GemmLimits(
+        variant=frozenset({"descriptors", "tma_store", "sms", "splits"}), makers=MAKERS, described=("a", "b")
+    )
     descriptors = True
     zero_sign = "ieee"
 

@@ -9,13 +9,14 @@ import triton
 from torch import Tensor
 
 from conformance.families.gemm.problem import mm
+from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import pointer_arguments, size_arguments, spans_wide
 from conformance.kernels.device.int4_mm import gemm_int4
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.int4 import Int4Family
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import itemsize
@@ -36,6 +37,7 @@ CONFIGS: tuple[AnyConfig, ...] = (
 class Int4Mm(Int4Family):
     """One tile per program, operands of any strides."""
 
+    limits = KernelLimits(variant=frozenset({"static"}))
     configs = CONFIGS
 
     def __init__(self, name: str) -> None:
@@ -45,9 +47,7 @@ class Int4Mm(Int4Family):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, dtype and config are checked in this order."""
         problem, config, target = plan.problem, plan.config, plan.target
-        if problem.op not in self.operations:
-            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes int4_mm, not {problem.op}")
-        if reason := unknown_way(plan):
+        if reason := self.foreign(plan) or self.other_variant(plan):
             return reason
         for name in sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"}):
             capability = target.capability(name)

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.int_mm import gemm_integer
@@ -41,6 +42,7 @@ class ConvertingGemm(PointerGemm):
 class IntegerGemm(ConvertingGemm):
     """int8 operands, int32 sums and result: exact."""
 
+    limits = dataclasses.replace(PointerGemm.limits, variant=PointerGemm.limits.variant | {"implied_dtype"})
     sum_dtype = tl.int32
 
     def _config(self, plan: Plan) -> Reason | None:
@@ -69,6 +71,7 @@ class IntegerGemm(ConvertingGemm):
 class MixedGemm(ConvertingGemm):
     """A of a floating-point dtype, B of int8 or uint8, of which every value is exact in A's dtype."""
 
+    limits = GemmLimits(converts={"b": ("int8", "uint8")})
     sum_dtype = tl.float32
     zero_sign = "ieee"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import SHAPES
@@ -105,14 +106,12 @@ class Plan:
     grid: tuple[int, ...] = ()
 
 
-def unknown_way(plan: Plan) -> Reason | None:
-    """Returns the reason why a kernel with a single way to work, and sizes that are constants or not, refuses the
-    plan's variant; None if it takes it."""
-    if plan.variant not in (Variant(), Variant(static=True)):
-        detail = f"{plan.kernel} takes its sizes as constants or at run time, '{plan.variant.id}' was asked for"
-        return Reason(ReasonCode.CONFIG, "variant", detail)
-    if plan.variant.static and not (constants := plan.target.capability("constant-argument")).available:
-        return Reason(ReasonCode.CAPABILITY, constants.name, constants.why)
+def lacking(plan: Plan, *capabilities: str) -> Reason | None:
+    """Returns the first of the ``capabilities`` that the plan's target lacks; None if it has all."""
+    for name in capabilities:
+        capability = plan.target.capability(name)
+        if not capability.available:
+            return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
     return None
 
 
@@ -180,6 +179,9 @@ class Kernel(abc.ABC):
     offered: bool = True
     #: whether operands are loaded through tensor descriptors
     descriptors: bool = False
+    #: what it takes, as data. Its family's rules judge each of its refusals by them, and each plan that it accepts.
+    #: None for a third-party kernel whose refusals nobody judges
+    limits: KernelLimits | None = None
     #: shape classes of its examples, each with what it shows, in the order in which a sweep takes them
     shapes: Mapping[str, str] = SHAPES
     #: the shape class by which a sweep asks whether a config is usable, and with which it times that config
@@ -209,6 +211,30 @@ class Kernel(abc.ABC):
         It must answer for a problem of any family, because every kernel of the catalogue is asked. What only a compiler
         can tell is no reason: see :meth:`likely_refusal`.
         """
+
+    def foreign(self, plan: Plan) -> Reason | None:
+        """Returns why the kernel does not compute the operation of the plan's problem; None if it does."""
+        operation = plan.problem.op
+        if operation in self.operations:
+            return None
+        computes = ", ".join(sorted(self.operations))
+        return Reason(ReasonCode.OPERATION, operation, f"{self.name} computes {computes}, not {operation}")
+
+    def lacking(self, plan: Plan) -> Reason | None:
+        """Returns which of the capabilities that its :attr:`limits` name the plan's target lacks; None if it has
+        all."""
+        limits = self.limits or KernelLimits()
+        made = limits.makers.get(plan.variant.descriptors)
+        return lacking(plan, *limits.needs, *((made,) if made else ()))
+
+    def other_variant(self, plan: Plan) -> Reason | None:
+        """Returns why the kernel does not work in the plan's variant, by its :attr:`limits`; None if it does."""
+        unusual = {one.name for one in dataclasses.fields(Variant) if getattr(plan.variant, one.name) != one.default}
+        taken = self.limits.variant if self.limits is not None else frozenset()
+        if unusual <= taken:
+            return lacking(plan, "constant-argument") if plan.variant.static else None
+        detail = f"'{plan.variant.id}' was asked for: {self.name} works in variants of {', '.join(sorted(taken))} alone"
+        return Reason(ReasonCode.CONFIG, "variant", detail)
 
     @abc.abstractmethod
     def grid(self, plan: Plan) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.refusals import DESCRIBED_VARIANT
 from conformance.kernels import carveout
 from conformance.kernels.device.legacy_tma import (
     TENSORMAP_BYTES,
@@ -40,6 +42,14 @@ class LegacyTmaGemm(PersistentTmaGemm):
     """Loads by ``tl._experimental_descriptor_load`` from tensor maps that the host makes, or each program in a
     workspace. They have no pitch: what is described must be contiguous."""
 
+    limits = dataclasses.replace(
+        PersistentTmaGemm.limits,
+        variant=DESCRIBED_VARIANT - {"flatten", "epilogue_subtile"},
+        makers={"device": "device-tensormap", "host": "host-tensormap"},
+        bias=False,
+        pitch=False,
+        block_bytes=dict.fromkeys(("a", "b", "out"), LEAST_INNER_BYTES),
+    )
     core = False
     #: the name in ``triton.language`` without which there is no such kernel
     api = "_experimental_descriptor_load"
@@ -48,10 +58,6 @@ class LegacyTmaGemm(PersistentTmaGemm):
         super().__init__(name, operation, table)
         self.persistent = persistent
         self.offered = hasattr(tl, self.api)
-
-    def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """See :class:`PersistentTmaGemm`."""
-        return ("tma", "host-tensormap" if plan.variant.descriptors == "host" else "device-tensormap")
 
     def _config(self, plan: Plan) -> Reason | None:
         variant, config = plan.variant, plan.config
@@ -80,19 +86,15 @@ class LegacyTmaGemm(PersistentTmaGemm):
         described += [problem.output] if plan.variant.tma_store else []
         if reason := super()._descriptors(plan):
             return reason
-        for operand in described:
-            length = operand.shape[1 if row_major(operand) else 0]
-            if operand.numel and self._has_pitch(operand) and leading(operand) != length:
+        for operand in described if not self.limits.pitch else ():
+            rows, length = operand.shape if row_major(operand) else operand.shape[::-1]
+            if operand.numel and rows > 1 and leading(operand) != length:
                 detail = (
                     f"rows of {operand.name} are {length} elements long and {leading(operand)} apart: a tensor map of "
                     "this API has no pitch. Copy the operand or use a pointer kernel"
                 )
                 return Reason(ReasonCode.LAYOUT, operand.name, detail)
         return None
-
-    def _has_pitch(self, operand: Operand) -> bool:
-        """True if the distance of rows matters: there are several."""
-        return operand.shape[0 if row_major(operand) else 1] > 1
 
     def _blocks(self, plan: Plan) -> tuple[tuple[int, int], tuple[int, int]]:
         """The blocks of A and B as they lie in memory."""
@@ -165,11 +167,14 @@ class LegacyTmaGemm(PersistentTmaGemm):
 class LegacyDescriptorGemm(LegacyTmaGemm):
     """The same by Triton 3.3's ``tl._experimental_make_tensor_descriptor``, whose descriptors have a pitch."""
 
+    limits = dataclasses.replace(
+        LegacyTmaGemm.limits,
+        variant=LegacyTmaGemm.limits.variant - {"descriptors"},
+        needs=("tma", "experimental-descriptor"),
+        makers={"device": "experimental-descriptor"},
+        pitch=True,
+    )
     api = "_experimental_make_tensor_descriptor"
-
-    def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """See :class:`PersistentTmaGemm`."""
-        return ("tma", "experimental-descriptor")
 
     def _config(self, plan: Plan) -> Reason | None:
         if reason := super()._config(plan):
@@ -178,9 +183,6 @@ class LegacyDescriptorGemm(LegacyTmaGemm):
             detail = f"{self.name} makes its descriptors on the device, '{plan.variant.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)
         return None
-
-    def _has_pitch(self, operand: Operand) -> bool:
-        return False
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: what is loaded from is an object, too."""

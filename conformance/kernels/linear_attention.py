@@ -13,6 +13,7 @@ import triton
 from torch import Tensor
 
 from conformance.families.gemm.problem import mm
+from conformance.families.limits import KernelLimits
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import AnyConfig, Config, LinearAttentionConfig
 from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments, size_arguments
@@ -20,7 +21,7 @@ from conformance.kernels.device.linear_attention import linear_attention
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.linear_attention import LinearAttentionFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -48,6 +49,7 @@ def _power_of_two(extent: int) -> int:
 class GatedLinearAttention(LinearAttentionFamily):
     """A block of the state's columns of one batch and head per program, which walks over all positions."""
 
+    limits = KernelLimits(variant=frozenset({"static"}))
     configs = CONFIGS
     #: the device function of its launch
     function: ClassVar[Any] = linear_attention
@@ -58,9 +60,7 @@ class GatedLinearAttention(LinearAttentionFamily):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, extents, blocks and the products' own reasons in this order."""
         problem, config = plan.problem, plan.config
-        if problem.op not in self.operations:
-            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes linear_attention, not {problem.op}")
-        if reason := unknown_way(plan):
+        if reason := self.foreign(plan) or self.other_variant(plan):
             return reason
         for name in ("batch", "heads"):
             if getattr(problem, name) > GRID_LIMIT:

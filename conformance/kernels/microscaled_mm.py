@@ -13,13 +13,14 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.problem import mm
+from conformance.families.microscaled.refusals import MicroscaledLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.microscaled import MicroscaledFamily
-from conformance.kernels.gemm import PointerGemm, lacking
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, unknown_way
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -36,6 +37,8 @@ CONFIGS: tuple[AnyConfig, ...] = (
 class MicroscaledMm(MicroscaledFamily):
     """One tile of one matrix per program, operands of any strides."""
 
+    limits = MicroscaledLimits(variant=frozenset({"static"}), needs=("scaled-packing",))
+
     #: Triton 3.2 and 3.3 cannot say along which dimension codes are packed, see "scaled-packing" of targets.py
     offered = "lhs_k_pack" in inspect.signature(tl.dot_scaled).parameters
     configs = CONFIGS
@@ -48,11 +51,7 @@ class MicroscaledMm(MicroscaledFamily):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, Triton, variant, dtypes and blocks are checked in this order."""
         problem, config, target = plan.problem, plan.config, plan.target
-        if problem.op not in self.operations:
-            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes microscaled_mm, not {problem.op}")
-        if reason := lacking(plan, "scaled-packing"):
-            return reason
-        if reason := self._variant(plan):
+        if reason := self.foreign(plan) or self.lacking(plan) or self._variant(plan):
             return reason
         names = {form.codes for form in problem.formats} | {form.scale for form in problem.formats}
         for name in sorted(names & {"e4m3", "e5m2", "bf16", "fp16"}):
@@ -78,7 +77,7 @@ class MicroscaledMm(MicroscaledFamily):
 
     def _variant(self, plan: Plan) -> Reason | None:
         """Returns the reason why the kernel does not work as the plan's variant says; None if it does."""
-        return unknown_way(plan)
+        return self.other_variant(plan)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per tile, and per matrix of a batch."""

@@ -48,6 +48,7 @@ class MicroscaledBatch(MicroscaledPersistentTma):
     """Codes by descriptors of three dimensions, one of them for the batch; scales by pointers. Each program loops over
     tiles of all matrices. Where the target moves no tiles, Triton rewrites descriptors to pointers."""
 
+    limits = dataclasses.replace(MicroscaledPersistentTma.limits, needs=("scaled-packing",), matrices="batch")
     configs = CONFIGS
     batched = True
     zero_sign = "ieee"
@@ -63,10 +64,6 @@ class MicroscaledBatch(MicroscaledPersistentTma):
         formats = self.example(dtype, self.configs[0])
         edge = TIMED_EDGE // 4
         return self.problem((formats.a_format, formats.b_format), edge, edge, edge, batch=16)
-
-    def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """See :class:`MicroscaledPersistentTma`: without a TMA there are descriptors, too."""
-        return tuple(name for name in super().capabilities(plan) if name != "tma")
 
     def _batch(self, plan: Plan) -> Reason | None:
         if plan.problem.batch is not None:
@@ -133,6 +130,7 @@ class MicroscaledBatch(MicroscaledPersistentTma):
 class BatchOfScales(MicroscaledBatch, ScalesByTma):
     """Scales by descriptors, too, which have five dimensions: the batch, and those of tiles that tcgen05 reads."""
 
+    limits = dataclasses.replace(MicroscaledBatch.limits, swizzled=True)
     configs = SCALE_CONFIGS
     zero_sign = "ieee"
 

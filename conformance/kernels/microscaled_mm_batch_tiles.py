@@ -42,6 +42,13 @@ class BatchTiles(MicroscaledMm):
     """One tile of several matrices per program, as many as the config says; operands of any strides, scales in rows or
     columns."""
 
+    limits = dataclasses.replace(
+        MicroscaledMm.limits,
+        needs=("scaled-packing", "scaled-batch"),
+        matrices="batch",
+        swizzled=False,
+        states=("matrices",),
+    )
     dtypes = ("e4m3", "e5m2", "uint8", "bf16")
     configs = CONFIGS
     batched = True

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.microscaled.refusals import MicroscaledLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.device.microscaled_mm_grouped import gemm_microscaled_grouped
@@ -39,6 +40,7 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
     """A product per group, in a persistent loop over the tiles of all. What one group's product demands of formats,
     tiles and target, and what it promises of its arithmetic, is what the pointer kernel's does."""
 
+    limits = MicroscaledLimits(variant=frozenset({"static", "sms"}), needs=("scaled-packing",))
     offered = MicroscaledMm.offered
     persistent = True
     dtypes = ("e4m3", "uint8", "bf16")
@@ -51,11 +53,7 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
-        problem = plan.problem
-        if problem.op not in self.operations:
-            detail = f"{self.name} computes microscaled_grouped_mm, not {problem.op}"
-            return Reason(ReasonCode.OPERATION, problem.op, detail)
-        return self._single.refusal(self._one(plan))
+        return self.foreign(plan) or self._single.refusal(self._one(plan))
 
     def _one(self, plan: Plan) -> Plan:
         """The plan of a product like that of a group. The code does not depend on sizes: no group is empty."""
@@ -111,6 +109,9 @@ class MicroscaledGroupedTma(MicroscaledMmGrouped):
     """The same with codes by descriptors. The host makes one of all rows of A and one of all matrices B. The device
     makes one of all rows of A, and one of B anew for each group."""
 
+    limits = dataclasses.replace(
+        MicroscaledPersistentTma.limits, variant=frozenset({"descriptors", "sms", "implied_dtype"}), matrices="any"
+    )
     descriptors = True
     zero_sign = "ieee"
 

@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.refusals import DESCRIBED_VARIANT, MAKERS
 from conformance.families.microscaled.problem import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
+from conformance.families.microscaled.refusals import MicroscaledLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.blackwell_ws import TCGEN05_ROWS, TCGEN05_WARPS, specialises
@@ -18,7 +20,7 @@ from conformance.kernels.device.microscaled_persistent_tma import (
     gemm_microscaled_host_descriptors,
 )
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.gemm import lacking, output_tiles
+from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import MicroscaledMm, scale_arguments, tile_arguments
@@ -60,13 +62,18 @@ class MicroscaledPersistentTma(MicroscaledMm):
     """Codes by descriptors, scales by pointers; one program per SM, which loops over tiles; pointer or descriptor
     store."""
 
+    limits = MicroscaledLimits(
+        variant=DESCRIBED_VARIANT - {"epilogue_subtile", "static", "splits"} | {"implied_dtype"},
+        needs=("scaled-packing", "tma"),
+        makers=MAKERS,
+        described=("a", "b"),
+        matrices="one",
+    )
     persistent = True
     descriptors = True
     dtypes = ("e4m3", "uint8")
     configs = CONFIGS
     zero_sign = "ieee"
-    #: what its target must have beside the descriptors
-    needs: tuple[str, ...] = ()
 
     def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
         """See :class:`MicroscaledFamily`. Rows of A and B that nothing is said about are padded, so that descriptors
@@ -80,15 +87,8 @@ class MicroscaledPersistentTma(MicroscaledMm):
                 fields[field] = dataclasses.replace(layout, pad=pad)
         return super().problem(formats, M, N, K, **fields)
 
-    def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """Returns the capabilities that the plan needs of its target, in the order in which they are checked."""
-        made = "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor"
-        return ("tma", *self.needs, made)
-
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, target, then what the pointer kernel refuses, then descriptors."""
-        if plan.problem.op in self.operations and (reason := lacking(plan, *self.capabilities(plan))):
-            return reason
         return super().refusal(plan) or self._descriptors(plan)
 
     def _variant(self, plan: Plan) -> Reason | None:
@@ -209,6 +209,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
 class ScalesByTma(MicroscaledPersistentTma):
     """Scales by descriptors, too: those in the tiles that tcgen05 reads. A tile of the product has whole ones."""
 
+    limits = dataclasses.replace(MicroscaledPersistentTma.limits, swizzled=True)
     configs = SCALE_CONFIGS
     described_scales = True
     zero_sign = "ieee"
@@ -301,9 +302,11 @@ def code_descriptors(plan: Plan, tensors: Mapping[str, Tensor], arguments: Mappi
 class MicroscaledBlackwell(MicroscaledPersistentTma):
     """The same for tcgen05, with warps of different work."""
 
+    limits = dataclasses.replace(
+        MicroscaledPersistentTma.limits, needs=("scaled-packing", "tma", "tcgen05", "warp-specialization")
+    )
     configs = BLACKWELL_CONFIGS
     zero_sign = "ieee"
-    needs = ("tcgen05", "warp-specialization")
     specialised = True
 
     def refusal(self, plan: Plan) -> Reason | None:

@@ -16,7 +16,6 @@ from conformance.kernels.arguments import dot_precision
 from conformance.kernels.decompose_k_mm import SplitKGemm
 from conformance.kernels.device.mm_atomic_split_k import gemm_atomic_split_k, zero_matrix
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.gemm import lacking
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, unstorable
@@ -39,6 +38,7 @@ class AtomicSplitKGemm(SplitKGemm):
     """mm of a deep product into fp32, in one main launch and without a workspace. Parts are those of the kernel that
     sums them in a second launch."""
 
+    limits = dataclasses.replace(SplitKGemm.limits, output="fp32")
     zero_sign = "ieee"
     #: whether a descriptor adds whole tiles to the output
     adds_tiles = False
@@ -95,6 +95,9 @@ class DescriptorSplitKGemm(AtomicSplitKGemm):
     """The same by a descriptor of the output: the copy unit adds a tile to memory, and where there is none the compiler
     makes atomics of it."""
 
+    limits = dataclasses.replace(
+        AtomicSplitKGemm.limits, described=("out",), needs=("tensor-descriptor", "descriptor-reduce")
+    )
     described = ("out",)
     adds_tiles = True
     zero_sign = "ieee"
@@ -112,7 +115,7 @@ class DescriptorSplitKGemm(AtomicSplitKGemm):
         return unstorable(plan.problem.output) or super()._layout(plan)
 
     def _config(self, plan: Plan) -> Reason | None:
-        return lacking(plan, "tensor-descriptor", "descriptor-reduce") or super()._config(plan)
+        return self.lacking(plan) or super()._config(plan)
 
     def shared_memory(self, plan: Plan) -> int:
         """See :class:`GemmKernel`: the staged tiles, or the one that is added."""

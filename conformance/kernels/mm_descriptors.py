@@ -3,7 +3,10 @@ kernels share that use descriptors on every target."""
 
 from __future__ import annotations
 
+import dataclasses
+
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.refusals import DESCRIBED_VARIANT
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.persistent_tma import PersistentTmaGemm
@@ -22,15 +25,12 @@ class DescriptorGemm(PersistentTmaGemm):
     """The code of the persistent TMA kernel on targets without TMA; that of a kernel for all targets, without
     :attr:`without_tma`."""
 
+    limits = dataclasses.replace(PersistentTmaGemm.limits, needs=(), avoids=("tma",))
     family = "loads"
     core = False
     #: whether it leaves targets with TMA to other kernels
     without_tma = True
     zero_sign = "ieee"
-
-    def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """See :class:`PersistentTmaGemm`."""
-        return ("tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor",)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. That the target has a TMA comes first."""
@@ -53,6 +53,9 @@ class DescriptorGemm(PersistentTmaGemm):
 class EveryTarget(DescriptorGemm):
     """A product by descriptors, whatever moves the tiles: sizes at run time, nested loops and whole tiles."""
 
+    limits = dataclasses.replace(
+        PersistentTmaGemm.limits, needs=(), variant=DESCRIBED_VARIANT - {"static", "flatten", "epilogue_subtile"}
+    )
     without_tma = False
     zero_sign = "ieee"
 

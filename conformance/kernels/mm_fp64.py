@@ -8,6 +8,7 @@ import triton.language as tl
 
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.problem import Gemm
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.int_mm import ConvertingGemm
 from conformance.kernels.kernel import Plan
@@ -27,6 +28,7 @@ WITH_FP64_MMA = (80, 90)
 class DoubleGemm(ConvertingGemm):
     """fp64 throughout: operands, sums and result."""
 
+    limits = GemmLimits(output="fp64")
     sum_dtype = tl.float64
     zero_sign = "ieee"
 

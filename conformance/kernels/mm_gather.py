@@ -11,11 +11,12 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.problem import Fusion, Gemm
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.mm_gather import gemm_described, gemm_gathered
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.gemm import PointerGemm, lacking
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable, unstorable
@@ -37,6 +38,7 @@ GATHERING: tuple[AnyConfig, ...] = (CONFIGS[0], Config(32, 16, 64, 1, 2), *CONFI
 class GatheringGemm(PointerGemm):
     """One tile per program: A by descriptor gathers, B by descriptor loads of any order, stores by pointers."""
 
+    limits = GemmLimits(prologue="gather", described=("a", "b"), needs=("tensor-descriptor", "descriptor-gather"))
     family = "loads"
     core = False
     #: what descriptors cover, whatever the config
@@ -45,8 +47,6 @@ class GatheringGemm(PointerGemm):
     prologue = "gather"
     #: what its code shows where descriptors do not become pointers
     shown = codegen.ROW_GATHER
-    #: what the target must be able to do
-    capabilities: tuple[str, ...] = ("tensor-descriptor", "descriptor-gather")
     zero_sign = "ieee"
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
@@ -74,7 +74,7 @@ class GatheringGemm(PointerGemm):
         if fusion.prologue != self.prologue or fusion.epilogue:
             detail = f"{fusion} is asked for: {self.name} has the prologue {self.prologue} and no other. Use fused_mm"
             return Reason(ReasonCode.OPERATION, "fusion", detail)
-        return lacking(plan, *self.capabilities) or super().refusal(plan)
+        return self.lacking(plan) or super().refusal(plan)
 
     def _layout(self, plan: Plan) -> Reason | None:
         problem = plan.problem
@@ -122,8 +122,8 @@ class GatheringGemm(PointerGemm):
 class DescribedGemm(GatheringGemm):
     """What has descriptors of A and B in any order."""
 
+    limits = GemmLimits(prologue="scale-k", described=("a", "b"), needs=("tensor-descriptor",))
     prologue = "scale-k"
-    capabilities: tuple[str, ...] = ("tensor-descriptor",)
     shown = codegen.VECTOR_LOAD
     zero_sign = "ieee"
 
@@ -161,9 +161,11 @@ class VectorGemm(DescribedGemm):
 class ScatteringGemm(DescribedGemm):
     """One tile per program: descriptor loads of any order, and a descriptor that scatters the rows of a tile."""
 
+    limits = GemmLimits(
+        prologue="scatter", described=("a", "b", "out"), needs=("tensor-descriptor", "descriptor-scatter")
+    )
     described = ("a", "b", "out")
     prologue = "scatter"
-    capabilities = ("tensor-descriptor", "descriptor-scatter")
     shown = codegen.ROW_SCATTER
     zero_sign = "ieee"
 

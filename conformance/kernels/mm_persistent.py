@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config, TemplateConfig
 from conformance.kernels import carveout
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.mm_persistent import gemm_persistent_pointers
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.gemm import PointerGemm, lacking, output_tiles
+from conformance.kernels.gemm import PointerGemm, output_tiles
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import itemsize
@@ -30,13 +31,14 @@ class PersistentPointerGemm(PointerGemm):
     """The pointer kernel in a loop over tiles, with strides of any kind, on min(SMs - carveout, tiles) programs.
     ``Variant.flatten`` makes one loop of those over tiles and over K."""
 
+    limits = GemmLimits(needs=("flat-loop",))
     core = False
     persistent = True
     zero_sign = "ieee"
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. The kernel names ``flatten`` where it is false, too."""
-        return lacking(plan, "flat-loop") or super().refusal(plan)
+        return self.lacking(plan) or super().refusal(plan)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""

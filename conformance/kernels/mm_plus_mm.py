@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.mm_plus_mm import gemm_plus_gemm
 from conformance.kernels.families.examples import matrix_sizes, rest
@@ -20,6 +21,7 @@ from conformance.records import Reason, ReasonCode
 class PlusGemm(PointerGemm):
     """The sum of two products of one shape."""
 
+    limits = GemmLimits(least_blocks=2)
     core = False
     zero_sign = "ieee"
 

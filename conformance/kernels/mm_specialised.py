@@ -17,6 +17,7 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.problem import Gemm
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, SpecialisedConfig
 from conformance.kernels import carveout
 from conformance.kernels.device.mm_specialised import gemm_specialised
@@ -51,13 +52,17 @@ LEAST_ROWS, WARPS = 64, 4
 class SpecialisedGemm(PointerGemm):
     """Persistent programs with a specialised loop, as the config says; operands of any order, stores by pointers."""
 
+    limits = GemmLimits(
+        states=("loop",),
+        needs=("tma", "tensor-descriptor", "warp-specialization"),
+        variant=GemmLimits().variant - {"flatten"},
+        precisions=("tf32",),
+    )
     family = "loads"
     core = False
     persistent = True
     specialised = True
     zero_sign = "ieee"
-    #: whether it takes products of the matrix units only: fp32 operands in tf32 precision, not in fp32
-    matrix_unit_only = True
     sum_dtype: Any = tl.float32
     #: tcgen05 multiplies tf32 operands that lie along k, and other suites have those that do not
     usual_orders = ("row", "col")
@@ -68,13 +73,7 @@ class SpecialisedGemm(PointerGemm):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. What the target lacks comes before what is wrong with the problem."""
-        if reason := self._operation(plan):
-            return reason
-        for name in ("tma", "tensor-descriptor", "warp-specialization"):
-            capability = plan.target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
-        return super().refusal(plan)
+        return self._operation(plan) or self.lacking(plan) or super().refusal(plan)
 
     def _dtype(self, plan: Plan) -> Reason | None:
         if plan.problem.dtype == "fp32" and plan.problem.precision == "ieee":
@@ -188,6 +187,7 @@ class SpecialisedGemm(PointerGemm):
 class SpecialisedIntegerGemm(SpecialisedGemm, IntegerGemm):
     """int8 operands, int32 sums and result: exact."""
 
+    limits = dataclasses.replace(SpecialisedGemm.limits, variant=SpecialisedGemm.limits.variant | {"implied_dtype"})
     sum_dtype = tl.int32
     zero_sign = IntegerGemm.zero_sign
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -10,16 +11,17 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.gemm.refusals import DESCRIBED_VARIANT, MAKERS, GemmLimits
 from conformance.kernels import carveout
 from conformance.kernels.arguments import INDEX_LIMIT
 from conformance.kernels.device.persistent_tma import (
     gemm_persistent_device_descriptors,
     gemm_persistent_host_descriptors,
 )
-from conformance.kernels.gemm import GemmKernel, lacking, output_tiles
+from conformance.kernels.gemm import GemmKernel, output_tiles
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import BASE_ALIGNMENT, SPLIT_PRECISIONS, Operand, itemsize
+from conformance.problems import BASE_ALIGNMENT, PRECISIONS, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.records import Reason, ReasonCode
 
 #: Barriers of the load pipeline and descriptors, at most.
@@ -35,18 +37,15 @@ PITCH_LIMIT = 2**40
 class PersistentTmaGemm(GemmKernel):
     """Descriptor loads, one program per SM looping over tiles, pointer or descriptor store."""
 
+    limits = GemmLimits(variant=DESCRIBED_VARIANT, needs=("tma",), makers=MAKERS, described=("a", "b"))
     persistent = True
     descriptors = True
     banded_tiles = True
     zero_sign = "ieee"
 
-    def capabilities(self, plan: Plan) -> tuple[str, ...]:
-        """Returns the capabilities that the plan needs of its target, in the order in which they are checked."""
-        return ("tma", "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor")
-
     def _config(self, plan: Plan) -> Reason | None:
         config, variant = plan.config, plan.variant
-        if reason := lacking(plan, *self.capabilities(plan)):
+        if reason := self.lacking(plan):
             return reason
         if config.block_n // variant.epilogue_subtile < 16:
             detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
@@ -250,7 +249,7 @@ def host_descriptor(tensor: Tensor, operand: Operand, block: tuple[int, int]) ->
 class PersistentTmaMm(PersistentTmaGemm):
     """mm, which takes every precision."""
 
-    more_precisions = SPLIT_PRECISIONS
+    limits = dataclasses.replace(PersistentTmaGemm.limits, precisions=(*PRECISIONS, *SPLIT_PRECISIONS))
     zero_sign = "ieee"
 
 

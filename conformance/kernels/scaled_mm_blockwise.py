@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.families.gemm.problem import SCALE_BLOCK
+from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import pointer_arguments
 from conformance.kernels.device.scaled_mm_blockwise import gemm_blockwise, gemm_blockwise_descriptors
@@ -72,6 +73,7 @@ class BlockScaled(GemmKernel):
 class BlockScaledGemm(BlockScaled, PointerGemm):
     """One tile per program, by pointer loads and stores."""
 
+    limits = GemmLimits(scalings=BLOCK_SCALINGS)
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
@@ -82,6 +84,7 @@ class BlockScaledGemm(BlockScaled, PointerGemm):
 class BlockScaledDescriptors(BlockScaled, EveryTarget):
     """Persistent programs: operands by descriptors, scales by pointers, pointer or descriptor store."""
 
+    limits = dataclasses.replace(EveryTarget.limits, scalings=BLOCK_SCALINGS)
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:

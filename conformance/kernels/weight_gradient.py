@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import triton
 from torch import Tensor
 
+from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, size_arguments, spans_wide
 from conformance.kernels.device.conv_weight_gradient import conv_bias_gradient, conv_weight_gradient
@@ -46,6 +47,7 @@ class WeightGradientConv(WeightGradientFamily):
     """The implicit product: rows are output channels, columns taps and channels, k runs over output positions of all
     images. A launch after it sums grad_out for the bias, if there is one."""
 
+    limits = GemmLimits()
     name = "conv2d_weight_gradient"
     operations = frozenset({"conv2d_weight_gradient"})
     configs = CONFIGS
@@ -54,9 +56,8 @@ class WeightGradientConv(WeightGradientFamily):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, dtype and extents, then the reasons of the product."""
         problem = plan.problem
-        if problem.op not in self.operations:
-            computes = ", ".join(sorted(self.operations))
-            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
+        if reason := self.foreign(plan):
+            return reason
         if problem.dtype not in self.dtypes:
             detail = f"x is {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert x and grad_out"
             return Reason(ReasonCode.DTYPE, "x", detail)

@@ -56,8 +56,8 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
     variant = Variant(descriptors=descriptors, tma_store=True)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
     reason = kernel.refusal(kernel.draft(problem, config, target, variant))
-    ours = kernel.name in catalogue.own_kernels()
-    if reason is None and not ours:  # it copes, and must then be right
+    judged = kernel.limits is not None
+    if reason is None and not judged:  # it copes, and must then be right
         conform(kernel, problem, config=config, target=target, variant=variant)
         return
     if reason is None or (reason.code, reason.subject) != (code, operand):
@@ -67,7 +67,7 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
     recorder.proves_at_most("nothing", "a refusal is judged, and no kernel is run")
     broken = broken_by_descriptors(problem, tma_store=True)
     recorder.verdict("refused", reason is not None, accepted(kernel, broken[0]) if reason is None else str(reason))
-    if reason is not None and ours:  # one from elsewhere may need more than alignment, and say so in its own words
+    if reason is not None and judged:  # one without limits may need more than alignment, and say so in its own words
         # fp8 kernels take unit inner strides only, and say so before any descriptor is considered.
         recorder.verdict(
             "typed", (reason.code, reason.subject) == (code, operand), f"{code.value} of {operand} expected"
@@ -113,15 +113,14 @@ def judge_refusal(kernel, plan, reason):
     """Returns whether ``reason`` (None for a plan that is taken) is right, and a text.
 
     A plan that breaks a rule of descriptors must be refused. The refusal states a broken rule, or another rule of the
-    suite justifies it: a tensor map of Triton 3.2 has no pitch. A kernel of another package may refuse more, and may
-    copy what no descriptor describes.
+    family justifies it: a tensor map of Triton 3.2 has no pitch. A kernel without limits may refuse more, and may copy
+    what no descriptor describes.
     """
     broken = broken_by_descriptors(plan.problem, tma_store=True)
-    ours = kernel.name in catalogue.own_kernels()
     if reason is None:
-        return (not ours, accepted(kernel, broken[0])) if broken else (True, "taken")
+        return (kernel.limits is None, accepted(kernel, broken[0])) if broken else (True, "taken")
     stated = (reason.code, reason.subject) in {(code, operand) for code, operand, _ in broken}
-    unjustified = objection(kernel, plan, reason) if ours and not stated else None
+    unjustified = None if stated else objection(kernel, plan, reason)
     return unjustified is None, unjustified or str(reason)
 
 

@@ -18,8 +18,8 @@ TILES = {
 
 
 def splits_operands(kernel):
-    """Whether a kernel takes the precisions that split operands."""
-    return bool(getattr(kernel, "more_precisions", ()))
+    """True if a kernel takes the precisions that split operands."""
+    return SPLIT_PRECISIONS[0] in getattr(kernel.limits, "precisions", ())
 
 
 @scenario(splits_operands, precision=SPLIT_PRECISIONS, rotate={"tile": list(TILES), "order": ORDERS})

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 
 import pytest
 
 from conformance import targets
+from conformance.families.family import REGISTERED
 from conformance.families.gemm.problem import mm
 from conformance.judging.case_recorder import CaseEnded
-from conformance.judging.conform import refused
-from conformance.judging.refusal_rules import accepted, broken_by_descriptors, objection
+from conformance.judging.conform import conform, refused
+from conformance.judging.refusal_rules import (
+    accepted,
+    broken_by_descriptors,
+    objection,
+    overlooked,
+    right_refusals,
+    stated_limits,
+)
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
@@ -117,9 +127,9 @@ def test_a_justified_refusal_leaves_the_case_not_applicable():
         refused(_Recorder(), TMA, draft, TMA.refusal(draft))
 
 
-def test_a_kernel_from_elsewhere_may_refuse_what_it_likes():
+def test_a_kernel_without_limits_may_refuse_what_it_likes():
     class Theirs(type(TMA)):
-        pass
+        limits = None
 
     theirs = Theirs("theirs", "mm", "persistent_mm")
     with pytest.raises(CaseEnded):
@@ -138,3 +148,70 @@ def test_an_example_that_a_kernel_newly_refuses_is_seen():
     assert not list(unjustified_refusals(TMA, [HOPPER]))
     strict = Strict("mm_persistent_tma", "mm", "persistent_mm")
     assert any("By the suite's rule it must take it" in text for text in unjustified_refusals(strict, [HOPPER]))
+
+
+@functools.cache
+def one_of_each_family():
+    """Returns a kernel of each family with a plan that it accepts, by the class of the plan's problem."""
+    plans = {}
+    for kernel in catalogue.own_kernels().values():
+        for target in map(targets.find, ("sm_90", "sm_100")):
+            draft = kernel.draft(
+                kernel.example(kernel.dtype_names()[0], kernel.configs[0]),
+                kernel.configs[0],
+                target,
+                kernel.example_variant(),
+            )
+            kind = next(kind for kind in REGISTERED if isinstance(draft.problem, kind))
+            if kernel.refusal(draft) is None:
+                plans.setdefault(kind, (kernel, draft))
+    return plans
+
+
+FAMILIES = [kind for kind in REGISTERED if kind.__module__.startswith("conformance.")]
+
+
+@pytest.mark.parametrize("kind", FAMILIES, ids=lambda kind: kind.__name__)
+def test_wrong_refusals_of_a_kernel_are_caught_in_each_family(kind):
+    """A wrong code, a refusal that no limit asks for, a refusal that is missing, and a limit that the kernel lacks."""
+    kernel, plan = one_of_each_family()[kind]
+    assert overlooked(kernel, plan) is None
+    unusual = dataclasses.replace(plan, variant=Variant(epilogue_subtile=4, splits=3, implied_dtype=True, static=True))
+    right = kernel.refusal(unusual)
+    assert (right.code, right.subject) == (ReasonCode.CONFIG, "variant")
+    assert objection(kernel, unusual, right) is None
+    for wrong in (
+        dataclasses.replace(right, code=ReasonCode.EXTENT),
+        dataclasses.replace(right, subject="another subject"),
+    ):
+        assert "must take it" in objection(kernel, unusual, wrong)
+    assert "must take it" in objection(kernel, plan, right), "no limit asks for it"
+    assert "it must refuse that for the reason config (variant)" in overlooked(kernel, unusual), "as if it were taken"
+    needing = copy.copy(kernel)
+    needing.limits = dataclasses.replace(kernel.limits, needs=("tma",))
+    on_ampere = dataclasses.replace(plan, target=targets.find("sm_80"))
+    assert "capability (tma)" in overlooked(needing, on_ampere), "the kernel does not refuse what its limits say"
+
+
+@pytest.mark.parametrize("kind", FAMILIES, ids=lambda kind: kind.__name__)
+def test_each_code_of_a_family_has_a_rule_that_holds_for_an_accepted_plan(kind):
+    kernel, plan = one_of_each_family()[kind]
+    rules = REGISTERED[kind].refusals
+    assert {ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.CONFIG} <= set(rules)
+    assert list(right_refusals(stated_limits(kernel), plan)) == []
+
+
+def test_each_kernel_of_the_package_states_its_limits():
+    assert [kernel.name for kernel in catalogue.own_kernels().values() if kernel.limits is None] == []
+
+
+def test_a_kernel_that_takes_what_it_must_refuse_fails_its_case():
+    class Lax(type(TMA)):
+        def refusal(self, plan):
+            return None
+
+    lax, recorder = Lax("lax", "mm", "persistent_mm"), _Recorder()
+    recorder.set = recorder.run_created = recorder.run_judged = lambda *arguments, **fields: None
+    with pytest.raises(ConformanceFailure, match=r"must refuse that for the reason alignment-pitch \(a\)"):
+        conform(None, recorder, lax, mm(64, 64, 64, layout_a=Layout(pad=1)), config=CONFIG, target=HOPPER)
+    assert [(check, passed) for check, passed, _ in recorder.verdicts] == [("refusal", False)]

@@ -1,6 +1,6 @@
 """Attention: the softmax of scaled products, forward and backward, with masks, scores, pages and packed sequences."""
 
-from conformance.families.attention import alterations, dependence, fills, grid, reference
+from conformance.families.attention import alterations, dependence, fills, grid, reference, refusals
 from conformance.families.attention.problem import Attention
 from conformance.families.family import Family, register_family
 
@@ -9,6 +9,7 @@ __all__ = ["fills", "reference"]
 register_family(
     Attention,
     Family(
+        refusals=refusals.REFUSALS,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,

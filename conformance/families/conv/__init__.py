@@ -1,6 +1,6 @@
 """Convolutions: a product of each kernel position with the input, in two and three dimensions, also transposed."""
 
-from conformance.families.conv import alterations, dependence, fills, grid, products, reference
+from conformance.families.conv import alterations, dependence, fills, grid, products, reference, refusals
 from conformance.families.conv.problem import Conv
 from conformance.families.family import Family, register_family
 
@@ -9,6 +9,7 @@ __all__ = ["fills", "reference"]
 register_family(
     Conv,
     Family(
+        refusals=refusals.REFUSALS,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,

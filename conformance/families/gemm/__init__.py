@@ -1,7 +1,7 @@
 """Products of two matrices, and of batches of them, with scales, prologues and epilogues."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.gemm import alterations, dependence, fills, grid, products, reference
+from conformance.families.gemm import alterations, dependence, fills, grid, products, reference, refusals
 from conformance.families.gemm.problem import Gemm
 
 __all__ = ["fills", "reference"]
@@ -9,6 +9,7 @@ __all__ = ["fills", "reference"]
 register_family(
     Gemm,
     Family(
+        refusals=refusals.REFUSALS,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,

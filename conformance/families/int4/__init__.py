@@ -1,7 +1,7 @@
 """Products whose second operand has packed 4-bit weights with scales and zero points."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.int4 import fills, grid, reference
+from conformance.families.int4 import fills, grid, reference, refusals
 from conformance.families.int4.problem import Int4Gemm
 
 __all__ = ["fills", "reference"]
@@ -11,6 +11,7 @@ NO_READS = "which packed weights, scales and zero points an output needs is not 
 register_family(
     Int4Gemm,
     Family(
+        refusals=refusals.REFUSALS,
         tiles=grid.tiles,
         grid=grid.grid,
         lacks={

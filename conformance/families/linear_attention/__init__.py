@@ -1,7 +1,7 @@
 """Linear attention: attention without a softmax, with a state that decays."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.linear_attention import fills, grid, reference
+from conformance.families.linear_attention import fills, grid, reference, refusals
 from conformance.families.linear_attention.problem import LinearAttention
 
 __all__ = ["fills", "reference"]
@@ -11,6 +11,7 @@ NO_READS = "an output needs all earlier positions, whose decay may make them van
 register_family(
     LinearAttention,
     Family(
+        refusals=refusals.REFUSALS,
         tiles=grid.tiles,
         grid=grid.grid,
         lacks={

@@ -1,7 +1,7 @@
 """Block-scaled products: mxfp4, mxfp8 and nvfp4 operands with one scale for each block of K."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.microscaled import fills, grid, reference
+from conformance.families.microscaled import fills, grid, reference, refusals
 from conformance.families.microscaled.problem import MicroscaledGemm
 
 __all__ = ["fills", "reference"]
@@ -11,6 +11,7 @@ NO_READS = "which packed elements and scales an output needs is not stated yet"
 register_family(
     MicroscaledGemm,
     Family(
+        refusals=refusals.REFUSALS,
         tiles=grid.tiles,
         grid=grid.grid,
         lacks={

@@ -2,7 +2,7 @@
 
 from conformance.families.family import Family, register_family
 from conformance.families.grouped import grid
-from conformance.families.microscaled_grouped import fills, reference
+from conformance.families.microscaled_grouped import fills, reference, refusals
 from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 
 __all__ = ["fills", "reference"]
@@ -12,6 +12,7 @@ NO_READS = "which packed elements and scales an output needs is not stated yet"
 register_family(
     MicroscaledGroupedGemm,
     Family(
+        refusals=refusals.REFUSALS,
         tiles=grid.tiles,
         lacks={
             "products": "a product of decoded operands has no search of its tiles yet",

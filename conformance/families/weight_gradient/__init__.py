@@ -1,7 +1,7 @@
 """The gradient of a convolution with respect to its weights."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.weight_gradient import alterations, dependence, fills, grid, products, reference
+from conformance.families.weight_gradient import alterations, dependence, fills, grid, products, reference, refusals
 from conformance.families.weight_gradient.problem import WeightGradient
 
 __all__ = ["fills", "reference"]
@@ -9,6 +9,7 @@ __all__ = ["fills", "reference"]
 register_family(
     WeightGradient,
     Family(
+        refusals=refusals.REFUSALS,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,
