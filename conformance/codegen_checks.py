@@ -1,4 +1,4 @@
-"""What compiled code must contain: named features, each with FileCheck directives per stage and vendor.
+"""Named features that compiled code must contain, each with FileCheck directives per stage and vendor.
 
 A spelling is a property of a Triton release, so every one of them is in :data:`EVIDENCE` and nowhere else. If a feature
 is required, all its evidence must be there: a descriptor store in TTIR that is no bulk tensor copy in PTX is lost. If
@@ -335,8 +335,8 @@ def register_feature(feature: Feature) -> Feature:
 
 @dataclass(frozen=True)
 class FeatureVerdict:
-    """Whether a feature is there as ``required``, or absent as forbidden. ``text`` says what was looked for and what
-    was found, with the nearest lines if it failed; ``path`` is the file of ``stage`` that decided."""
+    """The answer about one feature: present as ``required``, or absent as forbidden. ``text`` says what was looked for
+    and what was found, with the nearest lines if it failed; ``path`` is the file of ``stage`` that decided."""
 
     feature: Feature
     required: bool
@@ -383,7 +383,8 @@ def present(artefact: CompiledCode, target: Target, feature: Feature) -> bool:
 def _decide(
     artefact: CompiledCode, target: Target, feature: Feature, required: bool
 ) -> tuple[bool, Evidence | None, FileCheckResult | None]:
-    """Whether ``feature`` is as it should be, and what decided: the first piece of evidence that fails, else the first.
+    """Decides whether ``feature`` is as it should be, and returns the evidence that decided: the first that fails, else
+    the first.
 
     None and None where there is no evidence. The result is None where the artefact lacks the piece's stage.
     """

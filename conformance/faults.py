@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class FaultClass(str, Enum):
-    """Who has to act. The first class that occurs decides the exit status of a run."""
+    """The class of a fault says who has to act. The first class that occurs decides the exit status of a run."""
 
     REGRESSION = "regression"  # what is tested failed: its code is wrong, crashes or does not compile
     INFRASTRUCTURE = "infrastructure"  # the machine or its environment failed: mend it and run again

@@ -1,4 +1,4 @@
-"""Where a kernel runs: real devices, compile-only targets, and what each of them can do.
+"""Targets for which kernels are compiled or run: real devices, compile-only targets, and the capabilities of each.
 
 To add a target, add a row to :data:`KNOWN`. What the rest of the package needs to know of it is a field of that row or
 a capability. Architectures decide elsewhere only where this module is no help: in Inductor's own data
@@ -30,7 +30,7 @@ ENTRY_POINTS = "conformance.targets"
 
 
 class OutsideError(Exception):
-    """What an installed package adds cannot be taken; the message names the entry point."""
+    """Says that a thing that an installed package adds cannot be taken; the message names the entry point."""
 
 
 KIB = 1024
@@ -38,7 +38,7 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class MatrixUnit:
-    """How a matrix unit adds products up: the figures that the error bounds of a product are computed from.
+    """The rule by which a matrix unit adds products: the figures that the error bounds of a product are computed from.
 
     ``alignment_bits``: bits that remain of each product when a step aligns them. ``products``: how many products one
     step adds, by bytes of an operand's element. ``fp8_bits``: bits that remain of an fp8 product, and of the sum of 32
@@ -114,7 +114,8 @@ SYSTEM_SHARED_MEMORY = 1024
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether a target can do something, and ``why`` (a sentence that names the hardware or the missing API)."""
+    """The answer whether a target can do something, and ``why`` (a sentence that names the hardware or the missing
+    API)."""
 
     name: str
     available: bool
@@ -123,7 +124,7 @@ class Capability:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one block may use. None means unknown or not limited in this way.
+    """The resources that one block may use. None means unknown or not limited in this way.
 
     ``shared_memory`` in bytes per block, ``registers`` per thread, ``block_registers`` per block (32-bit registers),
     ``tensor_memory`` in columns, ``multiprocessors`` of the whole device.
@@ -214,7 +215,7 @@ class Target:
         return None
 
     def capability(self, name: str) -> Capability:
-        """Whether the hardware has ``name`` and the installed Triton can use it, with the reason.
+        """Returns whether the hardware has ``name`` and the installed Triton can use it, with the reason.
 
         Raises ValueError for a name that is not in :data:`CAPABILITIES`.
         """
@@ -428,8 +429,8 @@ def _amd_lacks(arch: str) -> str | None:
 
 @functools.cache
 def _llvm_lacks(processor: str | None) -> str | None:
-    """Whether the compiler's LLVM lacks ``processor``: LLVM ends the process when it is asked for one it lacks, and
-    offers no query, so its table of processor names is looked up in the library itself."""
+    """Returns True if the compiler's LLVM lacks ``processor``: LLVM ends the process when it is asked for one it lacks,
+    and offers no query, so its table of processor names is looked up in the library itself."""
     if processor is None:
         return None
     package = importlib.util.find_spec("triton")
@@ -541,7 +542,7 @@ def _constant_argument(target: Target) -> tuple[bool, str]:
 
 
 def _constant_item(target: Target) -> tuple[bool, str]:
-    """Whether code can take one item of a tuple that is a constant."""
+    """Returns True if code can take one item of a tuple that is a constant."""
     has = hasattr(importlib.import_module("triton.language").constexpr, "__getitem__")
     return has, f"in the installed Triton a tl.constexpr has {'' if has else 'no '}items"
 
@@ -562,8 +563,8 @@ def _scaled_packing(target: Target) -> tuple[bool, str]:
 
 
 def _scaled_batch(target: Target) -> tuple[bool, str]:
-    """Whether ``tl.dot_scaled`` takes operands of three dimensions. Triton 3.6 compares all dimensions of their scales
-    with the last two of a product, and offers no query: its source says which it compares."""
+    """Returns True if ``tl.dot_scaled`` takes operands of three dimensions. Triton 3.6 compares all dimensions of their
+    scales with the last two of a product, and offers no query: its source says which it compares."""
     semantic = importlib.import_module("triton.language.semantic")
     check = getattr(getattr(semantic, "TritonSemantic", None), "verify_scaled_shape", None)
     takes = check is None or "_shape[-2:]" in inspect.getsource(check)

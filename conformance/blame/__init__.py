@@ -1,1 +1,1 @@
-"""Which compiler stage is guilty of what a case shows with one stack and not with another one."""
+"""Finds the compiler stage that is guilty of what a case shows with one stack and not with another one."""

@@ -126,8 +126,8 @@ class PassBlame:
 
 @dataclass(frozen=True)
 class Attribution:
-    """What became of one ``symptom``: its values with both stacks, behind each stage in both directions, and who is
-    guilty. ``passes`` are those of the guilty stage, by direction, if they were looked for."""
+    """The result for one ``symptom``: its values with both stacks, after each stage in both directions, and the guilty
+    stages. ``passes`` are those of the guilty stage, by direction, if they were looked for."""
 
     symptom: str
     good: float | None

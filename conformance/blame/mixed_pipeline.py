@@ -35,9 +35,9 @@ _DESCRIPTOR = re.compile(r"(!tt\.tensordesc|: <\w+>, )<(\d[^<>]*)>")
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a compilation begins: behind ``stage``, with the texts ``files`` of it and of the stages before it. If
-    ``module`` is given, that file is the text in the midst of the stage that follows, of which the first ``passes``
-    are left out. ``metadata`` is what the stages up to ``stage`` have noted for those that follow."""
+    """The place where a compilation begins: after ``stage``, with the texts ``files`` of it and of the stages before
+    it. If ``module`` is given, that file is the text in the midst of the stage that follows, of which the first
+    ``passes`` are left out. ``metadata`` is what the stages up to ``stage`` have noted for those that follow."""
 
     stage: str
     files: Mapping[str, Path]

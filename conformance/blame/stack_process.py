@@ -1,4 +1,5 @@
-"""What runs in a stack's own Python: plans a case, compiles its launches from other compilers' texts, runs TTGIR.
+"""The program that runs in a stack's own Python: plans a case, compiles its launches from other compilers' texts, runs
+TTGIR.
 
 Requests come as lines of JSON, and each gets a line of JSON as its answer. The work is done in processes that a compile
 pool forks, so that a compiler that dies or hangs is an answer, too.

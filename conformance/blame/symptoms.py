@@ -1,4 +1,4 @@
-"""What a compiled launch shows, as numbers by name: two compilers, and mixtures of both, are compared by them."""
+"""The symptoms of a compiled launch, as numbers by name: two compilers, and mixtures of both, are compared by them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ORDERS = "wrong in an order"
 
 @dataclass(frozen=True)
 class Shown:
-    """What one compilation shows. ``figures`` has a number for each name, 0 where a name is missing; a failure of the
-    compiler or a failing check is 1, with its text in ``texts``. ``why_not`` says why nothing is known, "" if something
-    is: the text of the other compiler could not be taken."""
+    """The symptoms of one compilation. ``figures`` has a number for each name, 0 where a name is missing; a failure of
+    the compiler or a failing check is 1, with its text in ``texts``. ``why_not`` says why nothing is known, "" if
+    something is: the text of the other compiler could not be taken."""
 
     figures: Mapping[str, float]
     texts: Mapping[str, str]

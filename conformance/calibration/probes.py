@@ -53,7 +53,7 @@ EXPONENTS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """What the probes found; all figures are fraction bits or numbers of products.
+    """The figures that the probes found; all are fraction bits or numbers of products.
 
     ``alignment_bits`` and ``result_bits``: bits that survive in one step and in the accumulator that the unit sums in;
     lower bounds where the operands cannot express more (``limited``). ``chunk``: products in one step; None if none

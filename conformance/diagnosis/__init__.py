@@ -1,1 +1,2 @@
-"""Where an output is wrong, and why: hypotheses about the fault; the diagnosis names those that the data prove."""
+"""Explains where an output is wrong, and why: hypotheses about the fault; the diagnosis names those that the data
+prove."""

@@ -1,4 +1,5 @@
-"""Why an output within the bound has other bits than the tensor core makes: sums in another order, as far as proven."""
+"""Explains other bits than the tensor core makes in an output within the bound: sums in another order, as far as
+proven."""
 
 from __future__ import annotations
 

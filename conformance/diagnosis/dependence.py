@@ -1,4 +1,4 @@
-"""Which elements of the operands an element of an output depends on, axis by axis.
+"""Says on which elements of the operands an element of an output depends, axis by axis.
 
 A program that stores an output must have read them, whatever its order of work: :func:`needed` is a lower bound.
 """

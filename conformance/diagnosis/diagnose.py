@@ -1,4 +1,4 @@
-"""Where an output is wrong, and why, as far as the data prove it.
+"""Says where an output is wrong, and why, as far as the data prove it.
 
 A cause is named only if it predicts every element: all of a tile where the fault may be that tile's own, else all of
 every output that was judged, the right ones included. Nothing here decides whether a kernel passes.
@@ -110,7 +110,7 @@ def _is_plain(problem: Problem) -> bool:
 
 @dataclass(frozen=True)
 class _Case:
-    """What the search for causes of one output knows."""
+    """The inputs of a search for causes of one output."""
 
     problem: Problem
     contract: Contract
@@ -313,7 +313,7 @@ def _diagnosis(
 
 @dataclass(frozen=True)
 class _Difference:
-    """Which elements of an output are ``bad``, the index of the ``first`` of them, and what is ``wanted`` there."""
+    """The ``bad`` elements of an output, the index of the ``first`` of them, and the value that is ``wanted`` there."""
 
     expected: Tensor
     bad: Tensor

@@ -1,4 +1,4 @@
-"""What a diagnosis reasons about: one product in fp64, its operands in memory, and hypotheses about both."""
+"""The model of a diagnosis: one product in fp64, its operands in memory, and hypotheses about both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What could have gone wrong, as predictions: each hypothesis says which output the fault would have given.
+"""Hypotheses about what went wrong, as predictions: each says which output the fault would have given.
 
 They are meant for exact fills, where every prediction is computed without rounding in fp64 and then compared with the
 output by equality. Rows and columns are index vectors; a tile is (BLOCK_M, BLOCK_N), a k-block BLOCK_K consecutive k.

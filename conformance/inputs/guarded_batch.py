@@ -64,7 +64,8 @@ class GuardedBatch:
         return self._elements(self._memory, self._problem.operand(name)).contiguous()
 
     def changed(self) -> Tensor:
-        """Whether a run changed anything but its outputs: bool (fills, patterns), on the device."""
+        """Returns a mask (bool; fills, patterns), on the device, of the runs that changed anything but their
+        outputs."""
         for output in self._problem.outputs:
             self._elements(self._before, output).copy_(self._elements(self._memory, output))
         words = [memory.view(torch.int64) for memory in (self._memory, self._before)]

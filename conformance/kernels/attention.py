@@ -59,7 +59,7 @@ def _power_of_two(extent: int) -> int:
 
 
 class AttentionKernel(AttentionFamily):
-    """What the three share: requirements, the contract of the products inside, arguments."""
+    """Base of the three attention kernels: requirements, the contract of the products inside, arguments."""
 
     limits: AttentionLimits = AttentionLimits()
 

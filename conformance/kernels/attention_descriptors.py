@@ -141,7 +141,7 @@ def _rows(operand: Operand) -> Operand:
 
 
 def _undescribable(operand: Operand) -> Iterator[Reason]:
-    """Why descriptors cannot lie over the rows of each batch and head of ``operand``."""
+    """Returns the reason why descriptors cannot lie over the rows of each batch and head of ``operand``."""
     if operand.strides[-1] != 1:
         detail = f"{operand.name} has strides {operand.strides}: a descriptor needs unit stride along its rows"
         yield Reason(ReasonCode.LAYOUT, operand.name, detail)

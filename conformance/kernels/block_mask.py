@@ -69,8 +69,8 @@ def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
 def _blocks(
     problem: Attention, tensors: Mapping[str, Tensor], batches: int, rows: int, columns: int
 ) -> tuple[Tensor, Tensor]:
-    """Whether some pair, and whether every pair, of each block is visible: (batches, rows, columns) bool. One strip of
-    blocks at a time, so that memory grows with the number of keys only."""
+    """Returns two masks, (batches, rows, columns) bool: whether some pair of each block is visible, and whether every
+    pair is. One strip of blocks at a time, so that memory grows with the number of keys only."""
     edge = problem.block or 1
     some, every = [], []
     for strip in range(rows):
@@ -84,7 +84,8 @@ def _blocks(
 
 
 def _visible(problem: Attention, tensors: Mapping[str, Tensor], first: int, last: int) -> Tensor:
-    """Whether the queries ``first`` to ``last`` (exclusive) see each key: (batches or 1, last - first, keys) bool."""
+    """Returns the keys that the queries ``first`` to ``last`` (exclusive) see: (batches or 1, last - first,
+    keys) bool."""
     device, mask = tensors["q"].device, problem.mask
     keys = torch.arange(problem.keys, device=device)
     positions = torch.arange(first, last, device=device)[:, None] + problem.keys - problem.queries

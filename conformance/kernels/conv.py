@@ -37,7 +37,7 @@ def _as_product(plan: Plan, problem: Gemm | None = None) -> tuple[PointerGemm, P
 
 
 class ConvKernel(ConvFamily):
-    """What convolutions share: they are judged as the product that they amount to."""
+    """Base of the convolutions: they are judged as the product that they amount to."""
 
     def __init__(self, name: str, operations: frozenset[str], table: str) -> None:
         self.name = name

@@ -52,7 +52,7 @@ def _split(plan: Plan) -> Split | None:
 
 
 class GemmKernel(GemmFamily):
-    """What all GEMM kernels share: what they demand of the operation, what they promise, their launch arguments."""
+    """Base of all GEMM kernels: what they demand of the operation, what they promise, their launch arguments."""
 
     limits: GemmLimits = GemmLimits()
 

@@ -62,8 +62,8 @@ class IntegerGemm(ConvertingGemm):
         return Contract("int32", INT32)
 
     def _matrix_unit(self, plan: Plan) -> codegen.Feature | None:
-        """Where there is tcgen05, the compiler's release decides between it and mma.sync for int8: none is
-        required."""
+        """Returns no required unit where the target has tcgen05: there the compiler's release decides between it and
+        mma.sync for int8."""
         unit = super()._matrix_unit(plan)
         return None if unit is codegen.TCGEN05 else unit
 

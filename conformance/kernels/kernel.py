@@ -1,4 +1,4 @@
-"""What every kernel of the catalogue declares, and the plan it makes for one problem, config and target."""
+"""The declarations of every kernel of the catalogue, and the plan that it makes for one problem, config and target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variant:
-    """How a kernel is asked to do its work, beyond the config.
+    """The way in which a kernel is asked to do its work, beyond the config.
 
     ``descriptors``: built on the "device" or by the "host"; ``tma_store``: C is written through a descriptor;
     ``epilogue_subtile``: C leaves in 1, 2 or 4 column blocks per tile; ``flatten``: tile and K loop are one;
@@ -91,7 +91,7 @@ FINAL = (ReasonCode.DTYPE, ReasonCode.PRECISION, ReasonCode.SHARED_MEMORY)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a kernel is asked to launch: picklable, without tensors.
+    """A plan of what a kernel launches: picklable, without tensors.
 
     ``kernel`` is the kernel's name, ``problem`` a :class:`~conformance.problems.Problem` and ``config`` an
     :class:`~conformance.heuristics.configs.AnyConfig` of its family. ``grid`` is the number of programs in each

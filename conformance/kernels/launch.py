@@ -1,4 +1,4 @@
-"""What a kernel is started with: the launch, as plain data."""
+"""A launch of a kernel, as plain data."""
 
 from __future__ import annotations
 

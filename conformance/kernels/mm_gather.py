@@ -120,7 +120,7 @@ class GatheringGemm(PointerGemm):
 
 
 class DescribedGemm(GatheringGemm):
-    """What has descriptors of A and B in any order."""
+    """Base of kernels that have descriptors of A and B in any order."""
 
     limits = GemmLimits(prologue="scale-k", described=("a", "b"), needs=("tensor-descriptor",))
     prologue = "scale-k"

@@ -1,4 +1,4 @@
-"""What to say of a name that is unknown: the name that was probably meant, or all that there are."""
+"""Advice about an unknown name: the name that was probably meant, or all known names."""
 
 from __future__ import annotations
 

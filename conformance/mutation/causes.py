@@ -1,4 +1,5 @@
-"""Whether the cause that a diagnosis names can be that of a mutant: by class of fault, as far as the class tells.
+"""Decides whether the cause that a diagnosis names can be that of a mutant: by class of fault, as far as the class
+tells.
 
 :data:`ACCEPTED` is the place to add to when a diagnosis learns to name more.
 """
@@ -63,7 +64,7 @@ RAISED = "the kernel raises "
 
 
 class Named(str, Enum):
-    """What the diagnosis of a kill is worth."""
+    """The value of the diagnosis of a kill."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -72,8 +73,9 @@ class Named(str, Enum):
 
 
 def named_cause(kind: str, cause: str, function: str = "") -> Named:
-    """Whether ``cause``, as a diagnosis named it, fits a fault of class ``kind`` in ``function`` (module.name); UNTOLD
-    if the class does not tell. A line that raised an error is right in the function itself, or in what it calls."""
+    """Decides whether ``cause``, as a diagnosis named it, fits a fault of class ``kind`` in ``function`` (module.name);
+    UNTOLD if the class does not tell. A line that raised an error is right in the function itself, or in what it calls.
+    """
     if not cause:
         return Named.NONE
     if RAISED in cause:

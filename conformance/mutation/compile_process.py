@@ -1,4 +1,4 @@
-"""What a compiler says of mutants, asked of a process of its own: a process that interprets cannot compile.
+"""Asks a compiler about mutants in a separate process: a process that interprets cannot compile.
 
 Two questions are answered. Does the fault change the code of any plan? Code is compared after Triton's first passes
 (TTIR), without locations and with its values numbered anew: where it is the same, so is all that follows. And has the
@@ -68,7 +68,7 @@ class CompileProcess:
         self._unchanged: dict[Plan, str] = {}  # the check that the unchanged code of a plan fails; empty: none
 
     def compare(self, mutant: Mutant, plans: Sequence[TierPlan]) -> Compared:
-        """Whether the fault changes the code of any of ``plans``, which reach it."""
+        """Compares the code of the mutant with that of the unchanged kernel for ``plans``, which reach the fault."""
         distinct = list(dict.fromkeys(plan.plan for plan in plans))
         original, changed = self._codes_of(mutant, distinct)
         errors = [answer.removeprefix("error ") for answer in changed if answer.startswith("error ")]

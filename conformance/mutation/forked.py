@@ -32,7 +32,7 @@ class TooLong(BaseException):
 
 
 def told(work: Callable[[Callable[[Any], None]], None], seconds: float, *, limit_memory: bool = True) -> Iterator[Any]:
-    """What ``work``, which runs in a fork, tells by calling its argument, as it comes.
+    """Runs ``work`` in a fork and yields what it tells by calling its argument, as it comes.
 
     The fork is ended after ``seconds`` of wall time without a word. Values must be picklable. Raises ForkEnded if it
     does not end by returning, and RuntimeError for an exception of ``work``.
@@ -72,7 +72,7 @@ def _name(status: int) -> str:
 
 @dataclass(frozen=True)
 class _Broken:
-    """What a fork tells of an error that is none of the mutant's."""
+    """The report of a fork about an error that is none of the mutant's."""
 
     text: str
 

@@ -62,7 +62,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Failure:
-    """What killed a mutant."""
+    """The failure that killed a mutant."""
 
     check: str
     text: str = ""

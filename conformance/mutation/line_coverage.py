@@ -1,4 +1,5 @@
-"""Which lines of device functions a run in the interpreter reaches: their source, with a call before each statement."""
+"""Finds the lines of device functions that a run in the interpreter reaches: their source, with a call before each
+statement."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def siblings(name: str, known: Collection[str]) -> Iterator[str]:
 
 
 def _exchanges(word: str) -> Iterator[tuple[str, str]]:
-    """What could stand for ``word``, or for a last letter of it, as in ``am``."""
+    """Returns the words that could stand for ``word``, or for a last letter of it, as in ``am``."""
     for group in EXCHANGED:
         if word in group:
             yield from ((word, other) for other in group if other != word)

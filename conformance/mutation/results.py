@@ -1,4 +1,4 @@
-"""What became of each mutant, kept in a folder by a digest of all that the answer depends on."""
+"""The result of each mutant, kept in a folder by a digest of all that the answer depends on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WITHOUT_EFFECT = (
 
 
 class Outcome(str, Enum):
-    """What became of a mutant."""
+    """The possible results of a mutant."""
 
     KILLED = "killed"
     COMPILE_ERROR = "compile-error"

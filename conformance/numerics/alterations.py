@@ -44,7 +44,7 @@ class Alteration:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a kernel made of one fill: its ``outputs`` by name, dense and on the CPU, right or wrong."""
+    """The results of a kernel for one fill: its ``outputs`` by name, dense and on the CPU, right or wrong."""
 
     fill: Fill
     outputs: Mapping[str, Tensor]

@@ -1,4 +1,4 @@
-"""What a kernel promises of its arithmetic for one problem, config, target and executor.
+"""The promises of a kernel about its arithmetic for one problem, config, target and executor.
 
 Fills and bounds are derived from the contract and from nothing else: not from the kernel's name, and not from its
 output. The constants are those of published measurements of the hardware (MMA-Sim, arXiv 2511.10909; Khattak and
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Accumulator:
-    """How products are summed.
+    """The rule by which products are summed.
 
     ``kind`` is "tensor-core", "fma" (a chain of correctly rounded operations in ``dtype``, which has the other figures)
     or "int" (the exact sum of int8 products in int32). One step of a tensor core sums ``chunk`` products and the
@@ -49,7 +49,8 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Split:
-    """How a product a * b of fp32 operands becomes products of narrow parts, a1 * b1 + a1 * b2 + a2 * b1 + ...
+    """The rule by which a product a * b of fp32 operands becomes products of narrow parts, a1 * b1 + a1 * b2 + a2 * b1
+    + ...
 
     A part is what the parts before it leave, in a format of ``part_bits`` significant bits; what the last one leaves is
     lost. Operands of at most ``bits`` significant bits are split exactly. ``products`` of parts are summed. ``dropped``
@@ -82,7 +83,7 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class Contract:
-    """What a kernel promises of its arithmetic.
+    """The promises of a kernel about its arithmetic.
 
     ``out_dtype``: dtype of the first output, a key of ``problems.DTYPES``. ``accumulator``: how products are summed.
     ``operand``: what the unit sees of an operand: "exact" (its value), "tf32" (rounded to 11 significant bits; fills

@@ -1,4 +1,4 @@
-"""What was measured of tensor cores: evidence in the package, and files that ``conformance calibrate`` writes.
+"""Measurements of tensor cores: evidence in the package, and files that ``conformance calibrate`` writes.
 
 A unit is proven for a class of devices if its model gave every bit of random products on one of them. The file
 ``data/tensor_cores.json`` holds the evidence of the package; a file for ``--calibration`` has the form of one of its
@@ -37,7 +37,7 @@ class CalibrationError(ValueError):
 
 @dataclass(frozen=True)
 class UnitEvidence:
-    """What was measured of one instruction with operands of one kind: "bf16", "e4m3", or "e4m3*e5m2" for two.
+    """The measurements of one instruction with operands of one kind: "bf16", "e4m3", or "e4m3*e5m2" for two.
 
     ``products`` to ``interleaved``: the figures of :class:`~conformance.numerics.sum_order.Unit`. ``partial``: k after
     which the kernel's code added the unit's sum to an fp32 sum, in the runs that measured it; empty for never. Of

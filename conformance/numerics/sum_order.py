@@ -1,4 +1,4 @@
-"""What fixes the bits of a sum of products: the figures of the unit, and the order in which a kernel sums."""
+"""All that fixes the bits of a sum of products: the figures of the unit, and the order in which a kernel sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Unit:
-    """How a matrix unit sums floating-point products, as :mod:`conformance.numerics.tensor_core` computes it.
+    """The rule by which a matrix unit sums floating-point products, as :mod:`conformance.numerics.tensor_core` computes
+    it.
 
     ``truncates``: a step's sum is cut towards zero, not rounded to nearest even. ``interleaved``: two steps share the k
     of both, and the first adds those with k % 4 below 2; otherwise a step adds k that follow each other. Raises

@@ -1,4 +1,4 @@
-"""Where an output is wrong, tile by tile: a map small enough for a record."""
+"""A map of the wrong tiles of an output, small enough for a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a kernel tiles its product."""
+"""The tiles into which a kernel divides its product."""
 
 from __future__ import annotations
 

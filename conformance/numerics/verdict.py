@@ -24,7 +24,7 @@ from conformance.problems import DTYPES, Problem
 
 @dataclass(frozen=True)
 class FillVerdict:
-    """What one fill says of one output.
+    """The verdict of one fill on one output.
 
     ``wrong`` of ``total`` elements are wrong. The ``first`` of them (its index) holds ``got``. ``want`` is the rounded
     value of an exact fill, or the fp64 value of another fill, which allows ``low`` to ``high``.
@@ -74,7 +74,7 @@ class _Interval:
 
 
 def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output: str | None = None) -> FillVerdict:
-    """Whether ``out`` is what ``fill`` asks for: equal bit by bit, or within the bound.
+    """Compares ``out`` with what ``fill`` asks for: equal bit by bit, or within the bound.
 
     ``out`` is the problem's ``output`` (the first unless named), of its shape and dtype; strides and device are free.
     -0 and 0 are equal unless the contract says the sign of zero. Where the contract flushes subnormals, a zero may
@@ -139,7 +139,7 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
 
 @dataclass(frozen=True)
 class Limits:
-    """What several fills of one problem allow one of its outputs to be, one behind the other on a device.
+    """The values that several fills of one problem allow one of its outputs to have, one after the other on a device.
 
     A device decides as the CPU does: every operation from the value and its bound to the decision works on bits,
     compares, or rounds in the one way that IEEE 754 has. Tensors are (fills, 1, *shape); ``exact`` and ``bounded``

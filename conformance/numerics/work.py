@@ -1,4 +1,4 @@
-"""How much a search may compute: counted in multiply-adds, so that the same failure has the same causes under load."""
+"""A budget for a search: counted in multiply-adds, so that the same failure has the same causes under load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EACH = 1 << 15
 
 @dataclass
 class Work:
-    """What is ``left`` of a search's work; ``ended`` once something was asked for that no longer fitted."""
+    """The budget that is ``left`` of a search's work; ``ended`` once something was asked for that no longer fitted."""
 
     left: int = LIMIT
     ended: bool = False

@@ -1,4 +1,4 @@
-"""What every problem is: named operands in, named outputs out, and a stable text id."""
+"""The common parts of every problem: named operands in, named outputs out, and a stable text id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.problems.tensors import Operand
 
 
 class Problem(abc.ABC):
-    """What is computed, and nothing about how. Hashable and picklable."""
+    """A computation, without anything about how it is done. Hashable and picklable."""
 
     #: the operation, such as "mm" or "conv"
     op: str

@@ -56,7 +56,7 @@ def itemsize(dtype: str) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a matrix, or a batch of matrices, lies in memory.
+    """The layout of a matrix, or a batch of matrices, in memory.
 
     ``order`` names the dimension of a matrix with the smaller stride ("row": the last, "col": the first), ``pad``
     elements are added to the leading dimension beyond the extent, ``step`` is the stride of the inner dimension (1

@@ -1,4 +1,4 @@
-"""What somebody must know who decides by a comparison alone: what was not looked at, and what to do next."""
+"""The facts for a person who decides by a comparison alone: what was not looked at, and what to do next."""
 
 from __future__ import annotations
 

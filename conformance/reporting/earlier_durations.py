@@ -1,4 +1,4 @@
-"""How long each case took in the runs that lie beside this one."""
+"""The durations of each case in the runs that lie next to this one."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class PairAnswer(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """What is followed over the stacks: less is better. A change by more than the share ``notable`` is coloured;
-    ``of`` gives a case's figure, None where it has none."""
+    """A figure that is followed over the stacks: less is better. A change by more than the share ``notable`` is
+    coloured; ``of`` gives a case's figure, None where it has none."""
 
     notable: float
     of: Callable[[ComparedRecord], float | None]

@@ -1,4 +1,5 @@
-"""How far a long piece of work is: on a terminal as a bar that changes, elsewhere as a plain line now and then.
+"""Shows the progress of a long piece of work: on a terminal as a bar that changes, elsewhere as a plain line now and
+then.
 
 rich draws the bar. Where it is missing, or the stream is a file or a dumb terminal, the lines hold the same figures.
 """

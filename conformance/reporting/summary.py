@@ -36,10 +36,10 @@ class ExpectedEntry:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a summary shows. ``verified`` counts the distinct verified cases (see :func:`is_verified`), the unit of the
-    rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases. ``skips`` counts the
-    reasons of cases that were refused or not run, by their status. ``failures`` are the groups of failing cases, the
-    gravest first, ``expected`` the entries that cases failed by. Cases are in the order of their ids. ``executed``
+    """The contents of a summary. ``verified`` counts the distinct verified cases (see :func:`is_verified`), the unit of
+    the rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases. ``skips`` counts
+    the reasons of cases that were refused or not run, by their status. ``failures`` are the groups of failing cases,
+    the gravest first, ``expected`` the entries that cases failed by. Cases are in the order of their ids. ``executed``
     cases had the TTGIR of their compiled kernels run, and ``wrong`` of them were wrong; ``unknown`` counts the others
     by what is not known; the layouts of ``layouts`` cases were checked. ``unknown_order`` counts by kind the cases of
     which that order of the code is not known. ``proven`` counts the cases that passed by what proves them. ``notes``

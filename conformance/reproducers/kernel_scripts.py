@@ -43,7 +43,7 @@ SECONDS = 240.0
 
 @dataclass(frozen=True)
 class Checks:
-    """What a compiling script looks for in the compiled kernel.
+    """The checks that a compiling script makes of the compiled kernel.
 
     ``features`` maps names to whether they are required. ``limits`` maps names of resources, as ``used_on_nvidia`` and
     ``used_on_amd`` in ``copied/compiled_code.py`` call them, to the most that is allowed. ``dies``: the compiler

@@ -15,7 +15,7 @@ NAME = "request.json"
 
 @dataclass(frozen=True)
 class ScriptRequest:
-    """What the script of a case must show.
+    """The difference that the script of a case must show.
 
     ``dies``: the case may end its process, so the script is written before the case runs. ``features`` and ``spills``
     are what the case's code had in another run: names of features, and the most that it spilled (bytes per thread on

@@ -265,7 +265,7 @@ UNDESCRIBED: dict[str, tuple[dict[str, Any], Variant, ReasonCode]] = {
     configs=1,
 )
 def test_undescribed_operands(conform, recorder, kernel, target, dtype, config, undescribed):
-    """What a descriptor cannot lie over is refused for a typed reason."""
+    """A kernel refuses operands over which a descriptor cannot lie, for a typed reason."""
     fields, variant, code = UNDESCRIBED[undescribed]
     problem = attention(kernel, dtype, config, **fields)
     run = {"config": config, "target": target, "variant": variant}
@@ -280,7 +280,7 @@ REFUSED = {
 
 @scenario(where(family="attention"), refused=list(REFUSED), dtypes=("bf16",), configs=1)
 def test_refusals(conform, recorder, kernel, target, dtype, config, refused):
-    """What a kernel cannot compute is refused for a typed reason."""
+    """A kernel refuses what it cannot compute, for a typed reason."""
     fields, code = REFUSED[refused]
     problem = attention(kernel, dtype, config, **fields)
     expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=code)

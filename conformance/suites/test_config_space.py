@@ -42,7 +42,7 @@ def quick_shapes(kernel):
 
 
 def is_timed(case):
-    """Whether a case with these parameters also times its kernel, if there is a device."""
+    """Returns True if a case with these parameters also times its kernel, if there is a device."""
     return case["shape"] == case["kernel"].usual_shape
 
 
@@ -78,15 +78,15 @@ def even_shapes(kernel):
 
 
 def alignments(kernel):
-    """Whether rows are multiples of 16 bytes; where they are not, the compiler copies elements one by one. Only
-    products without descriptors take rows of any length."""
+    """Returns whether rows are multiples of 16 bytes, both ways; where they are not, the compiler copies elements one
+    by one. Only products without descriptors take rows of any length."""
     if not even_shapes(kernel):
         return []
     return [True, False] if kernel.family == "gemm" and not kernel.descriptors else [True]
 
 
 def takes_constants(kernel):
-    """Whether a kernel can have its sizes as constants."""
+    """Returns True if a kernel can have its sizes as constants."""
     return kernel.family in ("gemm", "conv", "conv-gradient")
 
 
@@ -125,8 +125,8 @@ def test_even_constant_sizes(conform, harness, recorder, kernel, target, dtype, 
 
 
 def knows_depth(kernel):
-    """Whether a kernel that is no plain product has loads without a mask where the compiler knows that blocks are
-    whole."""
+    """Returns True for a kernel that is no plain product and has loads without a mask where the compiler knows that
+    blocks are whole."""
     families = ("int4", "linear-attention", "microscaled", "microscaled-grouped")
     return kernel.family in families and not kernel.descriptors
 
@@ -162,7 +162,7 @@ def test_each_kernel_has_a_target(harness, recorder, kernel):
 @pytest.mark.parametrize("family", sorted({kernel.family for kernel in catalogue.own_kernels().values()}))
 @pytest.mark.proves_at_most("nothing", "refusals are judged, and no kernel is run")
 def test_refusals_of_examples(harness, recorder, family):
-    """What a kernel refuses of its own examples is what the rules allow: it would have no case."""
+    """A kernel refuses only those of its own examples that the rules allow: such a config would have no case."""
     offered = {name: each for name, each in catalogue.own_kernels().items() if each.offered and each.family == family}
     for name, kernel in offered.items():
         objections = list(unjustified_refusals(kernel, harness.targets))
@@ -174,7 +174,8 @@ def test_refusals_of_examples(harness, recorder, family):
 
 
 def unjustified_refusals(kernel, targets):
-    """What the suite's rules have against refusals of a kernel's own examples: such a config would have no case."""
+    """Returns the objections of the suite's rules to refusals of a kernel's own examples: such a config would have no
+    case."""
     for target in targets:
         for dtype in kernel.dtype_names():
             for config in kernel.configs:

@@ -243,7 +243,7 @@ REFUSED = {
 
 @scenario(where(family="conv", pointwise=True), refused=list(REFUSED), dtypes=("bf16",), configs=1)
 def test_what_is_no_product(conform, recorder, kernel, target, dtype, config, refused):
-    """What cannot be seen as one product of matrices is refused for a typed reason."""
+    """A kernel refuses convolutions that cannot be seen as one product of matrices, for a typed reason."""
     geometry, order, code = REFUSED[refused]
     problem = convolution(dtype, config, geometry, order=order)
     expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=code)

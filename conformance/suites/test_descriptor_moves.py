@@ -1,4 +1,4 @@
-"""How what is described moves where it is no block of a matrix that TMA loads: without TMA, row by row, as vectors."""
+"""Moves through descriptors other than TMA loads of a block of a matrix: without TMA, row by row, as vectors."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
 
 
 def has_prologue(kernel):
-    """Whether ``kernel`` gathers or scatters rows, or loads a vector, by a descriptor."""
+    """Returns True if ``kernel`` gathers or scatters rows, or loads a vector, by a descriptor."""
     return getattr(kernel, "prologue", None) is not None
 
 

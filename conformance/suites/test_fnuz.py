@@ -8,7 +8,7 @@ from conformance.problems import FNUZ
 
 
 def takes_fnuz(kernel):
-    """Whether a kernel beyond the core takes these formats."""
+    """Returns True if a kernel beyond the core takes these formats."""
     return set(kernel.rare_dtypes) >= set(FNUZ) and not kernel.core
 
 

@@ -1,4 +1,4 @@
-"""What happens to A before a product and to the sum after it, inside one kernel."""
+"""Changes to A before a product and to the sum after it, inside one kernel."""
 
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.families.gemm.problem import Bias, Fusion

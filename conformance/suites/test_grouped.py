@@ -135,7 +135,8 @@ def test_scales(conform, kernel, target, dtype, config, kind, scaling, fast_accu
     configs=1,
 )
 def test_known_sizes(conform, kernel, target, dtype, config, kind, even):
-    """What is the same in all groups is known to the compiler: of whole blocks of k loads have no mask of k."""
+    """The compiler knows the sizes that are the same in all groups: if blocks of k are whole, loads have no
+    mask of k."""
     blocks, split = dict(zip("MNK", config.tile, strict=True)), KINDS[kind]
     extents = {"M": config.block_m - 3, "N": config.block_n + 5, "K": 3 * config.block_k + (0 if even else 7)}
     groups = [int(EXTENTS[name] * blocks[split]) if split else extents["M"] for name in SOME]

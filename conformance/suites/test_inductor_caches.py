@@ -61,7 +61,8 @@ DIFFERENT = {
 
 
 def _counted(harness, recorder, program, constant_key=False):
-    """What compiling ``program`` counts, on the device or, without one, for the first target of Inductor's."""
+    """Compiles ``program`` and returns what that counts, on the device or, without one, for the first target of
+    Inductor's."""
     if harness.settings.has_gpu and not harness.settings.compile_only:
         recorder.set(target=harness.targets[0])
         return template_cache.count_compiled(program, constant_key)

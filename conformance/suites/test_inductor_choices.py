@@ -1,4 +1,5 @@
-"""Which implementations Inductor offers for a product, its error if there is none, and what the unusual ones compute.
+"""The implementations that Inductor offers for a product, its error if there is none, and what the unusual ones
+compute.
 
 The scenarios are those of PyTorch's max-autotune tests. They differ in this: numbers are exact integers instead of
 near those of another kernel, one choice is pinned after another instead of the fastest being taken, what must not be
@@ -444,7 +445,7 @@ def contiguous(inductor, target, graph, operands, **fields):
 
 
 def not_contiguous(inductor, target, graph, operands, **fields):
-    """What came of the program with a few choices of every template."""
+    """Returns the results of the program with a few choices of every template."""
     requested = program_of(graph, operands, {**TRITON, **few_configs()}, **fields)
     return inductor.compile(requested, target).generated
 

@@ -1,4 +1,4 @@
-"""What the selector tells and asks those who registered with it, and how it prepares its choices.
+"""The selector's messages to those who registered with it, and how it prepares its choices.
 
 The choices are stand-ins that are timed at what they are told, so that nothing of this needs a device but the case
 that measures real kernels.

@@ -80,8 +80,8 @@ def test_addmm_persistent_tma(inductor, target, order, dynamic, store):
 
 @generated(sampled=True, vendors=("amd",), operation=["mm", "addmm"], order=ORDERS, dynamic=[False, True])
 def test_persistent_by_pointers(inductor, target, operation, order, dynamic):
-    """What Inductor offers for AMD where it would offer a persistent TMA product for NVIDIA. PyTorch has no test of
-    it."""
+    """Inductor offers other choices for AMD where it would offer a persistent TMA product for NVIDIA. PyTorch has no
+    test of it."""
     template = inductor.template("persistent pointers")
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
     problem = make(168, 248, 88, "fp16", **operands(order), **fields)

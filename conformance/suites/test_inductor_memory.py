@@ -1,4 +1,4 @@
-"""What Inductor allocates for the kernels that it selects, who shares it, and how it lies.
+"""The memory that Inductor allocates for the kernels that it selects, who shares it, and how it lies.
 
 PyTorch has no test of workspaces. Its tests of layouts see that nothing fails and that numbers are near ATen's.
 """

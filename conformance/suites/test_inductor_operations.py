@@ -58,7 +58,7 @@ def product(inductor, make, dtype, **fields):
 
 
 def is_quick(inductor):
-    """Whether few programs are to be interpreted."""
+    """Returns True if few programs are to be interpreted."""
     return inductor.harness.settings.tier == "quick" and not inductor.harness.settings.has_gpu
 
 
@@ -348,8 +348,8 @@ def test_cat_addmm(inductor, target, size, pick):
 
 
 def written_in_place(inductor, target, operands):
-    """Whether the installed torch writes each part of what is joined to its place if something else reads one. Asked of
-    a function without a product."""
+    """Returns True if the installed torch writes each part of what is joined to its place if something else reads one.
+    Asked of a function without a product."""
     generated = inductor.compile(program_of(f"{GRAPHS}:cat_of_shared", operands, {}), target).generated
     inductor.record([compiled_verdict(generated)], "without a product/")
     inductor.conclude()

@@ -1,4 +1,4 @@
-"""What Inductor leaves out before it measures: configs that would not fit, kernels that a first round
+"""The candidates that Inductor leaves out before it measures: configs that would not fit, kernels that a first round
 leaves behind, and fusions that would spill.
 
 PyTorch's tests see that a prediction was made. Here it is compared with what is compiled, and what is left is judged.
@@ -125,7 +125,7 @@ def test_fusion_by_registers(inductor, target, kernel, most):
 
 @pytest.mark.proves_at_most("nothing", "rules of Inductor's are judged, and no kernel is run")
 def test_rules_of_fusion(recorder):
-    """How spills, registers and times decide, at the borders of each rule."""
+    """Spills, registers and times decide about a fusion, at the borders of each rule."""
     if not hasattr(importlib.import_module("torch._inductor.scheduler"), "_fuse_epilogue"):
         detail = "this torch does not decide by registers and spills what it fuses"
         recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "fusion", detail))

@@ -52,8 +52,8 @@ EPILOGUES = ["pointers", "descriptors", "blackwell"]
 
 
 def by_template(inductor, target, by):
-    """How to pin choices of a template of :data:`TEMPLATES`; the case is not-applicable where the target lacks what it
-    needs."""
+    """Returns a function that pins choices of a template of :data:`TEMPLATES`; the case is not-applicable where the
+    target lacks what it needs."""
     kind, needs = TEMPLATES[by]
     inductor.require(target, *needs)
     persistent = by != "pointers"

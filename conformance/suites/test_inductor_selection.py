@@ -1,4 +1,4 @@
-"""How Inductor selects one of several implementations: by size at run time, from a table, by heuristics of the user.
+"""Inductor's selection among several implementations: by size at run time, from a table, by heuristics of the user.
 
 PyTorch has tests of these systems' parts. Here each is compiled, what it selects is asserted, and every branch that it
 can take is judged bit by bit.

@@ -105,7 +105,7 @@ def test_pool_spreads_over_devices(recorder, pool):
 
 @pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_device_lists(recorder):
-    """Which devices a pool serves, by its setting and by the environment. PyTorch has no test of this."""
+    """A pool serves the devices that its setting and the environment name. PyTorch has no test of this."""
     from torch._inductor.autotune_process import TuningProcessPool
 
     record(recorder, checks.device_lists(TuningProcessPool))
@@ -207,7 +207,7 @@ PIPELINED = {
 @pytest.mark.parametrize("rule", list(PIPELINED))
 @pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pipelined_selection(recorder, rule):
-    """What is timed in another process while Inductor goes on: when, how often, and what wins. The process and the
+    """Another process times choices while Inductor goes on: when, how often, and which one wins. The process and the
     choices are stand-ins. PyTorch's tests only see that a product is right."""
     if pipelined_module() is None:
         detail = f"torch {torch.__version__} has no pipelined autotuning as it is known here"

@@ -1,4 +1,4 @@
-"""What Inductor generates for a GPU of Intel's: the source, and its numbers in the interpreter.
+"""The code that Inductor generates for Intel's GPUs: the source, and its numbers in the interpreter.
 
 The installed Triton cannot compile for one, so no case says anything about binaries.
 """

@@ -32,7 +32,7 @@ GROUPS = {
 
 
 def _read_by(pool, target):
-    """What a process of the pool reads, which has imported Inductor already."""
+    """Returns the tables that a process of the pool reads, which has imported Inductor already."""
     task = Task("conformance.inductor.tables.read:read_in_child", live.amd_archs(), target, PRELOADED)
     result = pool.submit(task).result()
     if result.status is not Status.PASS:

@@ -202,7 +202,7 @@ def test_tile_edges(conform, harness, kernel, target, edge):
 
 
 def far_strides(kernel):
-    """What can be far apart. Kernels of one matrix take no batch."""
+    """Returns the dimensions along which elements can be far apart. Kernels of one matrix take no batch."""
     return ["row", "col"] if kernel.descriptors else ["row", "col", "batch", "swizzled"]
 
 

@@ -41,7 +41,7 @@ def test_mixed_fp8_formats(conform, kernel, target, dtype, config, pair):
 
 
 def descriptors_of(kernel):
-    """Who makes the kernel's descriptors; one that has none ignores it."""
+    """Returns the makers of the kernel's descriptors (host or device); a kernel that has none ignores it."""
     return ["device", "host"] if kernel.descriptors else ["device"]
 
 

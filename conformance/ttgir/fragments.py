@@ -1,4 +1,4 @@
-"""Whether the operands of a matrix product hold what its instruction reads: each depth once, A and B alike.
+"""Checks that the operands of a matrix product hold what its instruction reads: each depth once, A and B alike.
 
 An operand in registers has the layout ``dot_op``. Its map is the fragment of the instruction that its parent names, and
 ``kWidth`` says how many neighbours along the depth a lane has. The depths may be in any order that A and B share, so
@@ -21,7 +21,7 @@ _UNITS = ("nvidia_mma", "amd_mfma", "amd_wmma")
 
 
 def product_faults(operation: Operation, kinds: Sequence[Type], layouts: Sequence[Layout]) -> Iterator[str]:
-    """What is wrong with the layouts of A, B and the result of one product; ``kinds`` and ``layouts`` are theirs in
+    """Yields the faults in the layouts of A, B and the result of one product; ``kinds`` and ``layouts`` are theirs in
     this order. Raises UnknownLayout for a result that no unit here makes."""
     result = layouts[2]
     if result.kind == "nvidia_mma" and result["versionMajor"] == 3:

@@ -1,4 +1,5 @@
-"""Whether the layouts of one kernel's TTGIR fit together, so that its values are what running it without layouts gives.
+"""Checks that the layouts of one kernel's TTGIR fit together, so that its values are what running it without layouts
+gives.
 
 Most operations move no element: they read the registers or the bytes of their operands as their result's layout says.
 If that layout holds each element where the operand's layout has it, the operation does what it promises of the whole
@@ -85,7 +86,7 @@ def rank_of(layout: Layout, shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class Verified:
-    """What is known of one module's layouts: they are verified if both are empty."""
+    """The known facts about one module's layouts: they are verified if both are empty."""
 
     #: One sentence for each operation at which two layouts do not fit.
     faults: list[str]
@@ -140,7 +141,8 @@ def unknown_layouts(module: Module) -> list[str]:
 
 
 def _operation_faults(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
-    """What is wrong with one operation. Raises UnknownLayout for an operation or a layout that is not known."""
+    """Yields the faults in the layouts of one operation. Raises UnknownLayout for an operation or a layout that is not
+    known."""
     name = typed.operation.name
     check = _CHECKS.get(name, _CHECKS.get(name.partition(".")[0] + ".*"))
     if check is None:

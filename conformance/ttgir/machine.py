@@ -21,7 +21,7 @@ Running = Generator[None, None, Any]
 
 @dataclass(frozen=True)
 class Schedule:
-    """When asynchronous operations touch their memory, and which agent goes first.
+    """The times at which asynchronous operations touch their memory, and the agent that goes first.
 
     ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits, ``seed`` draws both at random,
     and ``starved`` is the name of the agent that goes only when no other can.
@@ -112,7 +112,8 @@ class Barrier:
 
 
 class Agent:
-    """What runs instructions in order, what it knows to be over, and what it issued and has not waited for."""
+    """A thread of execution: runs instructions in order, knows what is over, and what it issued and has not
+    waited for."""
 
     def __init__(self, program: Program, name: str, clock: Clock) -> None:
         self.program, self.name, self.number = program, name, program.next_number()
@@ -130,7 +131,7 @@ class Agent:
         self.clock[self.number] = self.time
 
     def learn(self, clock: Clock) -> None:
-        """What is over in ``clock`` is over for this agent."""
+        """Marks what is over in ``clock`` as over for this agent."""
         self.clock = joined(self.clock, clock)
 
     def touch(self, view: View, what: str, *, writes: bool) -> None:
@@ -145,7 +146,7 @@ class Agent:
         self.touch(view, what, writes=True)
 
     def fence(self) -> None:
-        """What this agent knows to be written is there for TMA and tensor cores too."""
+        """Makes the writes that this agent knows of visible to TMA and tensor cores."""
         left = self.program.unfenced.items()
         self.program.unfenced = {
             place: (view, owner, time, by) for place, (view, owner, time, by) in left if self.clock.get(owner, 0) < time

@@ -17,7 +17,7 @@ Clock = dict[int, int]
 
 
 class Fault(Exception):
-    """What a correct program never does; the message names the operations and their source lines."""
+    """An action that a correct program never takes; the message names the operations and their source lines."""
 
 
 class MissingFence(Fault):

@@ -1,4 +1,4 @@
-"""Which element lies at which place of shared and of tensor memory, in each layout of memory."""
+"""Maps from places of shared and of tensor memory to elements, for each layout of memory."""
 
 from __future__ import annotations
 

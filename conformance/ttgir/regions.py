@@ -53,7 +53,7 @@ def prepared(region: Region) -> list[Step]:
 
 @dataclass(frozen=True)
 class _Jump:
-    """What ends a block: the next one, and the values of its arguments."""
+    """The end of a block: the next block, and the values of its arguments."""
 
     label: str
     values: tuple[Any, ...]

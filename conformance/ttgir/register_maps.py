@@ -1,4 +1,4 @@
-"""Which register of which lane and warp holds which element of a tensor, in each layout of registers.
+"""Maps from the registers of each lane and warp to elements of a tensor, for each layout of registers.
 
 The fragments of matrix instructions are those of NVIDIA's PTX ISA (mma.m16n8k*, mma.m8n8k4, wgmma.m64nNk*) and of AMD's
 matrix instruction calculator (mfma, wmma). Where a tensor is larger than the layout's tile, each layout has its own

@@ -1,4 +1,5 @@
-"""What every operation of TTGIR has: how it is called, how its operands are written, and what running it gives."""
+"""Common parts of every operation of TTGIR: how it is called, how its operands are written, and what running it
+gives."""
 
 from __future__ import annotations
 

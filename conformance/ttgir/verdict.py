@@ -1,4 +1,5 @@
-"""What running the compiled launches of one plan shows: every order of their asynchronous operations must be right."""
+"""Judges the compiled launches of one plan by running them: every order of their asynchronous operations must
+be right."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ CHECKED = "checked"
 
 @dataclass(frozen=True)
 class Executed:
-    """What running the TTGIR of one plan showed.
+    """The results of running the TTGIR of one plan.
 
     ``unknown`` names what the executor does not know; then nothing ran. ``orders`` and ``fills`` are what ran,
     ``seconds`` how long it took; 0 for a verdict that was kept from an earlier run. ``layouts`` says how it stands with

@@ -1,4 +1,4 @@
-"""What a comparison of two runs finds: kinds with their severity, one finding per case, groups by cause."""
+"""The findings of a comparison of two runs: kinds with their severity, one finding per case, groups by cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Severity(str, Enum):
 
 
 class Kind(str, Enum):
-    """What became of a case, or of its code or time. The order is that of a report, the worst first."""
+    """The kind of a finding about a case, its code or its time. The order is that of a report, the worst first."""
 
     NEW_CRASH = "NEW_CRASH"  # crash, timeout or out of memory where the baseline had none
     NEW_FAIL = "NEW_FAIL"
@@ -203,7 +203,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Age:
-    """How old a cause is: ``text``, such as "new in 3.8.0". ``releases`` are what the releases of the ``component``
+    """The age of a cause: ``text``, such as "new in 3.8.0". ``releases`` are what the releases of the ``component``
     show, by the cases that were run with them."""
 
     text: str
@@ -254,7 +254,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Scope:
-    """How far a comparison reaches. ``cases`` are those of either side; ``refused`` counts by reason those that are not
+    """The reach of a comparison. ``cases`` are those of either side; ``refused`` counts by reason those that are not
     applicable on both, ``levels`` by what they prove those that were judged on both, ``shapes`` these by the class of
     shapes that their ids name, and ``targets`` by target. ``timed`` were timed on both, ``other_device`` of these on
     another device than before."""

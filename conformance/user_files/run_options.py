@@ -23,7 +23,7 @@ NO_CASE = "no case matches these filters"
 
 
 class Effect(Enum):
-    """What an option does to a run as evidence."""
+    """The effect of an option on a run as evidence."""
 
     WHOLE = "the run has every case of its tier and its targets"
     NARROWS = "the run leaves cases out, or ends early"

@@ -1,1 +1,1 @@
-"""What several commands share: their common options, the lookup of cases, the runs of stacks, the written output."""
+"""Parts of several commands: their common options, the lookup of cases, the runs of stacks, the written output."""

@@ -1,4 +1,4 @@
-"""Which compiler stage is guilty of a candidate's regressions: the commands that say so, and their answers."""
+"""Finds the compiler stage that is guilty of a candidate's regressions: the commands that say so, and their answers."""
 
 from __future__ import annotations
 

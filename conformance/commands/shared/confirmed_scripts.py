@@ -82,7 +82,7 @@ def _causes_and_kernels(groups: Iterable[Group]) -> list[tuple[Group, list[Findi
 
 
 def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path) -> tuple[bool, str]:
-    """Whether the script of ``finding`` shows the difference, and a sentence about it."""
+    """Returns True if the script of ``finding`` shows the difference, and a sentence about it."""
     script = folder.resolve() / file_name(finding.case)
     script.parent.mkdir(parents=True, exist_ok=True)
     environment = candidate.environment

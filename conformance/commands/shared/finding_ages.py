@@ -52,9 +52,9 @@ def older_source(text: str) -> Stack | Path:
 
 @dataclass(frozen=True)
 class OlderRuns:
-    """How older releases are run. ``options`` are those of the gate's own runs; ``cache`` is where environments and
-    runs are kept; ``sources`` are what the user has of older releases. ``progress`` shows how far the run of a stack
-    is, ``say`` prints a line, and ``index`` names the releases of a distribution."""
+    """Runs older releases. ``options`` are those of the gate's own runs; ``cache`` is where environments and runs are
+    kept; ``sources`` are what the user has of older releases. ``progress`` shows how far the run of a stack is, ``say``
+    prints a line, and ``index`` names the releases of a distribution."""
 
     options: Sequence[str]
     cache: Path

@@ -1,4 +1,4 @@
-"""What ``gate`` and ``matrix`` share: their options, and how stacks are built, run and reported."""
+"""Common parts of ``gate`` and ``matrix``: their options, and how stacks are built, run and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pytest is asked for the suites."""
+"""Builds the command line by which pytest runs the suites."""
 
 from __future__ import annotations
 

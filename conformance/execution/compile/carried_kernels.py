@@ -33,9 +33,10 @@ KERNELS_FILE = "kernels.sqlite"
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What compiles: the ``triton`` version (with the commit, if the build names one), NVIDIA's ``assemblers``, and the
-    ``settings`` of the environment on which the code depends. ``library`` is the sha256 of Triton's library and
-    ``python`` the version that it was built for; between two versions of Python the libraries differ."""
+    """The tools that compile: the ``triton`` version (with the commit, if the build names one), NVIDIA's
+    ``assemblers``, and the ``settings`` of the environment on which the code depends. ``library`` is the sha256 of
+    Triton's library and ``python`` the version that it was built for; between two versions of Python the libraries
+    differ."""
 
     triton: str
     assemblers: Mapping[str, str | None]

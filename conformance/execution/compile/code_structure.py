@@ -1,4 +1,4 @@
-"""How compiled code synchronises, in small counts: what waits, and what may race or cost time where order matters.
+"""Counts how compiled code synchronises: its waits, and what may race or cost time where order matters.
 
 The text of one kernel becomes a graph of instructions. An access is followed along all paths until something settles
 it, so a scheduler that only moves other instructions changes no count. A loop is the range from a label to a jump back

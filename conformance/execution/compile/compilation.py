@@ -130,7 +130,7 @@ class CompileResult:
 
 
 class Answer(NamedTuple):
-    """What a child sends back; see :class:`CompileResult`."""
+    """The answer of a child; see :class:`CompileResult`."""
 
     status: Status
     artefact: Artefact | None = None
@@ -145,7 +145,7 @@ ANSWER = b"answer:\n"
 
 
 class NoAnswer(Exception):
-    """What a child sent is no answer."""
+    """Says that a child sent something that is no answer."""
 
 
 @dataclass

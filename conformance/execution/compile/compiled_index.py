@@ -1,4 +1,4 @@
-"""What the compile stage of a run compiled, by launch: written once, then read by every process that runs cases."""
+"""The results of the compile stage of a run, by launch: written once, then read by every process that runs cases."""
 
 from __future__ import annotations
 

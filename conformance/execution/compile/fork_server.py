@@ -342,7 +342,7 @@ def _report(asker: socket.socket) -> None:
 
 
 def _run(files: Sequence[int]) -> None:
-    """What a fork does. It ends without returning."""
+    """Runs a fork's work and ends the fork. It ends without returning."""
     code = 1
     try:
         content, *pipes, output = files
@@ -370,7 +370,7 @@ def _run(files: Sequence[int]) -> None:
 
 
 def interpret(stdin: int, stdout: int, *, code: str) -> None:
-    """What a fork does that stands for a new interpreter with the option ``-c code``, but with the server's imports.
+    """Runs ``code`` in a fork as a new interpreter does with the option ``-c code``, but with the server's imports.
 
     ``stdin`` and ``stdout`` are its descriptors. It is killed when its server ends, that is, when the asker does.
     """

@@ -1,4 +1,4 @@
-"""What a compiled kernel consists of, in figures that two stacks can be compared by: features, instructions, bytes."""
+"""Figures of a compiled kernel by which two stacks can be compared: features, instructions, bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled kernel uses of a multiprocessor, read from its binary, and where that is past the target's limits.
+"""Resources of a multiprocessor that a compiled kernel uses, read from its binary, and those past the target's limits.
 
 A cross-compile enforces no limit of the target, so what is over one is found here and not by the compiler.
 """
@@ -22,7 +22,7 @@ from conformance.targets import Target
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one block of a compiled kernel uses.
+    """The resources that one block of a compiled kernel uses.
 
     ``registers`` per thread; ``spills`` in ``spill_unit``: "bytes" per thread on NVIDIA, the stack frame less what the
     program itself declares; "registers" per lane on AMD; ``scalar_spills``: AMD's scalar registers kept in vector

@@ -1,4 +1,5 @@
-"""What a launch specialises on. Deduplication, predicted compile counts and cache checks ask :func:`specialisation`.
+"""The properties of a launch for which Triton compiles specialised code. Deduplication, predicted compile counts and
+cache checks ask :func:`specialisation`.
 
 Triton compiles a kernel once per combination of argument classes. The classes, measured on 3.4 to 3.9:
 
@@ -35,7 +36,7 @@ BUFFER_LIMIT = 2**31 - 1  # bytes that AMD's buffer instructions can address
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What a compilation depends on: launches with equal specialisations share one compilation.
+    """All that a compilation depends on: launches with equal specialisations share one compilation.
 
     ``arguments`` holds (parameter, class) pairs such as ("M", "i32:16"), ("a_ptr", "*bf16:16") or ("BLOCK", "=64");
     ``options`` the compile options by name; ``kernel`` Triton's hash of the source and all that it calls, or the

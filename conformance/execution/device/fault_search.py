@@ -1,4 +1,5 @@
-"""Which operand a launch reads or writes beside: it runs again elsewhere, with one operand at an edge at a time.
+"""Finds the operand outside which a launch reads or writes: runs it again in another process, with one operand at an
+edge at a time.
 
 A fault costs the process its device, and the driver does not tell the address. So a new process makes the launch with
 every operand in guarded memory, which has room around it, then with one of them at an unmapped page, one after another,
@@ -67,7 +68,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class DeviceFault:
-    """What is known of a launch that cost its process the device; ``named``: ``verdict`` tells the cause."""
+    """The known facts of a launch that cost its process the device; ``named``: ``verdict`` tells the cause."""
 
     verdict: Verdict
     named: bool
@@ -112,7 +113,7 @@ def _verdict(plan: Plan, last: Placed, error: str) -> Verdict:
 
 
 def _searched(plan: Plan, fills: Sequence[str], seed: int) -> tuple[bool, Placed | None]:
-    """Whether a launch in a new process has a fault, and the last one that it began."""
+    """Returns True if a launch in a new process has a fault, and the last launch that it began."""
     last: Placed | None = None
     with device_process(SEARCH, "the search for an operand", seed=seed) as process:
         process.send((plan, tuple(fills)))
@@ -131,7 +132,8 @@ def _searched(plan: Plan, fills: Sequence[str], seed: int) -> tuple[bool, Placed
 
 
 def search(pipe: int, *, seed: int) -> None:
-    """What the process runs: receives a plan and the names of its fills, and says of each launch that it begins."""
+    """The main function of the process: receives a plan and the names of its fills, and reports each launch that it
+    begins."""
     asker, executor = device_for(pipe)
     plan, fills = asker.recv()
     asker.send(Search(executor, plan, fills, seed).run(asker.send))

@@ -1,4 +1,5 @@
-"""What an exception was raised from: compilers and interpreters wrap what went wrong, and some lose its words."""
+"""Finds the error from which an exception was raised: compilers and interpreters wrap what went wrong, and some lose
+its words."""
 
 from __future__ import annotations
 

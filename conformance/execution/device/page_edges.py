@@ -29,7 +29,7 @@ LIMIT = 128 << 20
 
 
 class Edge(str, Enum):
-    """Which unmapped page an operand touches: the one behind its last element, or the one before its first."""
+    """The unmapped page that an operand touches: the one after its last element, or the one before its first."""
 
     END = "behind the last element"
     BEGIN = "before the first element"
@@ -40,7 +40,7 @@ class NoEdge(Exception):
 
 
 class Memory(Protocol):
-    """What maps regions, as :class:`VirtualMemory` does."""
+    """An object that maps regions, as :class:`VirtualMemory` does."""
 
     def region(self, size: int) -> Region: ...
 

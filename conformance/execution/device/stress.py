@@ -84,8 +84,8 @@ def _place(name: str, counts: Tensor) -> str:
 
 @contextlib.contextmanager
 def second_stream(device: torch.device, seed: int) -> Iterator[Callable[[int], None]]:
-    """What starts other work on a stream of its own: products and copies of sizes that ``seed`` draws, or nothing. When
-    the block ends that work has ended."""
+    """Yields a function that starts other work on a second stream: products and copies of sizes that ``seed`` draws, or
+    nothing. When the block ends that work has ended."""
     module = getattr(torch, device.type)
     stream, draw = module.Stream(device), random.Random(seed)
     matrices = [torch.zeros((edge, edge), dtype=torch.float16, device=device) for edge in EDGES]

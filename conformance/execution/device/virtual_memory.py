@@ -28,7 +28,7 @@ class Unmappable(Exception):
 
 @dataclass(frozen=True)
 class Driver:
-    """Where a driver's calls are: names of its ``library``, of which the first that can be loaded is taken, and the
+    """The place of a driver's calls: names of its ``library``, of which the first that can be loaded is taken, and the
     ``prefix`` of the calls."""
 
     library: Sequence[str]

@@ -1,4 +1,4 @@
-"""What each program of a launch reads and stores of the operands, axis by axis, in the interpreter."""
+"""Records what each program of a launch reads and stores of the operands, axis by axis, in the interpreter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Touched = tuple[Tensor, ...]
 
 @dataclass
 class Footprint:
-    """What one ``program`` of launch number ``launch`` touched: by operand the indices along each dimension, and the
+    """The accesses of one ``program`` of launch number ``launch``: by operand the indices along each dimension, and the
     ``lines`` of the kernel, as file:line, that read it."""
 
     launch: int

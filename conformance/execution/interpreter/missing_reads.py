@@ -1,4 +1,4 @@
-"""What programs do not read although what they store depends on it: facts, of whatever computation."""
+"""Finds operands that programs do not read although what they store depends on them: facts, of whatever computation."""
 
 from __future__ import annotations
 

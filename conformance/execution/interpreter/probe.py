@@ -22,7 +22,7 @@ def constants(x, y, out, SIZE: tl.constexpr):
 
 @triton.jit
 def comparisons(x, y, out, SIZE: tl.constexpr):
-    """Where x > y, as a number, plus twice where x == y."""
+    """Returns x > y as a number, plus twice x == y."""
     at = tl.arange(0, SIZE)
     a, b = tl.load(x + at), tl.load(y + at)
     tl.store(out + at, a > b)

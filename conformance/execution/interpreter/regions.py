@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie in memory."""
+"""The places in memory of the elements of a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which shared memory a tensor core reads for an operand: the descriptor of a wgmma or tcgen05.mma, in pieces of 16
+"""The shared memory that a tensor core reads for an operand: the descriptor of a wgmma or tcgen05.mma, in pieces of 16
 bytes.
 
 The layouts are the canonical ones of the PTX ISA (wgmma: "Matrix Descriptor", tcgen05: "Shared memory descriptor"), and

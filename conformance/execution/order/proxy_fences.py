@@ -88,8 +88,8 @@ def fence_answer(code: Code, text: str) -> Answer:
 
 
 class _Partitions:
-    """Which instructions of a kernel are of warps with different work: neither leads to the other, but through the
-    place where warps learn what their work is."""
+    """The partitions of a kernel whose warps do different work: no instruction of one leads to another one's, except
+    through the place where warps learn what their work is."""
 
     def __init__(self, code: Code, graph: BlockGraph, events: dict[int, str]) -> None:
         self.block_of = graph.block_of(events)

@@ -27,8 +27,8 @@ MOST_BLOCKS = 1000
 
 @dataclass(frozen=True)
 class Manner:
-    """How a walk decides what the code leaves open: towards block ``target``, and where both ways lead there, forward
-    jumps are taken if ``jumps``."""
+    """The rule by which a walk decides what the code leaves open: towards block ``target``, and where both ways lead
+    there, forward jumps are taken if ``jumps``."""
 
     target: int
     jumps: bool

@@ -91,7 +91,7 @@ def fills_at_once(problem: Problem) -> int:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the device says of all runs of one fill. ``right``: nothing is wrong with them. ``used``: by output, how
+    """The device's judgement of all runs of one fill. ``right``: nothing is wrong with them. ``used``: by output, how
     much of the bound the first run uses. ``output``: the first run's first output, dense, on the CPU. ``other_bits``:
     elements of it that have other bits than the tensor core's model; None where that says nothing of the fill."""
 

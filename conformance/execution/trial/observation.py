@@ -1,4 +1,4 @@
-"""Where launches run, and what was observed when one did."""
+"""The places where launches run, and what was observed in a run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from conformance.records import ExecutorName
 
 @dataclass(frozen=True)
 class Ran:
-    """What one run did. ``grid`` ran (None if not observed), with this number of ``programs`` (None if not known).
-    ``compiled`` is Triton's compiled kernel on a device."""
+    """The observations of one run. ``grid`` ran (None if not observed), with this number of ``programs`` (None if not
+    known). ``compiled`` is Triton's compiled kernel on a device."""
 
     executor: ExecutorName
     grid: tuple[int, ...] | None
@@ -26,7 +26,7 @@ class Ran:
 
 
 class Executor(Protocol):
-    """Where launches run. ``device`` is where their tensors live; ``on_device``: that is an accelerator, not the
+    """An executor of launches. ``device`` is where their tensors live; ``on_device``: that is an accelerator, not the
     interpreter's host memory."""
 
     @property

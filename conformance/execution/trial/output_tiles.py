@@ -1,4 +1,4 @@
-"""How many tiles a problem has under a config: a case of one tile says nothing about the addresses of the next."""
+"""Counts the tiles of a problem under a config: a case of one tile says nothing about the addresses of the next."""
 
 from __future__ import annotations
 

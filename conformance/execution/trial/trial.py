@@ -64,7 +64,8 @@ Launcher = Callable[[Mapping[str, Tensor]], Any]
 
 
 class Launchable(Protocol):
-    """What is judged: a kernel of the catalogue, or a compiled function. The executor takes what ``launch`` returns."""
+    """The subject of a trial: a kernel of the catalogue, or a compiled function. The executor takes what ``launch``
+    returns."""
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract: ...
 
@@ -359,7 +360,7 @@ def _start_at_edge(
 
 
 def _judge_in_batch(result: Trial, fill: Fill, batch: GuardedBatch, number: int) -> None:
-    """What the CPU says of the runs of ``fill``, which is this ``number`` in ``batch``."""
+    """Judges the runs of ``fill`` on the CPU; it has this ``number`` in ``batch``."""
     for pattern in PATTERNS:
         disturbed = [str(violation) for violation in batch.violations(number, pattern)]
         if disturbed:

@@ -21,7 +21,7 @@ ANSWER = "conformance.execution.trial.unchecked_trials:answer"
 
 @dataclass(frozen=True)
 class UncheckedOutcome:
-    """What a trial past the check showed.
+    """The outcome of a trial past the check.
 
     ``kind``: "clean", "wrong-numbers", "overwritten", "wrong-and-overwritten", "error" or "died".
     """
@@ -49,7 +49,7 @@ def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
 
 
 def answer(pipe: int, *, seed: int) -> None:
-    """What the process runs: receives a plan through the descriptor ``pipe`` and sends its outcome."""
+    """The main function of the process: receives a plan through the descriptor ``pipe`` and sends its outcome."""
     asker, executor = device_for(pipe)
     asker.send(_trial(asker.recv(), executor, seed))
 

@@ -1,4 +1,5 @@
-"""Which model judges the bits of a launch: the kernel's order, and what is known of the device's unit."""
+"""Chooses the model that judges the bits of a launch: the kernel's order, and the known figures of the device's
+unit."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ Tables = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class RowChanges:
-    """How the rows of a table differ. ``changed`` are pairs of rows with the same tile or the same key; of rows that
-    only stand in another order ``reordered`` is true."""
+    """The differences between the rows of two tables. ``changed`` are pairs of rows with the same tile or the same key;
+    of rows that only stand in another order ``reordered`` is true."""
 
     gained: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class ComparedTables:
         return replace(lost, cause=f"{LEFT} {place}", minor=True)
 
     def warnings(self) -> Iterator[str]:
-        """Which tables could not be compared."""
+        """Returns warnings that name the tables that could not be compared."""
         before, after = self._sides
         for label, lacking in (("baseline", after.keys() - before.keys()), ("candidate", before.keys() - after.keys())):
             if lacking:

@@ -21,8 +21,8 @@ def groups_of(record: ComparedRecord) -> Groups:
 
 
 class Absences:
-    """Why the candidate lacks cases of the baseline. If it recorded no case of the same kernel, suite or target, the
-    largest such group is the cause; otherwise a case is only not recorded."""
+    """The reasons for which the candidate lacks cases of the baseline. If it recorded no case of the same kernel, suite
+    or target, the largest such group is the cause; otherwise a case is only not recorded."""
 
     def __init__(self, before: int, after: int) -> None:
         self._before, self._after = before, after  # cases of each side

@@ -13,7 +13,7 @@ MEDIAN_CONFIDENCE = 0.975
 
 
 class TimeAnswer(str, Enum):
-    """What :func:`compare` says of two series of times; ``AMBIGUOUS`` if they allow no other answer."""
+    """The answers of :func:`compare` about two series of times; ``AMBIGUOUS`` if they allow no other answer."""
 
     SAME = "same"
     FASTER = "faster"
@@ -103,8 +103,8 @@ def agree(before: Sequence[float], after: Sequence[float], threshold: float) -> 
 
 
 def compare(before: Sequence[float], after: Sequence[float], threshold: float) -> TimeChange:
-    """Whether ``after`` is slower or faster than ``before`` (microseconds in ascending order, one or more of each) by
-    more than the share ``threshold``: SLOWER or FASTER only if the whole interval of the ratio of the medians says so,
+    """Compares the times ``after`` and ``before`` (microseconds in ascending order, one or more of each) by the share
+    ``threshold``. The answer is SLOWER or FASTER only if the whole interval of the ratio of the medians says so, and
     SAME only if all of it is within the threshold.
 
     The measurements of one series are taken as independent: what shifts a whole series, such as another clock, is not

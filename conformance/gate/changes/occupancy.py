@@ -1,4 +1,5 @@
-"""How many blocks of a kernel are resident on one multiprocessor at a time, by target: the rule and its limits.
+"""Computes how many blocks of a kernel are resident on one multiprocessor at a time, by target: the rule and its
+limits.
 
 A multiprocessor is what the waves of one block share: NVIDIA's SM, AMD's compute unit, and on RDNA4 the work-group
 processor of two compute units, because Triton compiles for that mode. It has four partitions (AMD: SIMDs), each with a
@@ -42,11 +43,11 @@ LEAST_COLUMNS = 32
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What the blocks on one multiprocessor share. ``name`` is the vendor's word for it. ``lanes`` of a wave;
-    ``waves`` and ``blocks`` at a time; ``registers`` for each lane of one partition, given to a wave in units of
-    ``register_granule``; ``shared_memory`` in bytes, given to a block in units of ``shared_granule``, with
-    ``reserved`` bytes for the system; columns of ``tensor_memory``. ``counts_waves``: occupancy is counted in waves,
-    as AMD does, not in blocks."""
+    """The resources that the blocks on one multiprocessor share. ``name`` is the vendor's word for it. ``lanes`` of a
+    wave; ``waves`` and ``blocks`` at a time; ``registers`` for each lane of one partition, given to a wave in units of
+    ``register_granule``; ``shared_memory`` in bytes, given to a block in units of ``shared_granule``, with ``reserved``
+    bytes for the system; columns of ``tensor_memory``. ``counts_waves``: occupancy is counted in waves, as AMD does,
+    not in blocks."""
 
     name: str
     lanes: int
@@ -131,8 +132,8 @@ def near_text(used: int, limit: int) -> str:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What is resident on one ``multiprocessor``: ``blocks``, each of ``waves_per_block``. ``limit`` is what keeps
-    another block out."""
+    """The residents of one ``multiprocessor``: ``blocks``, each of ``waves_per_block``. ``limit`` is what keeps another
+    block out."""
 
     multiprocessor: Multiprocessor
     blocks: int

@@ -24,7 +24,7 @@ from conformance.user_files.findings import COSTS, NEW_FAILURES, Finding, Harm, 
 
 
 class Standing(Enum):
-    """How far a case came."""
+    """The stages that a case can reach."""
 
     PASSED = "passed"
     COMPILED = "compiled"  # and there was no device to run it on

@@ -72,7 +72,7 @@ _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 
 
 def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
-    """What may race or cost time in the code ``now`` and did not in the code it ``was``."""
+    """Yields findings about what may race or cost time in the code ``now`` and did not in the code it ``was``."""
     for name, count in new_faults(was, now).items():
         counts, executed = (f"{name}: none", f"{name}: {count}"), when_run(after, [name])
         yield finding(_FAULTS[name], after, about(name, after), *counts, detail=executed)

@@ -1,4 +1,4 @@
-"""What a bundle holds, parsed: the run, its records, the selected cases and the environment."""
+"""The contents of a bundle, parsed: the run, its records, the selected cases and the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What third-party kernels declared for a run, and which of its cases their expected failures excused.
+"""The declarations of third-party kernels for a run, and the cases that their expected failures excused.
 
 The run recorded the entries, so that a verifier sees who excused which case by what, and checks each case against its
 entry without the kernel's package.

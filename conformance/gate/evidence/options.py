@@ -1,4 +1,4 @@
-"""Which options a run may have had for its records to count as the whole run of its tier."""
+"""The options that a run may have had for its records to count as the whole run of its tier."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _REPLACING = (
 
 @dataclass(frozen=True)
 class OptionCheck:
-    """What a run's options mean for evidence. ``narrowing`` are those that left cases out, in an order that may never
-    change: signed statements repeat it. ``refused`` are those that no evidence may have. ``tier`` and ``seed`` are the
-    last ones given, None if there was none."""
+    """The meaning of a run's options for evidence. ``narrowing`` are those that left cases out, in an order that may
+    never change: signed statements repeat it. ``refused`` are those that no evidence may have. ``tier`` and ``seed``
+    are the last ones given, None if there was none."""
 
     narrowing: tuple[str, ...]
     refused: tuple[str, ...]

@@ -34,7 +34,7 @@ from conformance.gate.evidence.strict_json import decode_object, encode
 
 @dataclass(frozen=True)
 class Policy:
-    """What a verifier accepts: bundles signed by ``key``, judged by code of one of ``code_digests``, with ``waivers``
+    """The demands of a verifier: bundles signed by ``key``, judged by code of one of ``code_digests``, with ``waivers``
     and ``mustpass`` (name to content) where they are given; ``allow_partial`` takes runs of chosen cases."""
 
     key: PublicKey

@@ -44,8 +44,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Headline:
-    """How many of the cases that ``target`` owes were proven. Refusals that the list expects do not count as owed;
-    cases that it expects as not run do. ``by_outcome``: number of proven cases by the way in which they were proven."""
+    """The number of the cases that ``target`` owes and that were proven. Refusals that the list expects do not count as
+    owed; cases that it expects as not run do. ``by_outcome``: number of proven cases by the way in which they were
+    proven."""
 
     target: str
     level: Level

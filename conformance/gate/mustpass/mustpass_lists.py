@@ -56,8 +56,8 @@ _OLD_OUTCOMES = {"waived": Status.EXPECTED_FAIL.value}  # names that older lists
 
 
 class Level(str, Enum):
-    """How far a run can prove anything: the code only, the numbers of the interpreter, those of the compiled kernels'
-    TTGIR, or those of the device."""
+    """The level to which a run can prove anything: the code only, the numbers of the interpreter, those of the compiled
+    kernels' TTGIR, or those of the device."""
 
     COMPILED = "compiled"
     INTERPRETED = "interpreted"
@@ -227,7 +227,7 @@ def _digest(lines: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What writing a list anew would change. ``weaker``: cases that would owe less than before."""
+    """The changes that a new version of a list would bring. ``weaker``: cases that would owe less than before."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]

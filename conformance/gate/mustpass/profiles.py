@@ -161,8 +161,8 @@ def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None
 
 
 class State(str, Enum):
-    """Whether a claim is proven. ``EXCUSED``: but for failures that waivers or expected failures excuse. ``FAILED`` and
-    ``NOT_PROVEN`` fail the gate."""
+    """The state of a claim: proven or not. ``EXCUSED``: but for failures that waivers or expected failures excuse.
+    ``FAILED`` and ``NOT_PROVEN`` fail the gate."""
 
     PROVEN = "proven"
     EXCUSED = "excused"
@@ -172,8 +172,8 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """What the records say of one claim. ``proven`` of ``owed`` cases were; ``cases`` are those that speak against it,
-    ``text`` says why in a sentence."""
+    """The answer of the records about one claim. ``proven`` of ``owed`` cases were; ``cases`` are those that speak
+    against it, ``text`` says why in a sentence."""
 
     target: str
     profile: str

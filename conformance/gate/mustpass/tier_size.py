@@ -1,4 +1,4 @@
-"""How many cases a whole run has, by the mustpass lists that come with the package."""
+"""The number of cases in a whole run, by the mustpass lists that come with the package."""
 
 from __future__ import annotations
 

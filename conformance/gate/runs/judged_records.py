@@ -1,4 +1,4 @@
-"""What a verdict on one run needs of its records, small enough to hold a million of them.
+"""The parts of a run's records that a verdict on it needs, small enough to hold a million of them.
 
 Mustpass lists, claims and waivers look at a run's cases in many orders. They need the outcome of each case, its stack
 and target, and what failed; not its problem, its figures or the texts of what passed.

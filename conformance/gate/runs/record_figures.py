@@ -35,7 +35,7 @@ _Measure = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 
 
 class Resources(Struct, frozen=True, gc=False):
-    """What a block of a kernel needs: registers and spills per thread, ``shared_memory`` in bytes, columns of
+    """The needs of a block of a kernel: registers and spills per thread, ``shared_memory`` in bytes, columns of
     ``tensor_memory``, and its ``threads``. ``spills`` are counted in ``spill_unit``. Registers and threads are 0 where
     they are not known."""
 

@@ -1,4 +1,4 @@
-"""What was true when a run began: the installed wheels, the tools, the machine, the checkout and the options.
+"""The environment at the start of a run: the installed wheels, the tools, the machine, the checkout and the options.
 
 Evidence is about the stack that ran, so this is written at the start of the run and never when it is packed.
 """

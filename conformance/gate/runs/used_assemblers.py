@@ -1,4 +1,4 @@
-"""Which assembler each target of a run used: what the records say, or what follows from the run's stack."""
+"""Finds the assembler that each target of a run used: from the records, or else from the run's stack."""
 
 from __future__ import annotations
 

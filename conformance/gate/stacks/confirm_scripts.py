@@ -33,7 +33,7 @@ NOT_TRIED = "\nfine with:  not tried\n"
 
 
 class Outcome(Enum):
-    """What running a script in both environments showed."""
+    """The result of running a script in one environment."""
 
     CONFIRMED = "confirmed"  # fine in the baseline, the fault shows in the candidate
     NOT_REPRODUCED = "not reproduced"  # fine in both, or in the candidate alone
@@ -78,7 +78,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What a script showed with the baseline's stack and with the candidate's."""
+    """The results of a script with the baseline's stack and with the candidate's."""
 
     outcome: Outcome
     baseline: Attempt

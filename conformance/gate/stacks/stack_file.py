@@ -67,10 +67,10 @@ class StackError(ValueError):
 
 @dataclass(frozen=True)
 class Stack:
-    """What differs from the environment of this command. ``name`` is the user's; ``packages`` are requirements with
-    exact versions, ``wheels`` files, ``sites`` folders of packages, ``ptxas`` a version or a file, ``variables`` the
-    environment variables of its processes. ``brings`` is what else it changes, known once it was resolved, such as
-    "triton 3.8.0"."""
+    """The differences of a stack from the environment of this command. ``name`` is the user's; ``packages`` are
+    requirements with exact versions, ``wheels`` files, ``sites`` folders of packages, ``ptxas`` a version or a file,
+    ``variables`` the environment variables of its processes. ``brings`` is what else it changes, known once it was
+    resolved, such as "triton 3.8.0"."""
 
     name: str
     packages: tuple[str, ...] = ()

@@ -42,9 +42,9 @@ class WaiverProblem:
 
 @dataclass(frozen=True)
 class AppliedWaivers:
-    """What waivers make of a candidate. ``uncovered`` are the regressions that none covers. ``excused`` are the failing
-    cases that one covers: also those that fail only by a covered spill or lost feature. ``notes`` name the waivers of
-    which this run says nothing."""
+    """The effect of waivers on a candidate. ``uncovered`` are the regressions that none covers. ``excused`` are the
+    failing cases that one covers: also those that fail only by a covered spill or lost feature. ``notes`` name the
+    waivers of which this run says nothing."""
 
     uncovered: tuple[Group, ...] = ()
     waived: tuple[WaivedCase, ...] = ()
@@ -55,8 +55,8 @@ class AppliedWaivers:
 
 @dataclass(frozen=True)
 class _Fault:
-    """What a waiver can cover: a finding of the comparison, or a failing record. ``texts`` are what it says: each must
-    contain what the waiver's ``seen`` asks for."""
+    """A fault that a waiver can cover: a finding of the comparison, or a failing record. ``texts`` are what it says:
+    each must contain what the waiver's ``seen`` asks for."""
 
     case: str
     target: str | None

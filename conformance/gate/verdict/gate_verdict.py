@@ -16,7 +16,7 @@ CASES_SHOWN = 5
 
 
 class Part(str, Enum):
-    """What a reason is about. The order is that of a report."""
+    """The part of a comparison that a reason is about. The order is that of a report."""
 
     RUN = "run"  # what was read cannot be relied on, so nothing below can either
     REGRESSION = "regression"
@@ -46,7 +46,7 @@ class GateReason:
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """Whether the candidate passes, and all that a report says of it. ``notes`` fail nothing."""
+    """The gate's answer, pass or not, and all that a report says of it. ``notes`` fail nothing."""
 
     reasons: tuple[GateReason, ...]
     headlines: tuple[Headline, ...]

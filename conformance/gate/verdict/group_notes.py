@@ -55,7 +55,8 @@ class _Others:
                     by_target.setdefault(str(finding.target), set()).add(finding.case)
 
     def notes(self, group: Group) -> Iterator[str]:
-        """What coincides with ``group``: for a feature every kind, and for the others the features."""
+        """Returns sentences about what coincides with ``group``: for a feature every kind, and for the others the
+        features."""
         cases = {finding.case for finding in group.findings}
         targets = {str(finding.target) for finding in group.findings}
         for (kind, what), by_target in self._features.items():
@@ -92,14 +93,15 @@ def _link(cases: set[str], others: set[str], what: str, *, whole: bool) -> Itera
 
 
 def _mended(group: Group) -> Iterator[str]:
-    """Which releases mend the known defects of the group, as far as their entries say so."""
+    """Yields a sentence that names the releases which mend the known defects of the group, as far as their entries say
+    so."""
     releases = sorted({finding.defect.fixed_in for finding in group.findings if finding.defect})
     if any(releases):
         yield f"fixed in {', '.join(filter(None, releases))}"
 
 
 def _assembler(group: Group, assemblers: Assemblers) -> Iterator[str]:
-    """What the group's targets have in common: all have another assembler now, or all have the same."""
+    """Yields a sentence about the assemblers of the group's targets: all have another one now, or all have the same."""
     targets = {str(finding.target) for finding in group.findings}
     if not targets or not targets <= set(assemblers):
         return
@@ -112,7 +114,7 @@ def _assembler(group: Group, assemblers: Assemblers) -> Iterator[str]:
 
 
 def _thresholds(group: Group, own: Mapping[str, OwnThresholds]) -> Iterator[str]:
-    """Which kernels of the group declare thresholds of their own for its kind."""
+    """Yields a sentence that names the kernels of the group which declare their own thresholds for its kind."""
     for kernel in sorted({finding.kernel for finding in group.findings if finding.kernel} & own.keys()):
         if group.kind in own[kernel].kinds:
             yield f"{kernel} declares thresholds of its own for {group.kind.value}"

@@ -1,4 +1,4 @@
-"""How far a comparison reaches: of how many cases, in which shapes, and by which level of proof."""
+"""The reach of a comparison: how many cases, in which shapes, and by which level of proof."""
 
 from __future__ import annotations
 

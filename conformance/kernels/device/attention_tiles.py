@@ -13,8 +13,8 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def head(pointer, batch, index, stride_batch, stride_head):
-    """Where the matrix of one batch and head begins; 64-bit, as a whole tensor may span more than 2**31 elements. Also
-    where one row and column of it lies."""
+    """The address at which the matrix of one batch and head begins; 64-bit, as a whole tensor may span more than 2**31
+    elements. Also where one row and column of it lies."""
     return pointer + batch.to(tl.int64) * stride_batch + index.to(tl.int64) * stride_head
 
 
@@ -104,7 +104,7 @@ def query_blocks(first, last, queries, offset, window, BLOCK: tl.constexpr, MASK
 
 @triton.jit
 def visible(positions, columns, keys, query_document, key_document, window, MASK: tl.constexpr):
-    """Whether the query at each position sees each key, broadcast over both."""
+    """A mask, broadcast over both: true if the query at a position sees a key."""
     seen = columns < keys
     if MASK == "causal" or MASK == "sliding-window":
         seen = seen & (columns <= positions)

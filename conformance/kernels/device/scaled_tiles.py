@@ -1,4 +1,4 @@
-"""What kernels of block-scaled products share: scales of a tile from either layout, and the product of a tile by
+"""Common device functions of block-scaled products: scales of a tile from either layout, and the product of a tile by
 pointer loads."""
 
 import triton

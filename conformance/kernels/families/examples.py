@@ -1,4 +1,5 @@
-"""What examples of several families share: shape classes, names of dtypes, and the sizes that each class stands for."""
+"""Common parts of the examples of several families: shape classes, names of dtypes, and the sizes that each class
+stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reproducer does whose fault may take the process with it. The function is copied into scripts as it stands."""
+"""Parts of a reproducer whose fault may take the process with it. The function is copied into scripts as it stands."""
 
 import signal
 import subprocess

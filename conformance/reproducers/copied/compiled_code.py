@@ -1,5 +1,5 @@
-"""What a reproducer of a compiler's fault does when it runs. These definitions are copied into the script as they
-stand, or refer to others that can be; no GPU is needed."""
+"""Parts of a reproducer of a compiler's fault. These definitions are copied into the script as they stand, or refer to
+others that can be; no GPU is needed."""
 
 import os
 import re
@@ -38,7 +38,8 @@ def pointer(dtype: Any, elements: int, offset: int = 0) -> torch.Tensor:
 
 
 def check_code(kernel: Any, patterns: list[tuple[str, str, str, bool]]) -> list[str]:
-    """What is wrong with the compiled code: (feature, stage, regular expression, whether it must match)."""
+    """Returns a sentence for each of `patterns` (feature, stage, regular expression, whether it must match) that the
+    compiled code contradicts."""
     faults = []
     for feature, stage, pattern, required in patterns:
         match = re.search(pattern, code(stage, kernel.asm[stage]), re.MULTILINE)
@@ -49,8 +50,8 @@ def check_code(kernel: Any, patterns: list[tuple[str, str, str, bool]]) -> list[
 
 
 def used_on_nvidia(kernel: Any) -> dict[str, int]:
-    """What one block uses: bytes of shared memory, registers per thread and in all, threads, bytes of spills per
-    thread."""
+    """Returns the resources of one block: bytes of shared memory, registers per thread and in all, threads, bytes of
+    spills per thread."""
     numbers, metadata = resource_usage(kernel), kernel.metadata
     # the stack frame less what the program declares itself
     declared = re.findall(r"^\s*\.local\s[^;\[]*\.b8\s[^;\[]*\[(\d+)\]", kernel.asm["ptx"], re.MULTILINE)
@@ -68,7 +69,7 @@ def used_on_nvidia(kernel: Any) -> dict[str, int]:
 
 
 def used_on_amd(kernel: Any) -> dict[str, int]:
-    """What one block uses: bytes of shared memory, registers and spilled registers per lane, threads."""
+    """Returns the resources of one block: bytes of shared memory, registers and spilled registers per lane, threads."""
     numbers = parse_amdgcn(kernel.asm["amdgcn"], kernel.metadata.name)
     if numbers is None:
         print("CANNOT RUN: the assembly does not say what the kernel uses")
@@ -82,7 +83,7 @@ def used_on_amd(kernel: Any) -> dict[str, int]:
 
 
 def resource_usage(kernel: Any) -> dict[str, int]:
-    """What cuobjdump, which Triton brings along, says of the binary."""
+    """Returns the output of cuobjdump, which Triton brings along, for the binary."""
     own = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     tool = os.environ.get("TRITON_CUOBJDUMP_PATH", str(own))
     if not os.access(tool, os.X_OK):
@@ -100,11 +101,12 @@ def resource_usage(kernel: Any) -> dict[str, int]:
 
 
 def check_limits(used: dict[str, int], limits: dict[str, int]) -> list[str]:
-    """What is past `limits`: compiling for the architecture of another GPU enforces none of them."""
+    """Returns a sentence for each resource past `limits`: compiling for the architecture of another GPU enforces none
+    of them."""
     return [f"{name}: {used[name]}, the limit is {limit}" for name, limit in limits.items() if used[name] > limit]
 
 
 def check_structure(stage: str, text: str, faults: tuple[str, ...]) -> list[str]:
-    """What of `faults` there is in the order of the code's instructions."""
+    """Returns a sentence for each of `faults` that the order of the code's instructions has."""
     counts = structure(stage, text)
     return [f"{name}: {counts[name]} in the {stage}" for name in faults if counts.get(name)]

@@ -1,5 +1,5 @@
-"""What a reproducer of wrong numbers does when it runs. These functions are copied into the script as they stand, so
-they use nothing but Python, torch and triton."""
+"""Parts of a reproducer of wrong numbers. These functions are copied into the script as they stand, so they use nothing
+but Python, torch and triton."""
 
 import base64
 import zlib
@@ -60,7 +60,8 @@ def run(
 
 
 def compare(name: str, out: torch.Tensor, low: torch.Tensor, high: torch.Tensor, nan: Any) -> list[str]:
-    """Whether every element of `out` is in `low` to `high`, or NaN where `nan` allows it; the first wrong ones."""
+    """Returns a sentence if an element of `out` is not within `low` to `high`, or NaN where `nan` allows it; prints the
+    first wrong ones."""
     numbers = out.double()
     good = (numbers >= low) & (numbers <= high)
     if nan is not None:

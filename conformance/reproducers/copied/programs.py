@@ -1,5 +1,5 @@
-"""What a reproducer of a function that `torch.compile` gets wrong does when it runs. These definitions are copied into
-the script as they stand, so they use nothing but Python, torch and triton."""
+"""Parts of a reproducer of a function that `torch.compile` gets wrong. These definitions are copied into the script as
+they stand, so they use nothing but Python, torch and triton."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def keep_modules() -> None:
 
 
 def known(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of `settings` that the installed torch has."""
+    """Returns the `settings` that the installed torch has."""
     from torch._inductor import config
 
     options: Any = config
@@ -88,8 +88,8 @@ def place(layout: tuple[Any, ...], values: torch.Tensor, poison: int, device: st
 def reference(
     function: Callable[..., Any], operands: list[torch.Tensor], arguments: dict[str, Any], device: str
 ) -> tuple[list[torch.Tensor], list[bool]]:
-    """What `function` returns uncompiled, in fp64 on the CPU if it can be computed so, else on the device as it is;
-    and which operands it writes to."""
+    """Runs `function` uncompiled, in fp64 on the CPU if it can be computed so, else on the device as it is; returns its
+    results and the operands that it writes to."""
     wide = [value.double() if value.dtype.is_floating_point else value.clone() for value in operands]
     try:
         used = [value.contiguous().clone() for value in wide]
@@ -108,7 +108,7 @@ def outputs(result: Any) -> list[torch.Tensor]:
 
 
 def compare(name: str, out: torch.Tensor, wanted: torch.Tensor) -> list[str]:
-    """Whether `out` is what is `wanted`, rounded to its dtype; the first wrong elements."""
+    """Returns a sentence if `out` differs from `wanted`, rounded to its dtype; prints the first wrong elements."""
     if out.shape != wanted.shape:
         return [f"{name} is {tuple(out.shape)}, right is {tuple(wanted.shape)}"]
     got, right = out.double(), wanted.to(out.dtype).double()
@@ -178,7 +178,8 @@ def generated_text(where: str) -> str:
 
 
 def check_generated(wanted: list[tuple[str, str, str, int, Any]]) -> list[str]:
-    """What is wrong with what was generated: (check, where, regular expression, least and most matches)."""
+    """Returns a sentence for each expression of `wanted` (check, where, regular expression, least and most matches)
+    that the generated text contradicts."""
     faults = []
     for check, where, pattern, least, most in wanted:
         count = len(re.findall(pattern, generated_text(where), re.MULTILINE))
