@@ -31,8 +31,6 @@ from conformance.inductor.compile.program import (
     program_of,
 )
 from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.graphs.attention import list_operands, lists_of
-from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.exact import exact_verdicts, wide_verdicts
 from conformance.inductor.replay.graph_evaluation import NotExact
 from conformance.inductor.replay.graph_fills import graph_fills
@@ -47,6 +45,8 @@ from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.inductor.source.templates import NoSuchTemplate
+from conformance.inductor.topics.attention import list_operands, lists_of
+from conformance.inductor.topics.gemm import graph_of
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_steps import need_device, record
 from conformance.judging.conform import record_completeness

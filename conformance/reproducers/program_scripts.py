@@ -30,10 +30,11 @@ ALWAYS = {"force_disable_caches": True, "compile_threads": 1, "autotune_in_subpr
 CONFIG = re.compile(r"(\d+)x(\d+)x(\d+)-s(\d+)-w(\d+)")
 CONFIG_NAMES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
 DIED = (Status.CRASH, Status.TIMEOUT)
-#: How records from before the modules of graphs were moved name them.
-FORMER_MODULES = re.compile(r"^conformance\.inductor\.graphs(?:_([a-z]+))?:")
+#: How older records name the modules of functions, and those that have another name now.
+FORMER_MODULES = re.compile(r"^conformance\.inductor\.graphs(?:[_.]([a-z]+))?:")
+RENAMED = {"": "gemm", "products": "gemm", "several": "memory"}
 #: The functions that the suites compile. A record comes from a file: it does not say what is imported.
-FUNCTIONS = re.compile(r"conformance\.inductor\.graphs\.[a-z]+:[a-z]\w*")
+FUNCTIONS = re.compile(r"conformance\.inductor\.topics\.[a-z]+:[a-z]\w*")
 
 
 def program_script(record: CaseRecord) -> str:
@@ -91,13 +92,17 @@ def _read(record: CaseRecord) -> tuple[Program, targets.Target]:
         target = targets.find(str(record.target))
     except (ValueError, LookupError) as error:
         raise NotReproducible(f"what its record says was compiled cannot be compiled here: {error}") from None
-    graph = FORMER_MODULES.sub(lambda former: f"conformance.inductor.graphs.{former[1] or 'products'}:", program.graph)
-    program = dataclasses.replace(program, graph=graph)
+    program = dataclasses.replace(program, graph=FORMER_MODULES.sub(_topic, program.graph))
     if not FUNCTIONS.fullmatch(program.graph):
         raise NotReproducible(f"{program.graph} is no function of the suites about Inductor")
     if program.decision is not None:
         raise NotReproducible(f"a script cannot replace the decision {program.decision.value!r} of Inductor's")
     return program, target
+
+
+def _topic(former: re.Match[str]) -> str:
+    module = former[1] or ""
+    return f"conformance.inductor.topics.{RENAMED.get(module, module)}:"
 
 
 def _shows(record: CaseRecord, failed: Sequence[Verdict]) -> bool:

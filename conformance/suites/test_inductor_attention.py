@@ -7,8 +7,8 @@ mask, index or head bit by bit. The lists of blocks are operands, as they are in
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.families.attention.problem import Attention, Mask, Score
-from conformance.inductor.checks import templates as checks
-from conformance.inductor.graphs.attention import gradients_without_autograd
+from conformance.inductor.topics import templates as checks
+from conformance.inductor.topics.attention import gradients_without_autograd
 from conformance.records import Reason, ReasonCode
 
 MASKS = {

@@ -10,11 +10,10 @@ import torch
 
 from conformance import targets
 from conformance.execution.compile.compilation import Task
-from conformance.inductor.checks import caches as checks
-from conformance.inductor.compile.program import program_of
+from conformance.inductor.compile.program import dense, program_of
 from conformance.inductor.compile.provider import PRELOADED
-from conformance.inductor.graphs.operands import dense
-from conformance.inductor.tuning import max_autotune, stand_ins, template_cache
+from conformance.inductor.topics import caches as checks
+from conformance.inductor.tuning import max_autotune, stand_ins
 from conformance.judging.case_steps import need_device, record
 from conformance.records import Status
 
@@ -32,7 +31,7 @@ def _program(graph, shapes, *, transposed=(), dynamic=False, backends="TRITON"):
         for index, shape in enumerate(shapes)
     ]
     settings = {**SETTINGS, "max_autotune_gemm_backends": backends}
-    return program_of(f"conformance.inductor.graphs.caches:{graph}", operands, settings, dynamic=dynamic)
+    return program_of(f"conformance.inductor.topics.caches:{graph}", operands, settings, dynamic=dynamic)
 
 
 A, B = (10, 22), (22, 30)
@@ -65,10 +64,10 @@ def _counted(harness, recorder, program, constant_key=False):
     Inductor's."""
     if harness.settings.has_gpu and not harness.settings.compile_only:
         recorder.set(target=harness.targets[0])
-        return template_cache.count_compiled(program, constant_key)
+        return checks.count_compiled(program, constant_key)
     target = next(target for target in targets.compile_targets() if target.architecture.inductor)
     recorder.set(target=target)
-    function = "conformance.inductor.tuning.template_cache:count_generated"
+    function = "conformance.inductor.topics.caches:count_generated"
     task = Task(function, (program, constant_key), target, PRELOADED)
     result = harness.pool.submit(task).result()
     if result.reason is not None:

@@ -16,16 +16,14 @@ import torch
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.families.gemm.problem import mm
-from conformance.inductor.checks import choices as checks
-from conformance.inductor.checks import split_k
 from conformance.inductor.compile.observation import known
-from conformance.inductor.compile.program import Decision, program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import Decision, dense, program_of
 from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.inductor.topics import choices as checks
 from conformance.judging.inductor_judge import CHOICES
 from conformance.records import Reason, ReasonCode, Verdict
 
-GRAPHS, OWN = "conformance.inductor.graphs.products", "conformance.inductor.graphs.choices"
+GRAPHS, OWN = "conformance.inductor.topics.gemm", "conformance.inductor.topics.choices"
 
 MAX_AUTOTUNE = {"max_autotune": True}
 TRITON = {**MAX_AUTOTUNE, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
@@ -283,7 +281,7 @@ def test_bmm_out_dtype(inductor, target):
     error."""
     operands, values, graph = [half("a", 2, 3, 4), half("b", 2, 4, 5)], wide_values(), f"{OWN}:wide_bmm"
     compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", values=values)
-    inductor.record([in_source("call", exactly(1, split_k.wide_bmm_call()), compiled.generated.modules[-1], "module")])
+    inductor.record([in_source("call", exactly(1, checks.wide_bmm_call()), compiled.generated.modules[-1], "module")])
     inductor.record(checks.check_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
     templates = program_of(graph, operands, TRITON, pick=picked(inductor))
     failure = inductor.compile(templates, target).generated.failure
@@ -322,7 +320,7 @@ def deep(inductor, shape):
 def product_of(graph, m, n, k, dtype):
     """Operands and values of ``graph``, whose A may be stored as K x M."""
     a, b = factors(m, n, k, dtype)
-    values = split_k.mirrored(m, n, k, dtype)
+    values = checks.mirrored(m, n, k, dtype)
     if "transposed" in graph:
         a = dense("a", k, m, dtype=dtype)
         values["a"] = values["a"].t().contiguous()
@@ -341,7 +339,7 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
         fields = {"values": values, "settings": splitting()}
         if dynamic:
             compiled = inductor.exact(name, operands, target, dynamic=True, pick=picked(inductor), **fields)
-            inductor.record(split_k.check_not_decomposed(compiled.generated), f"{number}/")
+            inductor.record(checks.check_not_decomposed(compiled.generated), f"{number}/")
             continue
         pinned, offered = 0, 1
         most = CHOICES[tier] if number == 0 else 1
@@ -349,8 +347,8 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
             pick = picked(inductor) + number + pinned
             compiled = inductor.exact(name, operands, target, templates=SPLIT, pick=pick, **fields)
             offered = compiled.generated.lowerings[0].matching
-            inductor.record(split_k.check_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
-            inductor.record(split_k.check_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
+            inductor.record(checks.check_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
+            inductor.record(checks.check_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
             pinned += 1
 
 
@@ -365,7 +363,7 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
         program = program_of(f"{GRAPHS}:mm", factors(m, n, k), settings, pick=0)  # what is offered is judged
         generated = inductor.compile(program, target).generated
         some = splits > 0 and k >= threshold * m and k >= threshold * n
-        inductor.record(split_k.check_splits(generated, m, n, k, most=splits, some=some), f"{k}/")
+        inductor.record(checks.check_splits(generated, m, n, k, most=splits, some=some), f"{k}/")
 
 
 @pytest.mark.slow(4)
@@ -380,7 +378,7 @@ def test_decompose_k_output_stride(inductor, target):
     operands = [a, dense("b", k, n, dtype="bf16", strides=(width, 1))]
     fields = {"settings": splitting(**{THRESHOLD: 16}), "templates": SPLIT, "pick": picked(inductor)}
     compiled = inductor.exact(graph, operands, target, values=values, **fields)
-    inductor.record(split_k.check_decomposed(compiled.generated, m, n))
+    inductor.record(checks.check_decomposed(compiled.generated, m, n))
     packed = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
     inductor.record([in_source("allocation", packed, compiled.generated.modules[-1], "module")])
     executor = inductor.harness.executor
@@ -402,10 +400,10 @@ def test_decompose_k_dynamic_input(inductor, target):
         "templates": SPLIT,
         "pick": picked(inductor),
     }
-    values = split_k.mirrored(rows[0], n, k, "fp16")
+    values = checks.mirrored(rows[0], n, k, "fp16")
     compiled = inductor.exact(f"{OWN}:stacked_mm", first, target, values=values, **calls, **fields)
-    inductor.record(split_k.check_symbolic(compiled.generated, n))
-    values = split_k.mirrored(rows[1], n, k, "fp16", seed=1)
+    inductor.record(checks.check_symbolic(compiled.generated, n))
+    values = checks.mirrored(rows[1], n, k, "fp16", seed=1)
     inductor.record(inductor.second_call(compiled, values), f"{rows[1]} rows/")
 
 
@@ -416,7 +414,7 @@ def test_decompose_k_dynamic_input_bwd(inductor, target):
     inductor.need_device("gradients, which are compiled on a device only", target)
     inductor.recorder.set(target=target, executor="device")
     settings = {name: value for name, value in TRITON.items() if name != "max_autotune"}
-    inductor.record(split_k.check_backward(torch.device("cuda", target.device_index), settings))
+    inductor.record(checks.check_backward(torch.device("cuda", target.device_index), settings))
 
 
 # --- a contiguous second operand: ROCm alone --------------------------------------------------------------------------
@@ -433,7 +431,7 @@ def contiguous(inductor, target, graph, operands, **fields):
     fields |= {"decision": Decision.CONTIGUOUS_IS_BETTER, "pick": 0}
     if target.vendor == "amd":
         a, b = operands[-2:]
-        values = split_k.mirrored(a.shape[0], b.shape[1], b.shape[0], a.dtype)
+        values = checks.mirrored(a.shape[0], b.shape[1], b.shape[0], a.dtype)
         fields |= {"settings": TRITON, "templates": CONTIGUOUS, "values": values}
         compiled = inductor.exact(graph, operands, target, **fields)
         name = "contiguous_addmm" if operands[0].name == "bias" else "contiguous_mm"

@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 
-from conformance.inductor.checks import feedback as checks
+from conformance.inductor.topics import feedback as checks
 from conformance.inductor.tuning import max_autotune, stand_ins
 from conformance.judging.case_steps import need_device, record
 

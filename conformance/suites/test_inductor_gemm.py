@@ -9,12 +9,11 @@ fastest, counts are exact, stores that were not asked for are forbidden, and num
 from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import MFMA, POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED, WMMA
 from conformance.families.gemm.problem import addmm, mm, scaled_mm
-from conformance.inductor.checks.descriptors import check_descriptors, check_host_descriptors
-from conformance.inductor.checks.operations import check_recompiles
-from conformance.inductor.checks.selection import check_launches
 from conformance.inductor.compile.observation import known
-from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.source import spellings, templates
+from conformance.inductor.topics.gemm import check_descriptors, check_host_descriptors, graph_of
+from conformance.inductor.topics.operations import check_recompiles
+from conformance.inductor.topics.selection import check_launches
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.kernels import carveout
 from conformance.problems import Layout

@@ -8,13 +8,12 @@ import importlib.util
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks import memory as checks
-from conformance.inductor.compile.program import Decision, program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import Decision, dense, program_of
+from conformance.inductor.topics import memory as checks
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.records import Reason, ReasonCode
 
-GRAPHS = "conformance.inductor.graphs.several"
+GRAPHS = "conformance.inductor.topics.memory"
 SETTINGS = {**PINNED_SETTINGS, "triton.enable_persistent_tma_matmul": True}
 SIZE = 64
 #: Graph -> its products.

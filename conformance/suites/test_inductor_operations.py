@@ -14,22 +14,19 @@ import torch
 from conformance.cases.generated_cases import Thin, generated
 from conformance.families.conv import problem as conv
 from conformance.families.gemm import problem as gemm
-from conformance.inductor.checks import dropout
-from conformance.inductor.checks import operations as checks
-from conformance.inductor.checks.choices import compiled_verdict
 from conformance.inductor.compile.observation import configured, known
-from conformance.inductor.compile.program import Decision, program_of
-from conformance.inductor.graphs import operations as graphs_operations
-from conformance.inductor.graphs.operands import dense
-from conformance.inductor.graphs.products import graph_of
+from conformance.inductor.compile.program import Decision, dense, program_of
 from conformance.inductor.replay.exact import small_integers
 from conformance.inductor.source.source_checks import extern_calls, launched
+from conformance.inductor.topics import operations as checks
+from conformance.inductor.topics.choices import compiled_verdict
+from conformance.inductor.topics.gemm import graph_of
 from conformance.inductor.tuning import child_process, tuning_jobs
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode
 
-GRAPHS, PRODUCTS = graphs_operations.__name__, "conformance.inductor.graphs.products"
+GRAPHS, PRODUCTS = checks.__name__, "conformance.inductor.topics.gemm"
 
 #: Two or more tiles of each extent for most configs, in no extent a whole number of them.
 SIZES = (168, 136, 88)
@@ -219,8 +216,8 @@ def test_matmul_dropout(inductor, target, p, fallback):
 
     seed = inductor.harness.settings.seed
     values = [small_integers(operand, seed, number) for number, operand in enumerate(operands)]
-    mask = dropout.eager_mask if fallback else dropout.drawn_mask
-    inductor.record(dropout.dropout_verdicts(run, values, p, mask, executor.device))
+    mask = checks.eager_mask if fallback else checks.drawn_mask
+    inductor.record(checks.dropout_verdicts(run, values, p, mask, executor.device))
 
 
 @generated(p=[0.5, 0.1])
@@ -237,7 +234,7 @@ def test_matmul_dropout_backward(inductor, target, p):
     settings = {"max_autotune_gemm": True, "fallback_random": True, **known(FEW)}
     with torch.random.fork_rng(), configured(settings):
         torch._dynamo.reset()
-        compiled = torch.compile(graphs_operations.dropout_of_mm)
+        compiled = torch.compile(checks.dropout_of_mm)
         leaves = [a.clone().requires_grad_(), b.clone().requires_grad_()]
         compiled(*leaves, p=p)
         torch.manual_seed(17)
@@ -290,12 +287,12 @@ def test_conv1x1_with_free_symbols(inductor, target):
     x, w = (small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate(operands))
     with configured({"max_autotune": True, **known(FEW)}):
         torch._dynamo.reset()
-        compiled = torch.compile(graphs_operations.conv1x1_of_counts)
+        compiled = torch.compile(checks.conv1x1_of_counts)
         for counts in ((201, 197), (203, 190)):
             rows, columns = ((torch.arange(224) < count).float() for count in counts)
             placed = x.cuda().to(memory_format=torch.channels_last)
             result = compiled(placed, w.cuda(), rows.cuda(), columns.cuda())
-            wanted = graphs_operations.conv1x1_of_counts(x.double(), w.double(), rows, columns)
+            wanted = checks.conv1x1_of_counts(x.double(), w.double(), rows, columns)
             same = torch.equal(result.cpu().double(), wanted)
             inductor.recorder.verdict(f"numerics/{counts}", same, "exact" if same else "differs from fp64")
 
@@ -408,7 +405,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
 
     class Module(torch.nn.Module):
         def forward(self, x, number):
-            return graphs_operations.many_of_one(x, number)
+            return checks.many_of_one(x, number)
 
     # For one package, headers are not worth compiling ahead, and its wrapper is not worth optimising. Which vector
     # instructions the processor has is found by compiling a program for each, and the wrapper has no use for any.
@@ -472,9 +469,9 @@ def test_linear_and_cel(inductor, target, padding):
     references = tuple(value.detach().double().requires_grad_() for value in leaves)
     with configured({"force_shape_pad": padding}):
         torch._dynamo.reset()
-        loss = torch.compile(graphs_operations.linear_loss)(labels, *leaves)
+        loss = torch.compile(checks.linear_loss)(labels, *leaves)
         loss.backward()
-    reference = graphs_operations.linear_loss(labels, *references)
+    reference = checks.linear_loss(labels, *references)
     reference.backward()
     error = abs(loss.item() - reference.item()) / reference.item()
     inductor.recorder.verdict("numerics/loss", error <= GRADIENT_ERROR, f"relative error {error:.3g}")

@@ -8,14 +8,13 @@ gives the same bits.
 import pytest
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks import packages as checks
 from conformance.inductor.compile import cpp_programs
 from conformance.inductor.compile.cpp_programs import CppProgram, in_child
-from conformance.inductor.compile.program import program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import dense, program_of
 from conformance.inductor.replay.exact import values_of
+from conformance.inductor.topics import packages as checks
 
-GRAPHS = "conformance.inductor.graphs.products"
+GRAPHS = "conformance.inductor.topics.gemm"
 #: A case takes some 20 s of a processor, so the default tier has one of each test.
 OPERATIONS, DTYPES = Thin(["mm", "addmm", "bmm"], 0, 1), Thin(["fp32", "bf16", "fp16"], 0, 1)
 #: Who computes the product: a C++ kernel that Inductor writes, which needs a constant operand, or the library. Which

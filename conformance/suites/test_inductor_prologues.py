@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks import prologues as checks
-from conformance.inductor.checks.prologues import Counts
+from conformance.inductor.compile.program import dense
 from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.graphs.operands import dense
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.inductor.topics import prologues as checks
+from conformance.inductor.topics.prologues import Counts
 from conformance.judging.inductor_judge import CHOICES
 from conformance.problems import DTYPES, Operand
 from conformance.records import Verdict
 
-GRAPHS = "conformance.inductor.graphs.prologues"
+GRAPHS = "conformance.inductor.topics.prologues"
 
 #: Configurations of a product that Inductor is let consider.
 CONFIGURATIONS = 4

@@ -10,11 +10,9 @@ import pytest
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.families.gemm.problem import addmm, mm, scaled_mm
-from conformance.inductor.checks import prescreened_choices
-from conformance.inductor.checks import pruned_choices as checks
 from conformance.inductor.compile.observation import unmeasured_fusion
-from conformance.inductor.compile.program import Decision
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import Decision, dense
+from conformance.inductor.topics import pruning as checks
 from conformance.inductor.tuning.prescreened_choices import place
 from conformance.judging.case_steps import record
 from conformance.judging.inductor_judge import PINNED_SETTINGS
@@ -67,12 +65,12 @@ def test_shared_memory_estimate(inductor, target, table):
 # --- prescreening -----------------------------------------------------------------------------------------------------
 
 RULES = {
-    "two-rounds": prescreened_choices.check_two_rounds,
-    "slow-library": prescreened_choices.check_slow_library,
-    "few-kernels": prescreened_choices.check_one_round,
-    "one-swizzle": lambda: prescreened_choices.check_one_round(12, [2]),
-    "not-wanted": lambda: prescreened_choices.check_one_round(12, wanted=False),
-    "remembered": prescreened_choices.check_remembered,
+    "two-rounds": checks.check_two_rounds,
+    "slow-library": checks.check_slow_library,
+    "few-kernels": checks.check_one_round,
+    "one-swizzle": lambda: checks.check_one_round(12, [2]),
+    "not-wanted": lambda: checks.check_one_round(12, wanted=False),
+    "remembered": checks.check_remembered,
 }
 
 
@@ -94,8 +92,8 @@ def test_prescreened_product(inductor, target):
     operands = [dense("a", 40, 64, dtype="fp16"), dense("b", 64, 48, dtype="fp16")]
     fields = {"templates": inductor.choices_of("mm"), "settings": PINNED_SETTINGS}
     fields["decision"] = Decision.TRITON_IS_PRESCREENED
-    compiled = inductor.exact("conformance.inductor.graphs.products:mm", operands, target, **fields)
-    inductor.record(prescreened_choices.check_product(compiled.generated))
+    compiled = inductor.exact("conformance.inductor.topics.gemm:mm", operands, target, **fields)
+    inductor.record(checks.check_product(compiled.generated))
 
 
 # --- fusion that would cost more than it saves ------------------------------------------------------------------------
@@ -119,7 +117,7 @@ def test_fusion_by_registers(inductor, target, kernel, most):
     decision, fused = FUSIONS[kernel]
     fields = {"templates": inductor.choices_of("mm"), "descriptions": r"\bnum_warps=[48]\b", "decision": decision}
     fields["settings"] = {**PINNED_SETTINGS, MOST: most, **unmeasured_fusion()}
-    compiled = inductor.exact("conformance.inductor.graphs.choices:relu_mm", operands, target, **fields)
+    compiled = inductor.exact("conformance.inductor.topics.choices:relu_mm", operands, target, **fields)
     inductor.record(checks.check_fusion(compiled.generated, fused=fused, asked=most))
 
 

@@ -15,19 +15,18 @@ import torch
 from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import MFMA, MFMA_FP8, POINTER_STORE, TMA_LOAD, TMA_STORE
 from conformance.families.gemm.problem import BLOCK_SCALINGS, Bias, scaled_mm
-from conformance.inductor.checks import scaled as checks
-from conformance.inductor.checks.choices import compiled_verdict
-from conformance.inductor.checks.descriptors import check_descriptors
-from conformance.inductor.checks.operations import alone, check_dynamic
-from conformance.inductor.compile.program import program_of
-from conformance.inductor.graphs.operands import dense
-from conformance.inductor.graphs.scaled import MX_FORMATS, mx_scales
+from conformance.inductor.compile.program import dense, program_of
 from conformance.inductor.source import templates
+from conformance.inductor.topics import scaled as checks
+from conformance.inductor.topics.choices import compiled_verdict
+from conformance.inductor.topics.gemm import check_descriptors
+from conformance.inductor.topics.operations import alone, check_dynamic
+from conformance.inductor.topics.scaled import MX_FORMATS, mx_scales
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import FNUZ, Operand
 from conformance.records import Reason, ReasonCode
 
-GRAPHS = "conformance.inductor.graphs.scaled"
+GRAPHS = "conformance.inductor.topics.scaled"
 
 TMA = {"triton.enable_persistent_tma_matmul": True}
 STORE = {**TMA, "triton.enable_template_tma_store": True}

@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks import selection as checks
-from conformance.inductor.checks.choices import check_advice
-from conformance.inductor.compile.program import Decision, program_of
+from conformance.inductor.compile.program import Decision, dense, program_of
 from conformance.inductor.compile.replaced_decisions import ONE_CONFIG
-from conformance.inductor.graphs.operands import dense
 from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.inductor.topics import selection as checks
+from conformance.inductor.topics.choices import check_advice
 
-GRAPHS = "conformance.inductor.graphs.products"
+GRAPHS = "conformance.inductor.topics.gemm"
 TRITON = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
 
 
@@ -146,7 +145,7 @@ def test_library_is_chosen_for_scaled_mm(inductor, target, scaling):
     scales = [dense(name, *shape) for name, shape in zip(("scale_a", "scale_b"), SCALES[scaling], strict=True)]
     factors = [dense("a", 40, 32, dtype="e4m3"), dense("b", 32, 48, dtype="e4m3", last=0)]
     compiled = inductor.exact(
-        "conformance.inductor.graphs.scaled:scaled_mm",
+        "conformance.inductor.topics.scaled:scaled_mm",
         [*factors, *scales],
         target,
         values={scale.name: powers_of_two(scale) for scale in scales},

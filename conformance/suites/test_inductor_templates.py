@@ -14,16 +14,14 @@ from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import TMA_LOAD
 from conformance.families.gemm.problem import mm
 from conformance.families.grouped.problem import KINDS, GroupedGemm
-from conformance.inductor.checks import templates as checks
-from conformance.inductor.compile.program import Decision
-from conformance.inductor.graphs import templates as graphs
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import Decision, dense
 from conformance.inductor.source.templates import leaves_gradients_to_aten
+from conformance.inductor.topics import templates as topic
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
 
-GRAPHS = graphs.__name__
+GRAPHS = topic.__name__
 
 #: Triton's templates only, for convolutions and their gradients. Releases without gradients lack their options.
 CONVOLUTIONS = {"max_autotune_conv_backends": "TRITON"}
@@ -87,7 +85,7 @@ def test_convolution_gradients(inductor, target, wanted, geometry, form):
     arguments = {"wanted": wanted, "groups": groups, **places}
     fields = {"settings": GRADIENTS, "arguments": tuple(arguments.items())}
     compiled = pinned(inductor, "convolution_gradients", operands, target, "|".join(kinds), **fields)
-    inductor.record(checks.templates_alone(compiled.generated, len(kinds)))
+    inductor.record(topic.templates_alone(compiled.generated, len(kinds)))
 
 
 @generated(sampled=True, stride=Thin([2, 1]), taps=Thin([3, 4, 1]), dtype=Thin(["fp16", "fp32"]))
@@ -98,7 +96,7 @@ def test_depthwise_convolution(inductor, target, stride, taps, dtype):
     template = inductor.choices_of("depthwise convolution 1d")
     fields = {"settings": CONVOLUTIONS, "arguments": arguments}
     compiled = pinned(inductor, "depthwise_convolution", operands, target, template, **fields)
-    inductor.record(checks.templates_alone(compiled.generated, 1))
+    inductor.record(topic.templates_alone(compiled.generated, 1))
 
 
 # --- grouped products -------------------------------------------------------------------------------------------------
@@ -139,7 +137,7 @@ def test_grouped_mm(inductor, target, kind, order):
     fills = ("transparent", "special") if inductor.harness.settings.tier == "quick" else None
     fields = {"persistent": True, "carveout": all_but_three(target), "fills": fills}
     for run in inductor.pinned(problem, target, inductor.template("grouped mm"), **fields):
-        run.record(checks.templates_alone(run.generated, 1))
+        run.record(topic.templates_alone(run.generated, 1))
         run.code(requires=[TMA_LOAD])
 
 
@@ -182,7 +180,7 @@ def test_scaled_grouped_mm(inductor, target, kind, fast, groups):
     compiled = pinned(
         inductor, "scaled_grouped_mm", operands, target, templates, settings={}, arguments=arguments, **fields
     )
-    inductor.record(checks.templates_alone(compiled.generated, 1))
+    inductor.record(topic.templates_alone(compiled.generated, 1))
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -202,7 +200,7 @@ def test_bmm_of_one_matrix(inductor, target, order, k):
     ]
     template = inductor.choices_of("bmm of one A")
     compiled = pinned(inductor, "bmm_of_one_matrix", operands, target, template, settings={ONE_A: True})
-    inductor.record(checks.templates_alone(compiled.generated, 1))
+    inductor.record(topic.templates_alone(compiled.generated, 1))
 
 
 @generated(
@@ -217,5 +215,5 @@ def test_mm_persistent_without_descriptors(inductor, target, order, k):
     fields["decision"] = Decision.WITHOUT_DESCRIPTORS
     for run in inductor.pinned(problem, target, template, **fields):
         run.exactly(1, "NUM_SMS", r"NUM_SMS : tl\.constexpr = 3\b")
-        run.record(checks.templates_alone(run.generated, 1))
+        run.record(topic.templates_alone(run.generated, 1))
         run.code(forbids=[TMA_LOAD])

@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from conformance.cases.generated_cases import generated
-from conformance.inductor.checks import pipelined_tuning
-from conformance.inductor.checks import tuning as checks
 from conformance.inductor.compile.observation import unmeasured_fusion
-from conformance.inductor.compile.program import Decision, program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import Decision, dense, program_of
+from conformance.inductor.topics import tuning as checks
 from conformance.inductor.tuning import child_process, forked_children, max_autotune, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.pipelined_tuning import OPTION
 from conformance.inductor.tuning.pipelined_tuning import module as pipelined_module
@@ -197,10 +195,10 @@ def test_kernels_timed_in_processes(harness, recorder, shared_pool, function, dy
 # --- choices that are timed while Inductor goes on --------------------------------------------------------------------
 
 PIPELINED = {
-    "product": pipelined_tuning.check_pipelined,
-    "failing-benchmark": pipelined_tuning.check_failing_benchmark,
-    "one-does-not-compile": lambda: pipelined_tuning.check_failing_compilation(all_of_them=False),
-    "none-compiles": lambda: pipelined_tuning.check_failing_compilation(all_of_them=True),
+    "product": checks.check_pipelined,
+    "failing-benchmark": checks.check_failing_benchmark,
+    "one-does-not-compile": lambda: checks.check_failing_compilation(all_of_them=False),
+    "none-compiles": lambda: checks.check_failing_compilation(all_of_them=True),
 }
 
 
@@ -220,10 +218,10 @@ def test_pipelined_product(inductor, target):
     """A product whose choices are timed so: they are the same as without, and the fastest is generated. Its numbers are
     exact."""
     inductor.need_option(OPTION)
-    graph, operands = "conformance.inductor.graphs.products:mm", [dense("a", 40, 64), dense("b", 64, 48)]
+    graph, operands = "conformance.inductor.topics.gemm:mm", [dense("a", 40, 64), dense("b", 64, 48)]
     fields = {"templates": inductor.choices_of("mm")}
     settings = {**PINNED_SETTINGS, **unmeasured_fusion()}  # Inductor refuses to measure both at once
     usual = inductor.compile(program_of(graph, operands, settings, **fields), target).generated
     fields |= {"settings": {**settings, OPTION: True}, "decision": Decision.SELECTION_IS_PIPELINED}
     compiled = inductor.exact(graph, operands, target, **fields)
-    inductor.record(pipelined_tuning.check_product(usual, compiled.generated))
+    inductor.record(checks.check_product(usual, compiled.generated))

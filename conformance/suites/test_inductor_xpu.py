@@ -6,11 +6,10 @@ The installed Triton cannot compile for one, so no case says anything about bina
 import pytest
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks import xpu as checks
-from conformance.inductor.compile.program import program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import dense, program_of
+from conformance.inductor.topics import xpu as checks
 
-GRAPHS = "conformance.inductor.graphs.products"
+GRAPHS = "conformance.inductor.topics.gemm"
 OPERATIONS = ["mm", "addmm", "bmm", "baddbmm", "mm_plus_mm", "int_mm"]
 TRITON = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
 #: Templates by how they load: the option that offers them, and their choices' names.

@@ -14,9 +14,9 @@ from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import XPU
 from conformance.heuristics.rocm import ROCM
-from conformance.inductor.checks import live_tables as checks
 from conformance.inductor.compile.provider import PRELOADED
 from conformance.inductor.tables import live
+from conformance.inductor.topics import live_tables as checks
 from conformance.judging.case_steps import record
 from conformance.kernels.catalogue import own_kernels
 from conformance.records import Reason, ReasonCode, Status

@@ -15,7 +15,6 @@ from torch._inductor.scheduler import Scheduler
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from conformance.execution.compile.resources import KernelResources
-from conformance.inductor.checks import choices, split_k
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import (
     Choice,
@@ -26,6 +25,7 @@ from conformance.inductor.compile.program import (
     Lowering,
     program_of,
 )
+from conformance.inductor.topics import choices
 from conformance.judging.inductor_judge import Inductor
 from conformance.records import Verdict
 from conformance.targets import Target
@@ -50,7 +50,7 @@ def decomposed(inductor: Inductor, target: Target) -> None:
     operands, values = suite().product_of(graph, M, N, K, "bf16")
     fields = {"settings": suite().TRITON, "templates": FOUR_PARTS, "pick": 0}
     compiled = inductor.exact(graph, operands, target, values=values, **fields)
-    inductor.record(split_k.check_decomposed(compiled.generated, M, N))
+    inductor.record(choices.check_decomposed(compiled.generated, M, N))
 
 
 def without_k(inductor: Inductor, target: Target) -> None:
@@ -103,17 +103,17 @@ def in_four_parts() -> Generated:
 
 
 def test_a_decomposition_of_another_size_shows() -> None:
-    assert failed(split_k.check_decomposed(in_four_parts(), M + 1, N)) == ["source/parts"]
+    assert failed(choices.check_decomposed(in_four_parts(), M + 1, N)) == ["source/parts"]
 
 
 def test_a_decomposition_shows_where_none_is_allowed() -> None:
-    failures = failed(split_k.check_not_decomposed(in_four_parts()))
+    failures = failed(choices.check_not_decomposed(in_four_parts()))
     assert failures == ["offered", "source/no bmm", "source/no decompose_k"]
 
 
 def test_fixed_sizes_show_where_symbols_are_required() -> None:
     recompiled = dataclasses.replace(in_four_parts(), counters={"recompiles": 1})
-    assert failed(split_k.check_symbolic(recompiled, N)) == ["source/parts", "recompiles"]
+    assert failed(choices.check_symbolic(recompiled, N)) == ["source/parts", "recompiles"]
 
 
 # --- operands ---------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_fixed_sizes_show_where_symbols_are_required() -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_sums_fit_and_a_part_that_is_lost_or_taken_twice_shows(number: int) -> None:
     m, n, k = [*suite().DEEP, *suite().SHALLOW.values()][number]
-    values = split_k.mirrored(m, n, k, "bf16")
+    values = choices.mirrored(m, n, k, "bf16")
     a, b = values["a"].double(), values["b"].double()
     right = a @ b
     assert right.abs().max() <= 256
@@ -193,7 +193,7 @@ def contiguous_mm_0(args):
     triton_poi_fused_mm_0.run(contiguous_mm_0_b_1, contiguous_mm_0_buf0, 72, stream=raw_stream0)
     extern_kernels.mm(contiguous_mm_0_a_1, contiguous_mm_0_buf0, out=contiguous_mm_0_buf1)
 """
-SPLIT = functools.partial(split_k.check_splits, m=32, n=64, k=2048)
+SPLIT = functools.partial(choices.check_splits, m=32, n=64, k=2048)
 SPLIT.__name__ = "check_splits"  # type: ignore[attr-defined]
 
 
@@ -301,7 +301,7 @@ def test_options_of_an_earlier_compilation_are_forgotten() -> None:
     for threshold in (8, 16):
         settings = {**suite().TRITON, suite().THRESHOLD: threshold}
         program = program_of(f"{suite().GRAPHS}:mm", suite().factors(32, 32, 256), settings)
-        splits.append(split_k.splits_of(generated(program))[0])
+        splits.append(choices.splits_of(generated(program))[0])
     assert [bool(numbers) for numbers in splits] == [True, False]
 
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from conformance.execution.compile.compile_worker import named
-from conformance.inductor.compile.program import program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import dense, program_of
 from conformance.inductor.replay import exact
 from conformance.inductor.replay.graph_evaluation import NotExact, evaluate
 from conformance.inductor.replay.graph_fills import ENOUGH_TIES, GraphFill, graph_fills
@@ -21,7 +20,7 @@ from conformance.targets import Target
 from tests.inductor.planted_code import Fault, in_kept_process, missed
 from tests.numerics.gemm_emulation import HOPPER, accumulate
 
-GRAPHS = "conformance.inductor.graphs"
+GRAPHS = "conformance.inductor.topics"
 
 # --- faults of a product with an epilogue -----------------------------------------------------------------------------
 
@@ -93,13 +92,13 @@ ONCE = {"alpha": 1.0, "beta": 1.0}
 @pytest.mark.parametrize(
     ("graph", "shapes", "arguments"),
     [
-        ("products:mm", ((48, 64), (64, 80)), {}),
-        ("products:addmm", ((48, 64), (64, 80), (80,)), ONCE),
-        ("products:mm_plus_mm", ((40, 64), (64, 48), (40, 64), (64, 48)), {}),
-        ("products:bmm", ((3, 40, 64), (3, 64, 48)), {}),
-        ("products:baddbmm", ((3, 40, 64), (3, 64, 48), (3, 40, 48)), ONCE),
-        ("products:convolution", ((2, 8, 10, 10), (16, 8, 3, 3)), {}),
-        ("several:sum_mm_relu", ((32, 32), (32, 32), (32, 32)), {}),
+        ("gemm:mm", ((48, 64), (64, 80)), {}),
+        ("gemm:addmm", ((48, 64), (64, 80), (80,)), ONCE),
+        ("gemm:mm_plus_mm", ((40, 64), (64, 48), (40, 64), (64, 48)), {}),
+        ("gemm:bmm", ((3, 40, 64), (3, 64, 48)), {}),
+        ("gemm:baddbmm", ((3, 40, 64), (3, 64, 48), (3, 40, 48)), ONCE),
+        ("gemm:convolution", ((2, 8, 10, 10), (16, 8, 3, 3)), {}),
+        ("memory:sum_mm_relu", ((32, 32), (32, 32), (32, 32)), {}),
         ("choices:stacked_mm", ((32, 128), (128, 64)), {}),
     ],
 )
@@ -132,7 +131,7 @@ def test_sums_of_fp32_are_exact_in_any_order(graph: str) -> None:
 def test_a_product_may_be_rounded_before_its_epilogue_or_not() -> None:
     """Both results are right, and where they agree one alone."""
     operands = [*matrices("fp16", (48, 64), (64, 80)), dense("c", 80, dtype="fp16")]
-    for fill in fills_of("products:addmm", operands, **ONCE):
+    for fill in fills_of("gemm:addmm", operands, **ONCE):
         late, early = fill.right[0]
         a, b, bias = (value.double() for value in fill.values)
         assert torch.equal(late, (a @ b + bias).half())
@@ -159,13 +158,13 @@ def test_correct_kernels_never_alarm(dtype: str, seed: int) -> None:
     operands = matrices(dtype, (m, k), (k, n), (m, k), (k, n))
     bias = dense("bias", n, dtype=dtype)
     for unit in (HOPPER, Accumulator(alignment_bits=24, result_bits=23, chunk=8), FMA):
-        for fill in fills_of("products:addmm", [*operands[:2], bias], **ONCE):
+        for fill in fills_of("gemm:addmm", [*operands[:2], bias], **ONCE):
             a, b, added = (value.float() for value in fill.values)
             begun = product(unit, torch.cat([torch.ones(m, 1), a], 1), torch.cat([added[None], b]))
             plain = product(unit, a, b)
             for sums in (begun, plain + added, narrow(plain) + added):
                 assert exact._among("numerics", sums.to(DTYPES[dtype]), fill.right[0], 0.0).passed
-        for fill in fills_of("products:mm_plus_mm", operands):
+        for fill in fills_of("gemm:mm_plus_mm", operands):
             a, b, c, d = (value.float() for value in fill.values)
             first, second = product(unit, a, b), product(unit, c, d)
             for sums in (product(unit, torch.cat([a, c], 1), torch.cat([b, d])), first + narrow(second)):
@@ -181,10 +180,10 @@ def test_a_relu_commutes_with_rounding() -> None:
     ("graph", "operands", "modules", "subject"),
     [
         ("choices:sin_mm", matrices("fp32", (8, 8), (8, 8)), (), "sin"),
-        ("products:mm", matrices("fp16", (8, 8), (8, 8)), ("extern_kernels.mm(a, b, out=c)",), "a"),
-        ("several:in_a_row", matrices("fp32", *[(72, 72)] * 4), (), "graph"),
-        ("products:mm", matrices("fp32", (8192, 4096), (4096, 8)), (), "operands"),
-        ("products:mm", matrices("fp32", (8, 0), (0, 8)), (), "operands"),
+        ("gemm:mm", matrices("fp16", (8, 8), (8, 8)), ("extern_kernels.mm(a, b, out=c)",), "a"),
+        ("memory:in_a_row", matrices("fp32", *[(72, 72)] * 4), (), "graph"),
+        ("gemm:mm", matrices("fp32", (8192, 4096), (4096, 8)), (), "operands"),
+        ("gemm:mm", matrices("fp32", (8, 0), (0, 8)), (), "operands"),
     ],
 )
 def test_a_graph_without_wide_fills_has_a_reason(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.inductor.checks.descriptors import check_host_descriptors
 from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel
 from conformance.inductor.replay import replay
 from conformance.inductor.source import spellings
+from conformance.inductor.topics.gemm import check_host_descriptors
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import PinnedRun
 from tests.inductor.planted_code import failed

@@ -14,9 +14,9 @@ from conformance.execution.compile.compilation import CompilePool, Task
 from conformance.heuristics.configs import Config, FlexBackwardConfig, FlexConfig, FlexDecodeConfig, TemplateConfig
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass
-from conformance.inductor.checks import live_tables as checks
 from conformance.inductor.tables import live, read
 from conformance.inductor.tables.live import Device
+from conformance.inductor.topics import live_tables as checks
 from conformance.records import Status
 from conformance.targets import Target, find
 from tests.inductor.sample_programs import product

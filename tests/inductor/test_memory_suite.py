@@ -7,10 +7,9 @@ from unittest import mock
 
 import pytest
 
-from conformance.inductor.checks import memory as checks
 from conformance.inductor.compile.deviceless_worker import generate
-from conformance.inductor.compile.program import Decision, Generated, GeneratedKernel, program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import Decision, Generated, GeneratedKernel, dense, program_of
+from conformance.inductor.topics import memory as checks
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.targets import find
 from tests.inductor.planted_code import failed
@@ -159,7 +158,7 @@ def test_a_scheduler_that_sees_no_conflict_is_caught(blind: bool, expected: list
     operands = [dense(name, *shape, dtype="fp16", last=0) for name, shape in (("a", (40, 64)), ("c", (40, 64)))]
     operands.insert(1, dense("b", 64, 48, dtype="fp16"))
     settings = {**PINNED_SETTINGS, "max_autotune_gemm_backends": "ATEN,TRITON", "prologue_fusion": False}
-    graph = "conformance.inductor.graphs.several:sum_mm"
+    graph = "conformance.inductor.topics.memory:sum_mm"
     program = program_of(graph, operands, settings, decision=Decision.LAYOUTS_ARE_WATCHED)
     name = "_has_layout_conflict_for_template"
     sees = (lambda scheduler, node: False) if blind else getattr(Scheduler, name)

@@ -11,9 +11,9 @@ from unittest import mock
 
 import pytest
 
-from conformance.inductor.checks import operations
 from conformance.inductor.compile.deviceless_worker import generate
 from conformance.inductor.compile.program import Decision, Generated, Program, Scheduled, program_of
+from conformance.inductor.topics import operations
 from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import pool

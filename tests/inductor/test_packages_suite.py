@@ -17,12 +17,11 @@ import pytest
 
 from conformance.cases.case_table import Selection
 from conformance.cases.generated_cases import GeneratedCases
-from conformance.inductor.checks import packages as checks
 from conformance.inductor.compile import cpp_programs
 from conformance.inductor.compile.cpp_programs import CppProgram, Outcome, in_child
-from conformance.inductor.compile.program import Failure, program_of
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import Failure, dense, program_of
 from conformance.inductor.replay.exact import values_of
+from conformance.inductor.topics import packages as checks
 from conformance.records import Verdict
 from conformance.suites import test_inductor_packages as suite
 from tests.inductor.planted_code import failed

@@ -17,7 +17,6 @@ from conformance.families.gemm.problem import Bias, Fusion, addmm, bmm, fused_mm
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.inductor.compile.program import Choice
-from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.pinned_programs import (
     PinnedKernel,
     config_of,
@@ -28,6 +27,7 @@ from conformance.inductor.replay.pinned_programs import (
 )
 from conformance.inductor.source import spellings, templates
 from conformance.inductor.source.source_checks import exactly
+from conformance.inductor.topics.gemm import graph_of
 from conformance.kernels.kernel import Plan, Variant
 from conformance.records import ExecutorName
 from conformance.targets import KNOWN, Target, find
@@ -150,7 +150,7 @@ def test_the_contract_of_scaled_products(scaling: str, executor: Any, operand: s
 )
 def test_the_graph_of_a_problem(problem: Any, function: str, names: set[str]) -> None:
     graph, arguments = graph_of(problem)
-    assert graph == f"conformance.inductor.graphs.products:{function}"
+    assert graph == f"conformance.inductor.topics.gemm:{function}"
     assert set(dict(arguments)) == names
 
 

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from conformance.inductor.checks import pipelined_tuning as checks
 from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Lowering
+from conformance.inductor.topics import tuning as checks
 from conformance.inductor.tuning import pipelined_tuning
 from conformance.records import Verdict
 from tests.inductor.planted_code import failed

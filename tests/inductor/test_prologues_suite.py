@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from conformance.inductor.checks import prologues
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
 from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.topics import prologues
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
 from tests.inductor.planted_code import Fault, PlantedFaults, suite_test

@@ -13,10 +13,9 @@ import pytest
 
 from conformance.execution.compile.compilation import Artefact
 from conformance.execution.compile.resources import KernelResources
-from conformance.inductor.checks import prescreened_choices
-from conformance.inductor.checks import pruned_choices as checks
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import Choice, Decision, Failure, Generated, GeneratedKernel, Lowering
+from conformance.inductor.topics import pruning as checks
 from conformance.records import Verdict
 from conformance.targets import find
 from tests.inductor.planted_code import failed
@@ -204,7 +203,7 @@ def test_prescreened_product(notes: Sequence[Sequence[int]], block: int, expecte
         kernels=(GeneratedKernel("k", "template", SOURCE.replace("{}\n    BLOCK_N", f"{block}\n    BLOCK_N")),),
         notes=tuple([f"triton_mm_{n}" for n in numbers] for numbers in notes),
     )
-    assert failed(prescreened_choices.check_product(generated)) == expected
+    assert failed(checks.check_product(generated)) == expected
 
 
 # --- fusion -----------------------------------------------------------------------------------------------------------

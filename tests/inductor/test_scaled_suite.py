@@ -12,9 +12,8 @@ from torch import Tensor
 
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.problem import BLOCK_SCALINGS, Bias, Gemm, scaled_mm
-from conformance.inductor.checks import scaled as checks
 from conformance.inductor.compile.program import Choice, Failure, Generated, Lowering
-from conformance.inductor.graphs import scaled as graphs
+from conformance.inductor.topics import scaled
 from conformance.problems import DTYPES
 from conformance.records import Verdict
 from tests.inductor.planted_code import Fault, PlantedFaults, failed, suite_test
@@ -101,31 +100,31 @@ def refused(message: str, *types: str) -> Generated:
 @pytest.mark.parametrize(
     ("expected", "check"),
     [
-        ([], lambda: checks.check_offered(offering(), 16, tcgen05=True)),
-        ([], lambda: checks.check_offered(offering(choice(POINTERS, 32)), 16, tcgen05=False)),
-        (["few rows"], lambda: checks.check_offered(offering(choice(POINTERS, 64)), 16, tcgen05=False)),
-        (["few rows"], lambda: checks.check_offered(offering(choice(POINTERS, 32)), 16, tcgen05=True)),
-        (["no descriptors"], lambda: checks.check_offered(offering(choice(DESCRIPTORS)), 16, tcgen05=False)),
-        (["lowerings"], lambda: checks.check_offered(Generated(), 16, tcgen05=False)),
-        (["lowerings"], lambda: checks.check_offered(offering(lowering="mm"), 16, tcgen05=False)),
-        ([], lambda: checks.check_offered(offering(choice(POINTERS), choice(DESCRIPTORS)), 32, tcgen05=True)),
-        (["descriptors"], lambda: checks.check_offered(offering(choice(POINTERS)), 32, tcgen05=True)),
-        (["pointers"], lambda: checks.check_offered(offering(choice(DESCRIPTORS)), 48, tcgen05=True)),
+        ([], lambda: scaled.check_offered(offering(), 16, tcgen05=True)),
+        ([], lambda: scaled.check_offered(offering(choice(POINTERS, 32)), 16, tcgen05=False)),
+        (["few rows"], lambda: scaled.check_offered(offering(choice(POINTERS, 64)), 16, tcgen05=False)),
+        (["few rows"], lambda: scaled.check_offered(offering(choice(POINTERS, 32)), 16, tcgen05=True)),
+        (["no descriptors"], lambda: scaled.check_offered(offering(choice(DESCRIPTORS)), 16, tcgen05=False)),
+        (["lowerings"], lambda: scaled.check_offered(Generated(), 16, tcgen05=False)),
+        (["lowerings"], lambda: scaled.check_offered(offering(lowering="mm"), 16, tcgen05=False)),
+        ([], lambda: scaled.check_offered(offering(choice(POINTERS), choice(DESCRIPTORS)), 32, tcgen05=True)),
+        (["descriptors"], lambda: scaled.check_offered(offering(choice(POINTERS)), 32, tcgen05=True)),
+        (["pointers"], lambda: scaled.check_offered(offering(choice(DESCRIPTORS)), 48, tcgen05=True)),
         (
             ["descriptors", "pointers"],
-            lambda: checks.check_offered(NARROW, 32, tcgen05=False),
+            lambda: scaled.check_offered(NARROW, 32, tcgen05=False),
         ),
-        ([], lambda: checks.check_refused(refused("mat2 must be col_major"), message="col_major")),
-        ([], lambda: checks.check_refused(refused("", "AssertionError"), types="AssertionError")),
-        (["raised"], lambda: checks.check_refused(refused("", "TypeError"), types="AssertionError")),
-        (["message"], lambda: checks.check_refused(refused("self must be row_major"), message="col_major")),
-        (["raised"], lambda: checks.check_refused(Generated())),
-        (["raised", "message"], lambda: checks.check_refused(Generated(), message="col_major")),
-        ([], lambda: checks.check_called(offering(ATEN, modules=(IN_ORDER,)))),
-        (["source/operands"], lambda: checks.check_called(offering(ATEN, modules=(EXCHANGED,)))),
-        (["source/call"], lambda: checks.check_called(offering(ATEN, modules=(f"{IN_ORDER}\n{IN_ORDER}",)))),
-        (["offered"], lambda: checks.check_called(offering(ATEN, choice(POINTERS), modules=(IN_ORDER,)))),
-        (["source/call", "source/operands"], lambda: checks.check_called(offering(ATEN))),
+        ([], lambda: scaled.check_refused(refused("mat2 must be col_major"), message="col_major")),
+        ([], lambda: scaled.check_refused(refused("", "AssertionError"), types="AssertionError")),
+        (["raised"], lambda: scaled.check_refused(refused("", "TypeError"), types="AssertionError")),
+        (["message"], lambda: scaled.check_refused(refused("self must be row_major"), message="col_major")),
+        (["raised"], lambda: scaled.check_refused(Generated())),
+        (["raised", "message"], lambda: scaled.check_refused(Generated(), message="col_major")),
+        ([], lambda: scaled.check_called(offering(ATEN, modules=(IN_ORDER,)))),
+        (["source/operands"], lambda: scaled.check_called(offering(ATEN, modules=(EXCHANGED,)))),
+        (["source/call"], lambda: scaled.check_called(offering(ATEN, modules=(f"{IN_ORDER}\n{IN_ORDER}",)))),
+        (["offered"], lambda: scaled.check_called(offering(ATEN, choice(POINTERS), modules=(IN_ORDER,)))),
+        (["source/call", "source/operands"], lambda: scaled.check_called(offering(ATEN))),
     ],
 )
 def test_fault_of_what_is_offered_or_refused(expected: list[str], check: Callable[[], list[Verdict]]) -> None:
@@ -146,7 +145,7 @@ def inputs_of(problem: Gemm) -> dict[str, Tensor]:
 def test_the_reference_of_a_graph(scaling: str, bias: Bias | None) -> None:
     problem = scaled_mm(160, 272, 320, scaling=scaling, bias=bias)
     inputs = inputs_of(problem)
-    result = graphs.scaled_mm(*(value.double() for value in inputs.values()), out_dtype="fp32")
+    result = scaled.scaled_mm(*(value.double() for value in inputs.values()), out_dtype="fp32")
     assert torch.allclose(result, gemm.value(problem, inputs), rtol=1e-12, atol=0)
 
 
@@ -164,7 +163,7 @@ def test_the_reference_by_recipes(scaling: str) -> None:
     scale_a = padded(scale_a.T) if first == "128x128" else scale_a
     scale_b = padded(scale_b) if second == "128x128" else scale_b.T
     recipes = (f"BlockWise{first}", f"BlockWise{second}")
-    result = graphs.scaled_mm_by_recipes(a, b, scale_a, scale_b, recipes=recipes, out_dtype="fp32")
+    result = scaled.scaled_mm_by_recipes(a, b, scale_a, scale_b, recipes=recipes, out_dtype="fp32")
     assert torch.allclose(result, gemm.value(problem, inputs), rtol=1e-12, atol=0)
 
 
@@ -174,10 +173,10 @@ def test_the_reference_of_scales_of_columns(shape: tuple[int, int]) -> None:
     inputs = inputs_of(problem)
     a, b, scale_a, scale_b = (value.double() for value in inputs.values())
     recipes = ("RowWise", "RowWise")
-    result = graphs.scaled_mm_by_recipes(a, b, scale_a, scale_b.reshape(shape), recipes=recipes, out_dtype="fp32")
+    result = scaled.scaled_mm_by_recipes(a, b, scale_a, scale_b.reshape(shape), recipes=recipes, out_dtype="fp32")
     assert torch.allclose(result, gemm.value(problem, inputs), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(("lines", "k", "form", "count"), [(256, 640, "mxfp8", 5120), (130, 100, "nvfp4", 2048)])
 def test_mx_scales_fill_whole_tiles(lines: int, k: int, form: str, count: int) -> None:
-    assert graphs.mx_scales(lines, k, form) == count
+    assert scaled.mx_scales(lines, k, form) == count

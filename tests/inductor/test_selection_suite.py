@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.inductor.checks import selection
-from conformance.inductor.compile.program import Choice, Generated, Lowering, program_of
+from conformance.inductor.compile.program import Choice, Generated, Lowering, dense, program_of
 from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.topics import selection
 from conformance.records import Verdict
 from tests.inductor.planted_code import failed
 

@@ -23,13 +23,12 @@ from torch._inductor.runtime.autotune_cache import AutotuneCache
 from torch._inductor.select_algorithm import AlgorithmSelectorCache as Selector
 from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
-from conformance.inductor.checks import caches, feedback, tuning
 from conformance.inductor.compile import deviceless_worker, observation, provider
-from conformance.inductor.compile.program import Generated, Program, program_of
+from conformance.inductor.compile.program import Generated, Program, dense, program_of
 from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.topics import caches, feedback, tuning
+from conformance.inductor.topics.caches import Counted, key_is_constant
 from conformance.inductor.tuning import forked_children, max_autotune, stand_ins, tuning_jobs, tuning_processes
-from conformance.inductor.tuning.template_cache import Counted, key_is_constant
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
@@ -589,7 +588,7 @@ def test_everything_is_restored() -> None:
 
 def test_a_compilation_begins_without_templates_of_the_one_before() -> None:
     cache = TritonTemplate.all_templates["mm"]._generated_code_cache
-    program = program_of("conformance.inductor.graphs.products:mm", [dense("a", 8, 8), dense("b", 8, 8)], {})
+    program = program_of("conformance.inductor.topics.gemm:mm", [dense("a", 8, 8), dense("b", 8, 8)], {})
     cache.put_entry("of other options", "code", "extra", [])
     try:
         with observation.compiling(program, {}):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from conformance.inductor.checks.xpu import check_source
 from conformance.inductor.compile import deviceless_worker, provider, xpu
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
+from conformance.inductor.topics.xpu import check_source
 from conformance.records import ReasonCode
 from conformance.targets import Target
 from tests.execution.sample_kernels import pool

@@ -18,7 +18,7 @@ from conformance.reproducers.definitions import NotReproducible
 from conformance.reproducers.program_scripts import program_script
 
 PROGRAM = {
-    "graph": "conformance.inductor.graphs.products:mm",
+    "graph": "conformance.inductor.topics.gemm:mm",
     "operands": [
         {"name": "a", "shape": [24, 40], "strides": [48, 1], "dtype": "fp16", "offset": 8},
         {"name": "b", "shape": [40, 16], "strides": [1, 40], "dtype": "fp16", "offset": 0},
@@ -215,9 +215,17 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
     assert "in_child('the compiler, or what it compiled,', 240)" in text
 
 
-def test_a_record_from_before_the_modules_were_moved():
-    former = with_program(graph="conformance.inductor.graphs:mm")
-    assert program_script(former) == program_script(RECORD)
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [("graphs", "gemm:mm"), ("graphs.products", "gemm:mm"), ("graphs_operations", "operations:cat_mm")],
+)
+def test_a_record_from_before_the_modules_were_moved(former, now):
+    module, _, function = now.partition(":")
+    scripts = [
+        program_script(with_program(graph=f"conformance.inductor.{name}:{function}"))
+        for name in (former, f"topics.{module}")
+    ]
+    assert scripts[0] == scripts[1]
 
 
 @pytest.mark.parametrize(
@@ -233,12 +241,12 @@ def test_a_record_from_before_the_modules_were_moved():
         (counted("CHECK-NOT: a\nCHECK: a"), "nothing can be as 'CHECK-NOT: a\\nCHECK: a' asks for"),
         (dataclasses.replace(RECORD, target="sm_1"), "cannot be compiled here: target 'sm_1' is not available"),
         (with_program(graph="os:system"), "os:system is no function of the suites about Inductor"),
-        (with_program(graph="conformance.inductor.graphs.products:mm; import os"), "is no function of the suites"),
+        (with_program(graph="conformance.inductor.topics.gemm:mm; import os"), "is no function of the suites"),
         (with_program(decision="decomposes k"), "cannot replace the decision 'decomposes k'"),
         (with_program(dynamic="print(1)"), "Expected `bool | null`, got `str`"),
         (with_program(operands=[{"name": "a"}]), "cannot be compiled here: Object missing required field"),
         (with_program(operands=[{**PROGRAM["operands"][0], "dtype": "fp6"}]), "'a' has the dtype 'fp6', known are"),
-        (with_program(graph="conformance.inductor.graphs.operations:many_of_one_in_a_graph"), "is a closure"),
+        (with_program(graph="conformance.inductor.topics.operations:many_of_one_in_a_graph"), "is a closure"),
     ],
     ids=range(13),
 )

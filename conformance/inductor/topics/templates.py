@@ -1,4 +1,4 @@
-"""Functions that are compiled: what no function of the other modules asks of Inductor's templates."""
+"""Single templates: functions that no other topic compiles, and checks that only templates are launched."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from conformance.inductor.compile.program import Generated
+from conformance.inductor.source.source_checks import extern_calls, launched
+from conformance.records import Verdict
 
 #: The gradients that a convolution has, in the order of ``aten.convolution_backward``.
 GRADIENTS = ("input", "weight", "bias")
@@ -61,3 +65,15 @@ def scaled_grouped_product(
     if a.dim() == 2:
         return torch.cat([(a[i:j] * scale_a[i:j, None]) @ (b[g] * scale_b[g]) for g, (i, j) in groups])
     return torch.cat([(a[g] * scale_a[g, :, None]) @ (b[:, i:j] * scale_b[i:j]) for g, (i, j) in groups], 1)
+
+
+def templates_alone(generated: Generated, count: int) -> list[Verdict]:
+    """``count`` kernels of templates are launched, each once, and nothing of ATen's is called."""
+    templates = [kernel.name for kernel in generated.kernels if kernel.kind == "template"]
+    launches = [name for name in launched(*generated.modules) if name.startswith("triton_tem_")]
+    calls = extern_calls(*generated.modules)
+    return [
+        Verdict("templates", len(templates) == count, f"{', '.join(templates)}: {count} required"),
+        Verdict("one launch of each", sorted(launches) == sorted(templates), ", ".join(launches)),
+        Verdict("no extern kernel", not calls, ", ".join(calls)),
+    ]

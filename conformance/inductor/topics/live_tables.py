@@ -1,4 +1,4 @@
-"""Checks of the installed torch's config tables: each can be read, and what differs from the tables here is told."""
+"""Checks of the installed torch's config tables: each can be read, and its differences from ours are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the suite about feedback: what the selector tells and asks, and how it compiles its choices ahead."""
+"""Checks of feedback: what the selector tells and asks, and how it compiles its choices ahead."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
 from conformance.families.attention.problem import Attention
-from conformance.inductor.graphs.operands import dense
+from conformance.inductor.compile.program import dense
 from conformance.kernels.block_mask import BlockLists, block_lists
 from conformance.problems import Operand, Problem
 

@@ -1,4 +1,4 @@
-"""Checks of the suite about how Inductor selects: by size at run time, from a table, by heuristics of the user."""
+"""Checks of how Inductor selects: by size at run time, from a table, by heuristics of the user."""
 
 from __future__ import annotations
 

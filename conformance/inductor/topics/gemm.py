@@ -1,4 +1,5 @@
-"""The functions that are compiled: one per operation, called with a problem's operands in their order."""
+"""Products: the functions that are compiled, one per operation, called with a problem's operands in their order, and
+checks of kernels that read, and may write, by tensor descriptors."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.codegen_checks import POINTER_STORE, TMA_LOAD, TMA_STORE
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import Conv
 from conformance.families.gemm.problem import Gemm
 from conformance.families.grouped.problem import GroupedGemm
-from conformance.inductor.graphs import attention
+from conformance.inductor.source import spellings
+from conformance.inductor.topics import attention
 from conformance.problems import DTYPES, Problem
 
 
@@ -111,3 +114,27 @@ def graph_of(problem: Problem) -> tuple[str, tuple[tuple[str, Any], ...]]:
     raise ValueError(
         f"{problem.id}: {problem.op} has no graph: use one of {', '.join((*_ARGUMENTS, 'fused_mm', 'conv2d'))}"
     )
+
+
+def check_descriptors(run: Any, template: str, *, store: bool) -> None:
+    """Two descriptors are made and loaded from once each; the output is written once per subtile, through a third one
+    if ``store`` was asked for and through pointers otherwise. The source writes in a loop over the subtiles, which the
+    compiler unrolls."""
+    dialect = spellings.dialect(template)
+    store = store and dialect.stores_output
+    run.exactly(2 + store, "descriptors", dialect.created)
+    run.exactly(2, "descriptor loads", dialect.load)
+    run.exactly(int(store), "descriptor stores", dialect.store)
+    run.exactly(int(not store), "pointer stores", spellings.POINTER_STORE)
+    wanted, other = (TMA_STORE, POINTER_STORE) if store else (POINTER_STORE, TMA_STORE)
+    run.code(requires=[TMA_LOAD, wanted], forbids=[other])
+    subtiles = run.choice.numbers.get("EPILOGUE_SUBTILE", 1)
+    run.exactly(subtiles, "stores", r"\btt\.(?:descriptor_)?store\b", where="ttir")
+
+
+def check_host_descriptors(run: Any, template: str) -> None:
+    """The kernel is passed two descriptors, of A and B, makes none, and loads from each once."""
+    dialect = spellings.dialect(template)
+    run.exactly(2, "host descriptors", r"'block_shape': \[")
+    run.exactly(0, "descriptors", dialect.created)
+    run.exactly(2, "descriptor loads", dialect.load)

@@ -1,4 +1,4 @@
-"""Checks of the suite about what Inductor generates for Intel's GPUs."""
+"""Checks of what Inductor generates for Intel's GPUs."""
 
 from __future__ import annotations
 

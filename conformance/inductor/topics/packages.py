@@ -1,5 +1,5 @@
-"""Checks of the suite about AOT packages: what a package holds, how the process ends that loads it, and what becomes of
-one that is damaged."""
+"""Checks of AOT packages: what a package holds, how the process ends that loads it, and what becomes of one that is
+damaged."""
 
 from __future__ import annotations
 

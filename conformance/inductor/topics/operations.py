@@ -1,19 +1,99 @@
-"""Checks of the suite about operations: which kernels a program launches, and what stands in them.
-
-``run`` is a ``conformance.judging.inductor_judge.PinnedRun``.
-"""
+"""Products and convolutions among other operations, exact for small integers; checks of the kernels that a program
+launches and of what stands in them; which elements a dropout keeps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from conformance.inductor.compile.program import Generated, Scheduled
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.problems import Problem
-from conformance.records import Verdict
+from conformance.records import Check, CheckKind, Verdict
+
+
+def cat_addmm(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Two products with an addend, side by side; every matrix has another place in each."""
+    return torch.cat([torch.addmm(a, b, c), torch.addmm(b, c, a)], 1)
+
+
+def cat_mm(x: Tensor, y: Tensor) -> Tensor:
+    """A product, and below it what one pointwise operation makes of another matrix."""
+    return torch.cat([torch.mm(x, x), torch.neg(y)])
+
+
+def cat_mm_and_sum(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and a second result that reads the product too."""
+    product = torch.mm(x, x)
+    return torch.cat([product, torch.neg(y)]), product + 1
+
+
+def cat_mm_twice(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The same in both orders: the product lies in two results, in another place of each."""
+    product, negative = torch.mm(x, x), torch.neg(y)
+    return torch.cat([product, negative]), torch.cat([negative, product])
+
+
+def cat_of_shared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Two pointwise results, one below the other, and a second result that reads the first of them too. No product."""
+    negative = torch.neg(x)
+    return torch.cat([negative, torch.neg(y)]), negative + 1
+
+
+def conv_cat(x: Tensor, w: Tensor) -> Tensor:
+    """A convolution, and behind it the same plus one."""
+    y = torch.nn.functional.conv2d(x, w, padding=1)
+    return torch.cat((y, y + 1))
+
+
+def conv1x1_of_counts(x: Tensor, w: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """A 1x1 convolution of a part of an image. Two vectors give its height and width: their numbers of non-zero
+    elements."""
+    height, width = rows.nonzero().shape[0], columns.nonzero().shape[0]
+    return torch.nn.functional.conv2d(x[:, :, :height, :width], w)
+
+
+def mm_after_diagonal_write(x: Tensor, y: Tensor, z: Tensor, other: Tensor) -> Tensor:
+    """A product of a matrix whose diagonal was overwritten in place. Returns the product's diagonal after 1 was added
+    to it in place."""
+    scaled = x * y
+    torch.diagonal(scaled).copy_(other)
+    return torch.diagonal(torch.mm(scaled, z)).add_(1)
+
+
+def dropout_of_mm(a: Tensor, b: Tensor, *, p: float) -> Tensor:
+    """A product in which elements become 0 with probability ``p``."""
+    return torch.nn.functional.dropout(torch.mm(a, b), p)
+
+
+def linear_loss(classes: Tensor, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    """The mean cross entropy of a linear layer's outputs."""
+    return torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, w, bias), classes)
+
+
+def many_of_one(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
+    """More results of one matrix than may be fused at once. One of them uses a number that the host must read."""
+    whole = number.item()
+    return x + x, x * whole, x * x, x @ x, x**2
+
+
+def __getattr__(name: str) -> Any:
+    """Decorates the last graph when it is asked for: the decorator imports torch's compiler, which takes seconds."""
+    if name == "many_of_one_in_a_graph":
+        return torch._dynamo.disable(_many_of_one_in_a_graph, recursive=False)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _many_of_one_in_a_graph(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
+    """The same in one graph, which includes reading the number, as in an export. This function runs uncompiled, the
+    function that it calls is compiled."""
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        return many_of_one(x, number)
 
 
 def check_dynamic(run: Any) -> None:
@@ -162,3 +242,78 @@ def cat_launches(generated: Generated, graph: str, choice: str, *, in_place: boo
         Verdict("launches", len(names) == wanted, f"{', '.join(names)}: {wanted} required"),
         Verdict("one product", product, ", ".join([*products, *calls])),
     ]
+
+
+def eager_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
+    """The elements that ATen's dropout keeps."""
+    survivors: torch.Tensor = torch.ops.aten.native_dropout(torch.ones(shape, device=device), p, True)[1]
+    return survivors.cpu()
+
+
+def drawn_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
+    """The elements that Inductor's dropout keeps: those whose random number, drawn at their place in the result with a
+    seed from torch's generator, is larger than ``p``."""
+    limits = torch.iinfo(torch.int64)
+    seed = int(torch.randint(limits.min, limits.max, [1], device=device))
+    places = torch.arange(shape[0] * shape[1])
+    return (uniform(seed, places) > p).reshape(tuple(shape))
+
+
+def uniform(seed: int, places: torch.Tensor) -> torch.Tensor:
+    """Philox 4x32 with 10 rounds at the counters (place, 0, 0, 0), as fp32 numbers from 0 to 1."""
+    low = 0xFFFFFFFF
+    keys = seed & low, (seed >> 32) & low
+    counters = [places.clone(), *(torch.zeros_like(places) for _ in range(3))]
+    for _ in range(10):
+        first, second = counters[0], counters[2]
+        counters = [
+            _high(0xCD9E8D57, second) ^ counters[1] ^ keys[0],
+            _low(0xCD9E8D57, second),
+            _high(0xD2511F53, first) ^ counters[3] ^ keys[1],
+            _low(0xD2511F53, first),
+        ]
+        keys = (keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low
+    signed = torch.where(counters[0] >= 2**31, counters[0] - 2**32, counters[0])
+    folded = torch.where(signed < 0, -signed - 1, signed)
+    return folded.to(torch.float32) * 4.6566127342e-10
+
+
+def _high(factor: int, values: torch.Tensor) -> torch.Tensor:
+    """Upper 32 bits of a product of two 32-bit numbers, in halves, because int64 has no room for the whole."""
+    upper, lower = values >> 16, values & 0xFFFF
+    return (factor * upper + ((factor * lower) >> 16)) >> 16
+
+
+def _low(factor: int, values: torch.Tensor) -> torch.Tensor:
+    upper, lower = values >> 16, values & 0xFFFF
+    return (((factor * upper & 0xFFFF) << 16) + factor * lower) & 0xFFFFFFFF
+
+
+SEEDS = (17, 17, 18)
+
+
+def dropout_verdicts(
+    run: Callable[[list[torch.Tensor]], torch.Tensor],
+    values: Sequence[torch.Tensor],
+    p: float,
+    mask: Callable[[Sequence[int], float, torch.device], torch.Tensor],
+    device: torch.device,
+) -> list[Verdict]:
+    """Runs ``run`` with two seeds, with one of them twice. Each element is the product times 1 / (1 - p) in fp32 where
+    ``mask`` of the same seed is true, otherwise 0."""
+    product = (values[0].double() @ values[1].double()).to(torch.float32)
+    scaled = product * torch.tensor(1 / (1 - p), dtype=torch.float32)
+    verdicts, seen = [], []
+    for seed in SEEDS:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            survivors = mask(product.shape, p, device)
+            torch.manual_seed(seed)
+            result = run([value.to(device) for value in values]).cpu()
+        wrong = result != torch.where(survivors, scaled, 0.0)
+        text = f"{int(wrong.sum())} of {wrong.numel()} wrong, {int(survivors.sum())} are kept"
+        verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, f"seed{seed}")), not bool(wrong.any()), text))
+        seen.append(result)
+    verdicts.append(Verdict(str(Check(CheckKind.REPEAT)), torch.equal(seen[0], seen[1]), "two runs with one seed"))
+    verdicts.append(Verdict("seeded", not torch.equal(seen[0], seen[2]), "two runs with different seeds"))
+    return verdicts

@@ -1,4 +1,5 @@
-"""Checks of the suite about memory: which of a wrapper's names stand for the same allocation, and who uses each."""
+"""Memory: graphs of several steps, and checks of which names in a wrapper stand for the same allocation, and who uses
+each. All operands of several products are square."""
 
 from __future__ import annotations
 
@@ -6,9 +7,50 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import torch
+import torch.fx.traceback
+from torch import Tensor
+
 from conformance.inductor.compile.program import Generated
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.records import Verdict
+
+
+def in_a_row(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    """Each product takes the one before."""
+    return ((a @ b) @ c) @ d
+
+
+def side_by_side(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """No product takes another."""
+    return a @ b, a @ c, a @ d
+
+
+def with_steps(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """A product and what is computed of another one are used twice."""
+    first = a @ b
+    second = torch.relu(first @ c)
+    return first + second, second @ d
+
+
+def on_two_streams(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """Two products that may run at the same time: each is marked as Dynamo marks what a user puts on a stream."""
+    with torch.fx.traceback.annotate({"stream": 1}):
+        first = a @ b
+    with torch.fx.traceback.annotate({"stream": 2}):
+        second = c @ d
+    return first, second
+
+
+def sum_mm(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """A product of what is computed of two operands."""
+    return (a + c) @ b
+
+
+def sum_mm_relu(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """The same with an epilogue."""
+    return torch.relu((a + c) @ b)
+
 
 #: What a device-made descriptor takes, in bytes.
 DESCRIPTOR_BYTES = 128

@@ -1,1 +1,0 @@
-"""The functions that the suites give to ``torch.compile``."""
