@@ -55,8 +55,8 @@ class CompiledCode(Protocol):
 
 @dataclass(frozen=True)
 class Feature:
-    """A property of compiled code. ``meaning`` completes the sentence "the kernel ...". A feature from
-    elsewhere brings its own ``evidence``, the strongest first, by vendor (see :func:`register_feature`)."""
+    """A property of compiled code. ``meaning`` completes the sentence "the kernel ...". A third-party feature brings
+    its own ``evidence``, the strongest first, by vendor (see :func:`register_feature`)."""
 
     name: str
     meaning: str
@@ -415,7 +415,7 @@ def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCh
 @functools.lru_cache(maxsize=1024)
 def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
     """Returns the result of each directive of :data:`EVIDENCE` for ``path``, the file of ``stage``. The text is
-    searched once: what it shows is kept beside it."""
+    searched once: the results are kept with its path."""
     pieces = [piece for features in EVIDENCE.values() for pieces in features.values() for piece in pieces]
     directives = sorted({piece.directive for piece in pieces if piece.stage == stage})
 

@@ -12,7 +12,7 @@ class FaultClass(str, Enum):
 
     REGRESSION = "regression"  # what is tested failed: its code is wrong, crashes or does not compile
     INFRASTRUCTURE = "infrastructure"  # the machine or its environment failed: mend it and run again
-    UNFINISHED = "unfinished"  # the run ended before its last case: nobody knows what is left
+    UNFINISHED = "unfinished"  # the run ended before its last case: the rest is unknown
 
 
 class FaultKind(str, Enum):

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-#: The share of the whole change from which a stage is the guilty one, and from which it is named beside that one.
+#: The share of the whole change from which a stage is the guilty one, and from which another one is named, too.
 GUILTY, BESIDE = 0.5, 0.25
 
 

@@ -16,7 +16,7 @@ HELP = "Pack a run's evidence into one signed archive."
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a run that ended")
     parser.add_argument("--key", metavar="PEM", type=Path, required=True, help="private key (see 'conformance keygen')")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="new archive (default: RUN.zip beside the folder)")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="new archive (default: RUN.zip next to the folder)")
     parser.add_argument(
         "--waivers", metavar="FILE", type=Path, action="append", default=[], help="waivers of the run, repeatable"
     )

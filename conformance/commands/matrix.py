@@ -14,7 +14,7 @@ from conformance.reporting import matrix_page
 from conformance.reporting.first_line import answer, narrowing_text
 from conformance.reporting.text import text_table
 
-#: The page of all stacks, beside the reports of the pairs.
+#: The page of all stacks, next to the reports of the pairs.
 PAGE = "index.html"
 
 HELP = "Run the stacks that a file describes, and compare them pair by pair."

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="also embed artefacts that lie below DIR, such as your own compile cache; may be repeated. "
-        "Without it only those in the runs' folders are: a record from elsewhere may name any file",
+        "Without it only those in the runs' folders are: the record of another machine may name any file",
     )
 
 

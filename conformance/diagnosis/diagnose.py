@@ -35,7 +35,7 @@ from conformance.numerics.tiling import Tiling
 from conformance.numerics.work import Work
 from conformance.problems import DTYPES, Problem
 
-#: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded_memory``.
+#: Bytes of an output that was never written; those of ``conformance.inputs.guarded_memory``.
 SENTINEL = (0xFE, 0x7D)
 #: Products of a batch or of groups whose causes are searched for.
 ANALYSED_PRODUCTS = 4

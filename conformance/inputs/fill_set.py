@@ -48,7 +48,7 @@ class FillRequest(Generic[SomeProblem]):
         return Fill(self.name, self.seed, method, inputs, expected, error, meta or {})
 
     def bounded_fill(self, method: str, inputs: Mapping[str, Tensor], expected: Tensor, error: Tensor) -> Fill:
-        """A fill that is judged by a bound; it says whether that rests on figures that nobody has measured."""
+        """A fill that is judged by a bound; it says whether that rests on figures that were not measured."""
         return self.fill(method, inputs, expected, error, {"contract_assumed": self.contract.accumulator.assumed})
 
 

@@ -1,4 +1,4 @@
-"""bmm by tensor descriptors: of all matrices by the host, or made anew for each matrix by the device."""
+"""bmm by tensor descriptors: of all matrices by the host, or made for each matrix by the device."""
 
 from __future__ import annotations
 

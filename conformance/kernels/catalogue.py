@@ -118,7 +118,7 @@ def origin(name: str) -> str:
 
 @functools.cache
 def _loaded() -> tuple[dict[str, Kernel], dict[str, str]]:
-    """All kernels by name, and the origin of those from elsewhere."""
+    """All kernels by name, and the origin of third-party kernels."""
     kernels, origins = dict(own_kernels()), dict[str, str]()
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"

@@ -69,7 +69,7 @@ class GemmKernel(GemmFamily):
     ) -> None:
         """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``, or None
         with ``configs`` of its own; without ``dtypes`` it takes those of the operation. ``same_loop_as`` and
-        ``rare_dtypes``: see :class:`Kernel`. Raises ValueError for a table beside configs, and for neither."""
+        ``rare_dtypes``: see :class:`Kernel`. Raises ValueError for a table together with configs, and for neither."""
         if (table is None) != bool(configs):
             raise ValueError(f"{name} has the table {table!r} and {len(configs)} configs: give one of both")
         self.name = name
@@ -218,7 +218,7 @@ class GemmKernel(GemmFamily):
         if target.vendor == "amd":
             return codegen.MFMA if target.capability("mfma").available else codegen.WMMA
         if target.vendor != "nvidia":
-            return None  # nobody knows what its matrix instructions look like
+            return None  # its matrix instructions are not known
         if problem.dtype == "fp32" and problem.precision == "ieee":
             return None
         if _uses_wgmma(plan):
@@ -305,7 +305,7 @@ class PointerGemm(GemmKernel):
         return Launch(gemm_pointer, plan.grid, arguments, plan.config.options)
 
     def _launch(self, function: Any, plan: Plan, tensors: Mapping[str, Tensor], **more: Any) -> Launch:
-        """The launch of ``function`` with A, B, the output as c, and the arguments that it takes beside."""
+        """The launch of ``function`` with A, B, the output as c, and its further arguments."""
         output = pointer_arguments("c", tensors["out"], plan.problem.output, "mn")
         arguments = {**self._pointer_arguments(plan, tensors), **output, **more}
         return Launch(function, plan.grid, arguments, plan.config.options)

@@ -163,8 +163,8 @@ class GroupedMm(GroupedFamily):
 
 
 class GroupedDescriptors(GroupedMm):
-    """The same by descriptors. Those of the device are made anew for each group and end with it. Those of the host are
-    of whole tensors; where the groups have parts of k, both operands are masked where a group ends."""
+    """The same by descriptors. Those of the device are made for each group and end with it. Those of the host are of
+    whole tensors; where the groups have parts of k, both operands are masked where a group ends."""
 
     limits = GemmLimits(
         variant=frozenset({"descriptors", "tma_store", "sms", "splits"}), makers=MAKERS, described=("a", "b")

@@ -93,7 +93,7 @@ class Int4Mm(Int4Family):
         return Launch(gemm_int4, plan.grid, arguments, config.options)
 
     def shared_memory(self, plan: Plan) -> int:
-        """See :class:`Kernel`: the staged tiles of A and of bytes, scales and zero points beside, and a tile of W."""
+        """See :class:`Kernel`: the staged tiles of A, bytes, scales and zero points, and a tile of W."""
         problem, config = plan.problem, plan.config
         size, rows = itemsize(problem.dtype), 1 if problem.group % config.block_k == 0 else config.block_k
         codes = config.block_k * config.block_n // (1 if problem.packed == "k" else 2)

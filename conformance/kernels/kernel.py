@@ -152,13 +152,13 @@ class Kernel(abc.ABC):
     operations: frozenset[str]
     #: operand dtypes it takes, in the order in which suites sample them
     dtypes: tuple[str, ...]
-    #: operand dtypes that it takes beside :attr:`dtypes` and few targets have: scenarios that name them have cases
+    #: further operand dtypes, which few targets have: scenarios that name them have cases
     rare_dtypes: tuple[str, ...] = ()
     #: config space, in the order of the published table
     configs: tuple[AnyConfig, ...]
     #: name of that table in ``conformance.heuristics``; None for a kernel with a table of its own
     table: str | None = None
-    #: table of rows that it takes beside those of its own; None for none
+    #: a second table whose rows it takes; None for none
     extra_table: str | None = None
     #: torch's own tables whose rows it takes, as patterns of their names; None: those that its table was
     torch_tables: tuple[str, ...] | None = None
@@ -180,7 +180,7 @@ class Kernel(abc.ABC):
     #: whether operands are loaded through tensor descriptors
     descriptors: bool = False
     #: what it takes, as data. Its family's rules judge each of its refusals by them, and each plan that it accepts.
-    #: None for a third-party kernel whose refusals nobody judges
+    #: None for a third-party kernel, whose refusals are not judged
     limits: KernelLimits | None = None
     #: shape classes of its examples, each with what it shows, in the order in which a sweep takes them
     shapes: Mapping[str, str] = SHAPES

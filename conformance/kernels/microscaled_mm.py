@@ -106,7 +106,7 @@ class MicroscaledMm(MicroscaledFamily):
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`. A unit that takes scales holds codes times scales exactly, and so does bf16, to which
-        Triton converts elsewhere. Nobody has measured how a unit with scales sums."""
+        Triton converts elsewhere. How a unit with scales sums has not been measured."""
         problem, unit = plan.problem, plan.target.matrix_unit
         if executor == ExecutorName.INTERPRETER:
             return Contract(problem.out_dtype, FMA, zero_sign=self.declared_zero_sign)

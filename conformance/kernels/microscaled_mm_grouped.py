@@ -107,7 +107,7 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
 
 class MicroscaledGroupedTma(MicroscaledMmGrouped):
     """The same with codes by descriptors. The host makes one of all rows of A and one of all matrices B. The device
-    makes one of all rows of A, and one of B anew for each group."""
+    makes one of all rows of A, and one of B for each group."""
 
     limits = dataclasses.replace(
         MicroscaledPersistentTma.limits, variant=frozenset({"descriptors", "sms", "implied_dtype"}), matrices="any"

@@ -52,9 +52,9 @@ SCALE_CONFIGS: tuple[AnyConfig, ...] = (
     Config(128, 128, 256, 1, 8),
 )
 
-#: tcgen05 reads four-bit codes beside eight-bit ones from shared memory in which the copy unit leaves a gap after each
-#: 8 bytes (CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B). Such a descriptor needs bases and pitches of so many bytes, and rows
-#: of so many codes.
+#: tcgen05 reads four-bit codes that meet eight-bit ones from shared memory in which the copy unit leaves a gap after
+#: each 8 bytes (CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B). Such a descriptor needs bases and pitches of so many bytes, and
+#: rows of so many codes.
 PADDED_BYTES, PADDED_CODES = 32, 128
 
 
@@ -136,7 +136,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
         else:
             return None
         detail = (
-            f"{operand.name} {what}: beside eight-bit codes tcgen05 needs a base and a pitch of multiples of "
+            f"{operand.name} {what}: together with eight-bit codes tcgen05 needs a base and a pitch of multiples of "
             f"{PADDED_BYTES} bytes and rows of multiples of {PADDED_CODES} codes. Pad it or use microscaled_mm"
         )
         return Reason(code, operand.name, detail)

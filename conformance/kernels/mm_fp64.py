@@ -47,7 +47,7 @@ class DoubleGemm(ConvertingGemm):
         return Contract("fp64", assumed, flushes_subnormals=plan.target.vendor == "amd")
 
     def order(self, plan: Plan) -> None:
-        """See :class:`Kernel`: nobody has measured in which order fp64 units sum."""
+        """See :class:`Kernel`: the order in which fp64 units sum has not been measured."""
         return
 
     def _matrix_unit(self, plan: Plan) -> codegen.Feature | None:

@@ -105,7 +105,7 @@ class SpecialisedGemm(PointerGemm):
         return super()._config(plan)
 
     def shared_memory(self, plan: Plan) -> int:
-        """See :class:`GemmKernel`: a tile of C changes its layout beside the operands."""
+        """See :class:`GemmKernel`: a tile of C changes its layout while the operands are there."""
         config = plan.config
         block = config.block_m * config.block_n * max(itemsize(plan.problem.output_dtype), 4)
         return int(super().shared_memory(plan) + block + BARRIER_BYTES)

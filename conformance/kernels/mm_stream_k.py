@@ -57,7 +57,7 @@ class StreamKGemm(PointerGemm):
         return
 
     def shared_memory(self, plan: Plan) -> int:
-        """See :class:`GemmKernel`: the staged tiles, or one of fp32 sums, whose layout changes beside them."""
+        """See :class:`GemmKernel`: the staged tiles, or one of fp32 sums, whose layout changes while they are there."""
         return int(max(super().shared_memory(plan), 4 * plan.config.block_m * plan.config.block_n))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:

@@ -53,7 +53,7 @@ class PersistentTmaGemm(GemmKernel):
         return self._descriptors(plan) or super()._config(plan)
 
     def shared_memory(self, plan: Plan) -> int:
-        """See :class:`GemmKernel`. Blocks of C lie beside the operand tiles.
+        """See :class:`GemmKernel`. Blocks of C lie next to the operand tiles.
 
         One is what a descriptor stores. Another, in fp32 if a bias is added, changes its layout while the tiles of the
         next are being loaded: in a flattened loop, or in one whose length the compiler knows.

@@ -16,7 +16,7 @@ END_SECONDS = 0.5
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # of linux/prctl.h
 #: Parts of the command lines of helpers that end when the process that uses them does, and must outlive it.
 _HELPERS = ("multiprocessing.resource_tracker", "_inductor/compile_worker")
-#: A part of the command lines of this package's own servers: they may be ended at once, and nobody need hear of it.
+#: A part of the command lines of this package's own servers: they may be ended at once, without a message.
 _OWN = "conformance.execution.compile.fork_server"
 
 

@@ -15,7 +15,7 @@ from conformance.records import Reason, ReasonCode
 MUCH = 1 << 30
 #: The part of a device's memory that one case may need: the rest is for what the other workers keep there.
 SHARE = 0.75
-#: Bytes that a process keeps from one case to the next. Taking memory anew for each case would cost more.
+#: Bytes that a process keeps from one case to the next. Taking memory again for each case would cost more.
 KEPT = 256 << 20
 
 

@@ -40,7 +40,7 @@ class Turns:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Uses the device beside others; waits while somebody is alone or about to be."""
+        """Uses the device together with other processes; waits while one of them is alone or about to be."""
         with self._use.open("a") as use:
             with self._turnstile.open("a") as turnstile:
                 fcntl.flock(turnstile, fcntl.LOCK_EX)
@@ -49,7 +49,7 @@ class Turns:
 
     @contextlib.contextmanager
     def with_much_memory(self) -> Iterator[None]:
-        """Waits until nobody else needs much of the device's memory. To be entered before :meth:`together`."""
+        """Waits until no other process needs much of the device's memory. To be entered before :meth:`together`."""
         with self._memory.open("a") as memory:
             fcntl.flock(memory, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""Answers about files that take long to work out: each is kept in a file beside them, for every process that asks."""
+"""Answers about files that take long to work out: each is kept in a file next to them, for every process that asks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kept_answer(
 ) -> Any:
     """Returns the result of ``work_out`` about the files ``about``, as JSON gives it back.
 
-    The answer is in the file "<stem>.<name>.json" beside the first of them, or in ``folder`` by a name that has the
+    The answer is in the file "<stem>.<name>.json" next to the first of them, or in ``folder`` by a name that has the
     digest of the first one's path. It counts as long as ``code``, the digest of what works it out, and the size and
     time of every file are the same. A folder that cannot be written keeps none.
     """

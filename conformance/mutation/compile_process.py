@@ -1,7 +1,7 @@
 """Asks a compiler about mutants in a separate process: a process that interprets cannot compile.
 
 Two questions are answered. Does the fault change the code of any plan? Code is compared after Triton's first passes
-(TTIR), without locations and with its values numbered anew: where it is the same, so is all that follows. And has the
+(TTIR), without locations and with its values renumbered: where it is the same, so is all that follows. And has the
 compiled code what the kernel declares, within the target's limits?
 """
 
@@ -30,7 +30,7 @@ from conformance.mutation.mutants import Mutant
 from conformance.mutation.planting import replace
 from conformance.mutation.tier_plans import TierPlan
 
-#: Random plans of each kernel by which code is compared beside those of the tier.
+#: Random plans of each kernel by which code is compared in addition to those of the tier.
 RANDOM_PLANS = 12
 #: Plans of which a mutant's code is compiled to the end.
 COMPILED = 8

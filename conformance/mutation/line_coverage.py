@@ -27,7 +27,7 @@ class LineCoverage:
         self._reached.setdefault(function, set()).add(line)
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Forgets all lines."""
         self._reached.clear()
 
     def lines(self) -> dict[str, list[int]]:

@@ -13,7 +13,7 @@ from conformance.mutation.mutants import Mutant
 
 
 class NotPlantable(Exception):
-    """The function is not one of a module, so that it cannot be made anew from its source."""
+    """The function is not one of a module, so that it cannot be made again from its source."""
 
 
 def plant(mutant: Mutant) -> None:

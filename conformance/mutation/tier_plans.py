@@ -92,7 +92,7 @@ def _asked(case: str, lookup: CaseLookup, harness: Harness) -> list[tuple[Plan, 
         call.test(**call.values, **{name: fixtures[name] for name in wanted})
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # a skip, a result that was asked for in vain
+    except BaseException:  # a skip, or a result that is not there
         pass
     return asking.plans
 

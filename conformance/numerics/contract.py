@@ -17,9 +17,9 @@ class Accumulator:
     ``kind`` is "tensor-core", "fma" (a chain of correctly rounded operations in ``dtype``, which has the other figures)
     or "int" (the exact sum of int8 products in int32). One step of a tensor core sums ``chunk`` products and the
     running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
-    ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins anew
-    (None: never). ``assumed`` marks figures that no measurement has confirmed for this device. ``dtype``: the format
-    whose exponents the running sum has, "fp32", "fp16" or "fp64"; past its largest value a sum overflows.
+    ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins again at
+    zero (None: never). ``assumed`` marks figures that no measurement has confirmed for this device. ``dtype``: the
+    format whose exponents the running sum has, "fp32", "fp16" or "fp64"; past its largest value a sum overflows.
     """
 
     kind: str = "tensor-core"
@@ -35,8 +35,8 @@ class Accumulator:
         """b such that integers whose every partial sum stays below 2**b units are summed without any rounding.
 
         F fraction bits below the largest of terms that are smaller than 2**(F + 1) reach down to one unit, and so do
-        those of the result: with its leading one, a narrow accumulator of 13 bits holds 14. Where nobody has measured
-        the figures, and of wide accumulators, the leading one of the alignment does not count.
+        those of the result: with its leading one, a narrow accumulator of 13 bits holds 14. Where the figures have not
+        been measured, and of wide accumulators, the leading one of the alignment does not count.
         """
         if self.kind == "int":
             return self.result_bits

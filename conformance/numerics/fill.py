@@ -17,8 +17,8 @@ class Fill:
     the first output, in its shape, before output rounding. ``error``: its fp64 bound, None for exact fills. ``meta``:
     what the fill measured about itself (unit exponents, budget, trust). ``parts``: for each further output by name, a
     fill with that output's method, value and bound. ``cache`` holds what a verdict derives once and reuses. ``or_nan``:
-    bool, in the shape of ``expected``, where NaN is right beside what ``expected`` and ``error`` allow, because the
-    contract leaves it open; None for nowhere, and always for exact fills.
+    bool, in the shape of ``expected``, where NaN is right in addition to what ``expected`` and ``error`` allow, because
+    the contract leaves it open; None for nowhere, and always for exact fills.
     """
 
     name: str

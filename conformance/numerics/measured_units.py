@@ -86,7 +86,7 @@ class Calibration:
     units: tuple[UnitEvidence, ...]
 
     def unit(self, instruction: str, operands: str) -> UnitEvidence | None:
-        """The evidence about ``operands`` of ``instruction``; None if nobody has measured them."""
+        """The evidence about ``operands`` of ``instruction``; None if they were not measured."""
         return next((u for u in self.units if (u.instruction, u.operands) == (instruction, operands)), None)
 
     def matrix_unit(self, known: MatrixUnit) -> MatrixUnit:

@@ -36,11 +36,11 @@ class SumOrder:
     k that a kernel loads and a step divides it. A block beyond the last k holds zeros, which are no terms. So the only
     facts are these:
 
-    ``partial``: after so many k of each product the unit's sum is added to an fp32 sum, to nearest, and begins anew;
-    with block scales it is first multiplied by both. None: the unit adds to one sum throughout.
+    ``partial``: after so many k of each product the unit's sum is added to an fp32 sum, to nearest, and begins again at
+    zero; with block scales it is first multiplied by both. None: the unit adds to one sum throughout.
     ``begins_at_addend``: the loop over K has one step, which the compiler knows: it may let the unit begin at what the
-    epilogue adds first, instead of adding that afterwards.
-    ``splits``: K is divided into so many parts of one size, whose fp32 sums are added in order, to nearest.
+    epilogue adds first, instead of adding that afterwards. ``splits``: K is divided into so many parts of one size,
+    whose fp32 sums are added in order, to nearest.
 
     What follows the sum is what the problem's operation says, in fp32 and in the order of its reference. A compiler may
     fuse a multiplication and an addition there, or not: both results are allowed.

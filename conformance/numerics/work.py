@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 #: Multiply-adds of one search for causes.
 LIMIT = 3 << 30
-#: What each hypothesis costs beside its arithmetic, in multiply-adds.
+#: The cost of each hypothesis in addition to its arithmetic, in multiply-adds.
 EACH = 1 << 15
 
 

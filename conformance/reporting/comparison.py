@@ -29,7 +29,7 @@ GROUPS_SHOWN = 40
 OBJECTIONS_SHOWN = 20
 #: The most characters that GitHub takes in a comment.
 COMMENT_LIMIT = 65_536
-#: What nobody should read out of an answer without a device.
+#: The limits of an answer without a device.
 NO_DEVICE = "nothing was run on a device: no time and no result of the hardware was compared"
 #: Where all cases are.
 WHERE_ALL_IS = (

@@ -114,7 +114,7 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
             f"Read which cases newly fail before you rely on the candidate ({newly_failing(comparison)}): what they "
             "fail by only warns, or your waivers accept it."
         )
-    steps.append("Replace the baseline, as far as the limits beside this list allow.")
+    steps.append("Replace the baseline, as far as the limits next to this list allow.")
     if any(group.severity is Severity.WARNING for group in comparison.groups):
         steps.append("Read the warnings under Changes first: they fail nothing.")
     if _without_gpu(comparison):

@@ -1,4 +1,4 @@
-"""A compact account of a run, to publish beside its summary."""
+"""A compact account of a run, to publish with its summary."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ BYTES_READ = 256_000_000
 @dataclass(frozen=True)
 class EarlierDurations:
     """``seconds`` of each case in the newest run that has it; ``run`` is the newest run's name, None if there is no
-    earlier run in the folder ``beside``."""
+    earlier run in the folder."""
 
     beside: Path
     run: str | None = None
@@ -23,7 +23,7 @@ class EarlierDurations:
 
 
 def earlier_durations(folder: Path) -> EarlierDurations:
-    """The durations in the newest runs beside ``folder``. Whatever cannot be read is passed over."""
+    """Returns the durations in the newest runs next to ``folder``. Whatever cannot be read is passed over."""
     seconds: dict[str, float] = {}
     newest: str | None = None
     for run in _runs(folder)[:RUNS_READ]:
@@ -39,7 +39,7 @@ def earlier_durations(folder: Path) -> EarlierDurations:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """The folders of runs beside ``folder`` that have records of a bearable size, the newest first."""
+    """Returns the folders of runs next to ``folder`` that have records of a bearable size, the newest first."""
     runs = []
     try:
         for run in folder.parent.iterdir():

@@ -95,7 +95,7 @@ def _cause(group: Group, record: ComparedRecord | None) -> str:
 
 def _release(comparison: Comparison, side: Side) -> str:
     """The component that differs, with its version on one ``side``; the side's name if no version differs. A name may
-    hold a path of this machine, which nobody else needs."""
+    hold a path of this machine, which is no use elsewhere."""
     was, now = comparison.baseline.stack, comparison.candidate.stack
     differ = [name for name in ("triton", "torch", "ptxas") if was.get(name) != now.get(name) and side.stack.get(name)]
     name = next(iter(differ), None)

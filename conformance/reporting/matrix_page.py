@@ -280,7 +280,7 @@ def _cell(shares: Sequence[float | None], notable: float, grown: bool) -> str:
 
 
 def _drawn(values: Sequence[float | None]) -> str:
-    """A line through the values, from 0 to their largest; the text beside it says the same."""
+    """A line through the values, from 0 to their largest; the text next to it says the same."""
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return ""

@@ -137,8 +137,8 @@ def what_to_open(summary: Summary, folder: Path, summary_file: Path) -> Mapping[
 
 
 def command_word() -> str:
-    """The ``conformance`` command as this process's user can type it: its name if it is on PATH, else where it lies
-    beside this Python."""
+    """The ``conformance`` command as this process's user can type it: its name if it is on PATH, else its path next to
+    this Python."""
     if shutil.which("conformance"):
         return "conformance"
     beside = Path(sys.executable).with_name("conformance")

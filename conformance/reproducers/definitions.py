@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from types import ModuleType
 from typing import Any
 
-#: Packages that a script may import beside Python's own modules.
+#: Packages that a script may import in addition to Python's own modules.
 IMPORTED = ("torch", "triton", "numpy")
 
 

@@ -74,7 +74,7 @@ def without_memory(tensor: Tensor) -> str:
 
 class Placed:
     """Writes tensors of launches by the operand in whose memory they lie. What lies in none of them is the kernel's
-    own: made anew if it is NaN or zero throughout, else its bits go along."""
+    own: a new one if it is NaN or zero throughout, else its bits go along."""
 
     def __init__(self, operands: dict[str, Tensor]) -> None:
         self._operands = {view.untyped_storage().data_ptr(): (name, view) for name, view in operands.items()}

@@ -24,7 +24,7 @@ from conformance.user_files.expected_failures import status_without_entry
 
 #: Checks that a script can show, by the first part of their names.
 SHOWN = (CheckKind.NUMERICS, CheckKind.REPEAT, CheckKind.MEMORY, CheckKind.COMPILE)
-#: What makes torch compile anew, in this process, whatever it compiled before.
+#: Code that makes torch compile again in this process, whatever it compiled before.
 ALWAYS = {"force_disable_caches": True, "compile_threads": 1, "autotune_in_subproc": False}
 #: A config in the name of a check, and what its numbers are called in the descriptions of Inductor's choices.
 CONFIG = re.compile(r"(\d+)x(\d+)x(\d+)-s(\d+)-w(\d+)")

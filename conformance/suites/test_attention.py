@@ -24,7 +24,7 @@ SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0), "alibi": Score("
 #: Kernels that load by pointers: what those by descriptors do with masks and positions, these do.
 POINTERS = where(family="attention", described=None)
 
-#: Fills where a test is about sizes and strides: a key that is left out, taken twice or read from elsewhere, and a
+#: Fills where a test is about sizes and strides: a key that is left out, taken twice or read from another place, and a
 #: maximum or scale that is wrong.
 SHAPE_FILLS = ("tie", "hot")
 

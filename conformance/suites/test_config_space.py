@@ -72,8 +72,8 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
 
 
 def even_shapes(kernel):
-    """The shape classes without a rest that a kernel has examples of: one from elsewhere may know whole tiles only, or
-    none at all."""
+    """The shape classes without a rest that a kernel has examples of: a third-party kernel may know whole tiles only,
+    or none at all."""
     return [shape for shape in (EVEN, WHOLE_TILES) if kernel.knows(shape)]
 
 

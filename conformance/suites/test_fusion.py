@@ -45,7 +45,7 @@ PROLOGUES += [("scatter", None), ("scale-k", None)]
     every_row=where(name="fused_mm"),
 )
 def test_prologue(conform, recorder, kernel, target, dtype, config, prologue, epilogue):
-    """Casts up and down, rows or columns scaled, rows gathered or scattered; A is padded: a read beside it shows."""
+    """Casts up and down, rows or columns scaled, rows gathered or scattered; A is padded: a read outside it shows."""
     name, stored = prologue
     if stored == dtype:  # no cast at all: the other 16-bit format instead
         stored = {"bf16": "fp16", "fp16": "bf16"}[dtype]

@@ -49,8 +49,8 @@ def _problem(kernel, kind, groups, dtype, config, **fields):
 
 @scenario(where(family="grouped"), case=GROUPS, configs=1)
 def test_groups(conform, kernel, target, dtype, config, case):
-    """Three programs share the tiles of all groups: each begins in the middle of some and skips others. NaN that stands
-    beside a group must not get into it."""
+    """Three programs share the tiles of all groups: each begins in the middle of some and skips others. NaN next to a
+    group must not get into it."""
     kind, groups = case
     problem = _problem(kernel, kind, groups, dtype, config)
     made = "host" if kernel.descriptors and groups[0] == "none" else "device"
@@ -67,7 +67,7 @@ def test_groups(conform, kernel, target, dtype, config, case):
     every_row=UNSCALED,
 )
 def test_described_groups(conform, kernel, target, dtype, config, kind, descriptors, order):
-    """Groups of nothing, of one row or a few, and of more than a tile. Descriptors of the device are made anew for each
+    """Groups of nothing, of one row or a few, and of more than a tile. Descriptors of the device are made for each
     group and end where it does; those of whole tensors go on, and what follows must not be summed."""
     other = {"row": "col", "col": "row"}[order]
     layouts = {"layout_a": Layout(order, pad=16), "layout_b": Layout(other, pad=32), "layout_out": Layout(pad=16)}

@@ -94,7 +94,7 @@ def test_heuristic_of_the_user(inductor, target):
 # --- the library as a choice ------------------------------------------------------------------------------------------
 
 OPERATIONS = ["mm", "addmm", "bmm", "baddbmm", "mm_plus_mm", "int_mm", "convolution"]
-#: The kernel of ATen that stands beside the templates of each.
+#: The kernel of ATen that is offered with the templates of each.
 LIBRARY = {"addmm": ("addmm", "bias_addmm"), "int_mm": ("_int_mm", "int_mm"), "mm_plus_mm": ("_mm_plus_mm",)}
 BOTH = {"max_autotune": True, "shape_padding": False, "layout_optimization": False}
 BACKENDS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
@@ -119,7 +119,7 @@ def operands_of(operation):
 
 @generated(sampled=True, operation=Thin(OPERATIONS))
 def test_library_is_chosen(inductor, target, operation):
-    """ATen's kernel is offered beside Triton's templates, and where it is chosen it is what runs."""
+    """ATen's kernel is offered together with Triton's templates, and where it is chosen it is what runs."""
     names = LIBRARY.get(operation, (operation,))
     fields = {"arguments": (("alpha", 1.0), ("beta", 1.0))} if "add" in operation else {}
     settings = {**BOTH, **dict.fromkeys(BACKENDS, "ATEN,TRITON")}

@@ -131,8 +131,8 @@ def grouped(kind, order, sizes, dtype):
 
 @generated(sampled=True, needs=("tma",), kind=Thin(list(KINDS)), order=Thin(list(ORDERS)))
 def test_grouped_mm(inductor, target, kind, order):
-    """Groups whose sizes only the device knows, split along each dimension or not at all: three programs share
-    the tiles of all groups. What stands beside a group must not get into it."""
+    """Groups whose sizes only the device knows, split along each dimension or not at all: three programs share the
+    tiles of all groups. Values next to a group must not get into it."""
     problem = grouped(kind, order, ORDERS[order], "bf16")
     fills = ("transparent", "special") if inductor.harness.settings.tier == "quick" else None
     fields = {"persistent": True, "carveout": all_but_three(target), "fills": fills}

@@ -336,7 +336,7 @@ def test_zeros_are_stored_by_descriptor(conform, kernel, target, config, made):
 def test_batches(conform, kernel, target, config, gaps, made, formats, how, swizzled):
     """Three matrices, one behind the other or with gaps, which hold what no product may have. Rows, columns and k end
     within blocks, and k within a block of scales."""
-    # beside eight-bit codes tcgen05 takes rows of whole 128 codes
+    # together with eight-bit codes tcgen05 takes rows of whole 128 codes
     columns, depth = (64, 128) if formats == "mxfp8.mxfp4.kk" else (32, 40)
     sizes = (config.block_m + 32, 2 * config.block_n - columns, config.block_k + depth)
     layouts, apart = BATCHES[gaps]
@@ -401,7 +401,7 @@ def of_batches(kernel, pair, order, config, batch, **fields):
     configs=2,
 )
 def test_batch_tiles(conform, kernel, target, config, pair, batch, order, out):
-    """The last tile has all of its matrices, or some. What is beside them must not be read or written."""
+    """The last tile has all of its matrices, or some. Memory next to them must not be read or written."""
     problem = of_batches(kernel, pair, order, config, batch, out_dtype=out)
     conform(kernel, problem, config=config, target=target)
 

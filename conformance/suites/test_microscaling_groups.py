@@ -54,7 +54,8 @@ def test_layouts(conform, kernel, target, config, order):
     conform(kernel, problem, config=config, target=target, sms=2)
 
 
-#: Of these B's and A's rows are multiples of 128 codes, as tcgen05 needs them of four-bit codes beside eight-bit ones.
+#: Of these B's and A's rows are multiples of 128 codes, as tcgen05 needs them of four-bit codes that meet eight-bit
+#: ones.
 DESCRIBED_FORMATS = ("mxfp8.mxfp8", "mxfp8.mxfp4", "mxfp4.mxfp4", "bf16.mxfp4")
 
 

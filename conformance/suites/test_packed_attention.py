@@ -64,7 +64,7 @@ PAGES = {"16": 16, "64": 64}
     every_row=every_kernel,
 )
 def test_pages(conform, harness, kernel, target, dtype, config, lengths, page, mask, score):
-    """Pages lie in no order, and the last of a sequence is partly filled. Keys that are nobody's are NaN."""
+    """Pages lie in no order, and the last of a sequence is partly filled. Keys of no sequence are NaN."""
     fields = {"score": SCORES[score], "page": PAGES[page]}
     problem = packed(dtype, config, lengths, mask, **fields)
     conform(kernel, problem, config=config, target=target, fills=QUICK if harness.settings.tier == "quick" else None)

@@ -9,7 +9,7 @@ from conformance.problems import SPLIT_PRECISIONS, Layout
 
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
 
-#: Tiles of large matrix instructions and, the last, of small ones; parts fit beside the operands.
+#: Tiles of large matrix instructions and, the last, of small ones; parts fit next to the operands.
 TILES = {
     "64x64": Config(64, 64, 32, 2, 4),
     "128x64": Config(128, 64, 32, 3, 8),

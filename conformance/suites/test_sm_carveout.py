@@ -53,7 +53,7 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
 
 @scenario(where(persistent=True), reserve=[None, "all-but-two"], configs=1, any_epilogue=True, taking_turns=True)
 def test_grid_has_no_more_programs_than_tiles(conform, harness, recorder, kernel, target, dtype, config, reserve):
-    """With more SMs than tiles there is a program for each tile, and none beside them; with fewer, one for each SM."""
+    """With more SMs than tiles there is a program for each tile, and no other; with fewer, one for each SM."""
     sms = target.limits.multiprocessors if harness.settings.has_gpu else ASSUMED_SMS
     problem = kernel.problem(dtype, 3 * config.block_m, config.block_n, config.block_k)
     with carveout.reserved(None if reserve is None else sms - 2):

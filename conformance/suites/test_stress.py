@@ -86,7 +86,7 @@ def tensors_of(kernel, plan, device, seed):
 def test_thousand_launches(harness, recorder, kernel, dtype):
     """Every launch leaves the bits of the first."""
     recorder.set(kernel=kernel, problem=kernel.timed(dtype), target=harness.targets[0])
-    need_device(harness, recorder, "launches beside other work")
+    need_device(harness, recorder, "launches during other work")
     try:
         plan = stressed_plan(kernel, dtype, harness.targets)
     except NotApplicable as error:

@@ -22,7 +22,7 @@ from conformance.ttgir.text import Operation
 def barrier_at(agent: Agent, view: View, what: str) -> Barrier:
     key = view.bits.__array_interface__["data"][0]
     if key not in agent.program.barriers:
-        raise Fault(f"{what} uses {view.buffer.name} as a barrier, and nobody made it one")
+        raise Fault(f"{what} uses {view.buffer.name} as a barrier, and no operation made it one")
     return agent.program.barriers[key]
 
 

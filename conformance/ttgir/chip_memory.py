@@ -61,7 +61,7 @@ def _local_load(operation: Operation) -> Step:
     return step
 
 
-#: What a load from tensor memory can make of each row beside its values.
+#: The reductions of each row that a load from tensor memory can return with its values.
 _ROWS = {"max": np.fmax.reduce, "min": np.fmin.reduce}
 
 

@@ -265,7 +265,7 @@ def _reinterpret(operation: Operation) -> Step:
     def step(agent: Agent, names: Names) -> None:
         address = int(names[source])
         if address not in agent.program.scratch:
-            raise Fault(f"{what} takes a descriptor that nobody made")
+            raise Fault(f"{what} takes a descriptor that no operation made")
         if address in agent.program.new_descriptors:
             raise Fault(f"{what} takes a descriptor, and no fence follows what made it")
         base, sizes, pitches, box = agent.program.scratch[address]

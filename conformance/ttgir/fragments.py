@@ -2,7 +2,7 @@
 
 An operand in registers has the layout ``dot_op``. Its map is the fragment of the instruction that its parent names, and
 ``kWidth`` says how many neighbours along the depth a lane has. The depths may be in any order that A and B share, so
-``kWidth`` may be larger than the instruction's own. What must hold beside that is here.
+``kWidth`` may be larger than the instruction's own. The further conditions are here.
 
 Where a tile has fewer depths than AMD's instruction, A and B repeat them alike; that the product counts each once is
 decided below TTGIR.

@@ -54,8 +54,8 @@ class Pending:
 
 @dataclass
 class Promise:
-    """The accumulator of a wgmma that nobody has waited for: nobody but another wgmma may read it. ``made`` is its
-    values once the wgmma has touched its memory."""
+    """The accumulator of a wgmma without a wait yet: only another wgmma may read it. ``made`` is its values once the
+    wgmma has touched its memory."""
 
     pending: Pending
     made: Any = None
@@ -100,7 +100,7 @@ class Barrier:
         self._advance()
 
     def end(self, what: str) -> None:
-        """Raises Fault if bytes are expected that have not come, or came and nobody expected them."""
+        """Raises Fault if bytes are expected that have not come, or came and were not expected."""
         if self.bytes:
             raise Fault(f"{what} ends {self.name}, which still waits for {self.bytes} bytes")
 
@@ -275,7 +275,7 @@ class Program:
             pass
         for pending in self.begun:
             if pending.number not in agent.clock:
-                raise Fault(f"the program ends, and nobody has waited for {pending.what}")
+                raise Fault(f"the program ends without a wait for {pending.what}")
         for barrier in self.barriers.values():
             barrier.end("the program")
 

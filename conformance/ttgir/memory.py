@@ -175,7 +175,8 @@ class View:
         return any(before.writes and _overlap(before.touched, self.bits) for before in self.buffer.accesses)
 
     def read(self) -> Any:
-        """The values as they are now. Those that nobody wrote are NaN, or the largest of an unsigned integer's bits."""
+        """The values as they are now. Those that were not written are NaN, or the largest of an unsigned integer's
+        bits."""
         return decoded(self.bits.reshape(self.shape).copy(), self.element)  # the buffer may be written later
 
     def write(self, values: Any) -> None:

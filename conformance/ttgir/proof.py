@@ -112,7 +112,7 @@ PROGRAMS = (
             ("ttng.wait_barrier %full", "deadlock"),
             ("ttng.wait_barrier %empty", "deadlock"),
             ("ttng.arrive_barrier %ready", "deadlock"),
-            ("ttng.init_barrier %free", "nobody made it one"),
+            ("ttng.init_barrier %free", "no operation made it one"),
         ),
     ),
 )

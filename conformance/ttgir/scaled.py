@@ -178,7 +178,7 @@ def _tmem_copy(operation: Operation) -> Step:
             values = view.read()
             into.write(values if values.shape == into.shape else in_lines(values, into.shape[0]))
 
-        # a loop of no turns copies what nobody wrote, and waits for nothing: nobody uses the copy
+        # a loop of no steps copies unwritten memory and waits for nothing: the copy is not used
         in_queue(agent, what, effect, [(view, False), (into, True)] if view.written else [])
 
     if rest:

@@ -134,7 +134,7 @@ OPTIONS = (
     _option(
         "expected-failures",
         Effect.REFUSED,  # the file decides which failures count, and is not part of the bundle
-        "expected failures (TOML) beside the built-in ones, repeatable",
+        "expected failures (TOML) in addition to the built-in ones, repeatable",
         action="append",
         metavar="FILE",
     ),
@@ -146,7 +146,7 @@ OPTIONS = (
     ),
     _option(
         "compiled",
-        Effect.REFUSED,  # what was run was compiled where nobody can look
+        Effect.REFUSED,  # what was run was compiled where it cannot be checked
         "use the kernels that 'conformance precompile' left in this folder, and compile none",
         metavar="DIR",
     ),

@@ -8,8 +8,8 @@
     [MORE_SPILLS]
     regression_bytes = 256       # fewer bytes more per thread are a warning
 
-What a file leaves out keeps its default. :mod:`conformance.user_files.thresholds` says what each key means. A kernel
-from elsewhere declares the same tables as a mapping.
+What a file leaves out keeps its default. :mod:`conformance.user_files.thresholds` says what each key means. A
+third-party kernel declares the same tables as a mapping.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 ``user_files/`` reads others from a file, ``gate/verdict/`` takes those that third-party kernels declare.
 
 A ``share`` is one of the smaller value. A difference is reported if it is more than the share, and at least the amount
-beside it. The thresholds that begin with ``regression`` part regressions from warnings: a regression is at least both.
+next to it. The thresholds that begin with ``regression`` part regressions from warnings: a regression is at least both.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SyncThresholds(KindThresholds, frozen=True, kw_only=True):
 
 
 class CompileThresholds(KindThresholds, frozen=True, kw_only=True):
-    """Compile time is processor time, measured once, beside others that share caches and cores: only the median over
+    """Compile time is processor time, measured once, while other processes share caches and cores: only the median over
     several cases of a kernel counts."""
 
     share: Share = 0.50

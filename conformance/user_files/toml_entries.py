@@ -98,7 +98,7 @@ def read_texts(built_in: str, paths: Iterable[Path], what: str) -> dict[str, str
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise EntryError(f"{file} cannot be read ({error}): install the package anew") from None
+        raise EntryError(f"{file} cannot be read ({error}): reinstall the package") from None
     return {f"conformance/data/{built_in}": text, **{str(path): read_text(path, what) for path in paths}}
 
 

@@ -29,7 +29,7 @@ def judged(change, launches=LAUNCHES, dtype=torch.float32):
 def test_equal_launches_pass(dtype):
     verdict = judged(lambda out, number: None, dtype=dtype)
     assert verdict.passed
-    assert verdict.text == "50 launches beside other work agree in every bit"
+    assert verdict.text == "50 launches during other work agree in every bit"
 
 
 def test_two_programs_that_write_one_element_are_seen():
@@ -45,7 +45,7 @@ def test_two_programs_that_write_one_element_are_seen():
     assert not verdict.passed
     assert verdict.check == "repeat/stress"
     assert verdict.text.startswith(
-        "3 of 50 launches beside other work differ from the first: launches 4, 18, 41; 2 elements of 'out', most often "
+        "3 of 50 launches during other work differ from the first: launches 4, 18, 41; 2 elements of 'out', most often "
         "[2, 4], in 3 launches. Programs race, or the kernel is not deterministic; a kernel that rounds sums"
     )
     assert verdict.details == {"launches": 50, "differing": 3}

@@ -91,7 +91,7 @@ def judged(executor, kernel=None, repeats=1):
 def test_launches_that_agree_pass():
     recorder = judged(Racing())
     assert recorder.objection() is None
-    assert [verdict.text for verdict in recorder.verdicts] == ["60 launches beside other work agree in every bit"]
+    assert [verdict.text for verdict in recorder.verdicts] == ["60 launches during other work agree in every bit"]
     assert recorder.record().executor == "device"
 
 

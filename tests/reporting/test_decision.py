@@ -139,7 +139,7 @@ def test_an_environment_that_cannot_be_read_ends_nothing(tmp_path: Path, text: s
 
 
 def test_what_to_do_next() -> None:
-    assert next_steps(comparison(), INFO) == ["Replace the baseline, as far as the limits beside this list allow."]
+    assert next_steps(comparison(), INFO) == ["Replace the baseline, as far as the limits next to this list allow."]
     lost, failed = next_steps(comparison(Kind.LOST_COVERAGE), INFO), next_steps(comparison(Kind.NEW_FAIL), INFO)
     assert lost[0].startswith("Remove what keeps the cases of LOST_COVERAGE from being judged")
     assert failed[0].startswith("Keep the baseline where you use the kernels and targets")

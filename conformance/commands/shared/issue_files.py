@@ -1,4 +1,4 @@
-"""Writes an issue for each cause that fails a comparison, with the script that shows it beside it."""
+"""Writes an issue for each cause that fails a comparison, with the script that shows it next to it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def toolchain(payload: None, target: Target) -> Toolchain:
 
 
 class CarriedKernels:
-    """The kernels of one folder. Files from elsewhere are safe to open: they hold no code that Python runs."""
+    """The kernels of one folder. Files of other machines are safe to open: they hold no code that Python runs."""
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         """Opens those in ``folder``; with ``write`` makes the file if there is none. Raises sqlite3.OperationalError

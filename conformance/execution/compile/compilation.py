@@ -55,7 +55,7 @@ class CompileRequest:
     child asks Triton even if its prediction says that an earlier compilation serves the launch. ``carried`` is a folder
     of kernels from another machine (see :mod:`~conformance.execution.compile.carried_kernels`) and the edition of the
     toolchain whose kernels are used from it. ``describe``: what the code shows is worked out in the child too, and kept
-    beside it (see :mod:`~conformance.execution.compile.machine_code`), with "sass" from a disassembly.
+    with it (see :mod:`~conformance.execution.compile.machine_code`), with "sass" from a disassembly.
     """
 
     factory: str
@@ -318,7 +318,7 @@ class _Worker:
         if late:
             text = f"compilation did not end within {self.pool.deadline:g} s and was stopped: {ending}"
             return _failed(Status.TIMEOUT, text, started)
-        if child.code == -signal.SIGKILL:  # nobody here sent that
+        if child.code == -signal.SIGKILL:  # not sent from here
             text = "the compiler was killed from outside, as a system does with a process when memory runs out"
             return _failed(Status.OOM, f"{text}: {ending}", started, killed(text))
         status = Status.OOM if any(text in ending for text in NO_MEMORY) else Status.CRASH

@@ -39,7 +39,7 @@ def _exact(value: Any) -> Any:
 
 
 class CompiledIndex:
-    """The file of one run. Its results are pickled, so a file from elsewhere must not be opened."""
+    """The file of one run. Its results are pickled, so the file of another machine must not be opened."""
 
     def __init__(self, path: Path) -> None:
         """Opens ``path`` to read it; raises sqlite3.OperationalError if it is not there."""

@@ -32,11 +32,11 @@ ELF_MAGIC = b"\x7fELF"
 
 def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[str, Any]:
     """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
-    each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
-    a second for each kernel) and can be, else "ptx", or "amdgcn". ``sync`` are the counts of
+    each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of a
+    second for each kernel) and can be, else "ptx", or "amdgcn". ``sync`` are the counts of
     :func:`~conformance.execution.compile.code_structure.structure`. ``assembler`` is the version of the ptxas that
-    Triton calls for NVIDIA's ``target``. Of the code of another vendor there are only the features: nobody knows its
-    binary."""
+    Triton calls for NVIDIA's ``target``. Of the code of another vendor there are only the features, because the format
+    of its binary is not known."""
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
     about = about or list(artefact.stages.values())  # another vendor's

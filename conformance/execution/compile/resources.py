@@ -43,7 +43,7 @@ class KernelResources:
 
 
 def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> KernelResources:
-    """Resources of the kernel whose stage files are ``stages``; the answer is kept in a file beside the binary.
+    """Resources of the kernel whose stage files are ``stages``; the answer is kept in a file next to the binary.
 
     Raises RuntimeError if the binary's own description cannot be understood.
     """

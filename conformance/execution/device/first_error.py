@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Packages that stand between a line of a kernel and the error that it raised, beside this one and Python's own.
+#: Packages that stand between a line of a kernel and the error that it raised, apart from this one and Python's own.
 _BETWEEN = ("triton", "numpy", "torch")
 _STANDARD = sysconfig.get_path("stdlib")
 #: Lines of a kernel that are told, the innermost first.

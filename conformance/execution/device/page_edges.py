@@ -1,4 +1,4 @@
-"""Operands at the edges of mapped device memory: a launch that reads or writes beside one ends in an error.
+"""Operands at the edges of mapped device memory: a launch that reads or writes outside one ends in an error.
 
 Guarded memory shows a read outside an operand only if what was read reaches an output, and only up to the guards. Here
 the access itself is the fault, whatever becomes of the value. A fault costs the process its device, so

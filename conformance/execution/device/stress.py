@@ -64,11 +64,11 @@ def stressed(
     wrong = per_launch.nonzero().flatten().tolist()
     details = {"launches": launches, "differing": len(wrong)}
     if not wrong:
-        return Verdict(check, True, f"{launches} launches beside other work agree in every bit", details)
+        return Verdict(check, True, f"{launches} launches during other work agree in every bit", details)
     listed = ", ".join(str(number + 1) for number in wrong[:NAMED]) + (", ..." if len(wrong) > NAMED else "")
     places = [_place(name, counts) for name, counts in zip(names, per_element, strict=True) if counts.any()]
     text = (
-        f"{len(wrong)} of {launches} launches beside other work differ from the first: launches {listed}; "
+        f"{len(wrong)} of {launches} launches during other work differ from the first: launches {listed}; "
         f"{'; '.join(places)}. Programs race, or the kernel is not deterministic; {UNLESS_DECLARED}"
     )
     return Verdict(check, False, text, details)

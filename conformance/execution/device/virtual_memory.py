@@ -1,4 +1,4 @@
-"""Device memory between pages that are not mapped: an access beside it ends the kernel with the driver's error.
+"""Device memory between pages that are not mapped: an access outside it ends the kernel with the driver's error.
 
 The drivers of CUDA and HIP have the same calls under other names. HIP's have not been tried.
 """

@@ -31,9 +31,9 @@ _ADDRESSES = 1 << 40
 
 
 class Accesses:
-    """The accesses of launches that may touch ``operands``, and in each launch what it was given beside them. Each
-    launch may store at most once to each element of the operands named in ``once``; an atomic operation is a store.
-    ``written`` names the operands that may be stored to (None: all). ``footprints`` are told what each program touches.
+    """The accesses of launches that may touch ``operands``, and in each launch what else it was given. Each launch may
+    store at most once to each element of the operands named in ``once``; an atomic operation is a store. ``written``
+    names the operands that may be stored to (None: all). ``footprints`` are told what each program touches.
     ``undefined_lanes``: a masked load gives NaN where nothing stands for what is masked. Integers have none: there
     every bit is set, or with ``plausible`` such a lane holds the last number that the load reads."""
 

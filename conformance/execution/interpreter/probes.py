@@ -44,7 +44,7 @@ def faults_of_kernels(run: Callable[[Launch], object]) -> Faults:
 
 
 def _operands(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Special values of bf16, each with each, and zeros behind them. For sums: zeros, and a number beside three that
+    """Special values of bf16, each with each, and zeros behind them. For sums: zeros, and a number next to three that
     are half a unit of it."""
     if kernel is probe.added_tiles:
         return np.zeros(_SIZE), np.arange(1.0, _SIZE + 1)

@@ -89,7 +89,7 @@ def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thr
 
 
 def _beside_spills(findings: list[Finding]) -> list[Finding]:
-    """``findings`` of one case. If it spills more, what it has for that is said beside its spills, not by itself."""
+    """``findings`` of one case. If it spills more, the finding about its spills names what it gained for that."""
     bought = [one for one in findings if one.kind in _BOUGHT]
     if not bought or all(one.kind is not Kind.MORE_SPILLS for one in findings):
         return findings

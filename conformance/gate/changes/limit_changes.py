@@ -1,7 +1,7 @@
 """Cases whose compiled code needs more memory than the target has: not applicable, with the bytes that were measured.
 
 A case that fitted and does not now has crossed the limit; one that fits again is fixed, and so is one that compiles for
-the first time. What fits on neither side is launched by nobody, so its code is not compared.
+the first time. What fits on neither side is never launched, so its code is not compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def past_limit(record: ComparedRecord | None) -> bool:
 def limit_findings(before: ComparedRecord, after: ComparedRecord, became: Finding | None) -> list[Finding]:
     """The findings about a case with a side past the limit; ``became`` is the one about its statuses."""
     if past_limit(after):
-        if standing(before) is Standing.ABSENT:  # past the limit, too, or refused: nobody lost it
+        if standing(before) is Standing.ABSENT:  # past the limit, too, or refused: it was not lost
             return []
         cause, limits = _past(after), crossed(after.reason_detail)
         needs = needed(before, limits), needed(after, limits)

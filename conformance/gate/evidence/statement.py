@@ -1,6 +1,6 @@
 """The in-toto statement about a run: https://in-toto.io/attestation/test-result/v0.1 in a Statement v1.
 
-A statement is a function of the bundle's other members alone, so a verifier computes it anew and compares.
+A statement is a function of the bundle's other members alone, so a verifier computes it again and compares.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def outcome_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
 
 
 def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
-    """The outcome, and beside it the cases that are not proven by compiled code, such as "PASSED (source only)"."""
+    """The outcome, with the cases that are not proven by compiled code, such as "PASSED (source only)"."""
     outcome, reservation = outcome_of(records, run), ProofCount(records).reservation
     return f"{outcome} ({reservation})" if reservation and outcome != "FAILED" else outcome
 

@@ -178,7 +178,7 @@ def _llvm_commit(library: Path) -> str:
 
 
 def _distribution() -> Distribution | None:
-    """The metadata that lie beside the Triton that would be imported; a copy before it on the path may have none."""
+    """The metadata next to the Triton that would be imported; a copy before it on the path may have none."""
     folder = _package()
     for distribution in importlib.metadata.distributions(name="triton"):
         if folder is not None and Path(str(distribution.locate_file("triton"))).resolve() == folder.resolve():

@@ -28,11 +28,16 @@ _OF_CODE = {
     **dict.fromkeys(("operand-slots", "lds-across-barrier", "wgmma-wait", "order"), Harm.RACE),
     **dict.fromkeys(("repeated-k", "operand-order", "operands", "products", "sums", "tiles", "promotion"), Harm.WRONG),
 }
-#: Faults that end a run of TTGIR, by words of their texts.
+#: Faults that end a run of TTGIR, by words of their texts; "nobody has waited" in records of older versions.
 _OF_RUN = (
     *(("deadlock", Harm.CRASH), ("no end after", Harm.CRASH)),
     *(("before anybody waited", Harm.RACE), ("which wrote it", Harm.RACE), ("may still be", Harm.RACE)),
-    *(("nobody has waited", Harm.RACE), ("arrivals and has them", Harm.RACE), ("still waits for", Harm.RACE)),
+    *(
+        ("ends without a wait", Harm.RACE),
+        ("nobody has waited", Harm.RACE),
+        ("arrivals and has them", Harm.RACE),
+        ("still waits for", Harm.RACE),
+    ),
     *(("outside of every operand", Harm.MEMORY), (" touches ", Harm.MEMORY)),
 )
 #: The forbidden feature that is counted as a figure.

@@ -1,4 +1,4 @@
-"""A run that was cut off: its process was killed, or died without workers, so that nobody merged its records.
+"""A run that was cut off: its process was killed, or died without workers, so that its records were not merged.
 
 While a run goes on, each of its processes keeps the record that would be right if it died now. What is left of them
 names the cases that ran at the end.

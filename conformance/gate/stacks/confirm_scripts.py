@@ -107,7 +107,7 @@ class Confirmation:
 
 def confirm(script: Path, baseline: Environment, candidate: Environment, seconds: float = SECONDS) -> Confirmation:
     """Runs ``script`` in both environments, for ``seconds`` at most in each. Raises OSError if it cannot be started."""
-    with tempfile.TemporaryDirectory() as folder:  # Python looks for modules beside a script first
+    with tempfile.TemporaryDirectory() as folder:  # Python looks for modules next to a script first
         copy = shutil.copy(script, folder)
         command = [sys.executable, copy]
         before, after = (attempt(command, stack.environ(), seconds) for stack in (baseline, candidate))

@@ -1,7 +1,7 @@
 """Isolated environments of stacks: packages laid over the environment of this command, which is never changed.
 
 An environment is a folder of the cache. Its ``site`` holds the packages, which PYTHONPATH puts before all others, and
-its ``triton-cache`` what was compiled with them. It is built beside its place and moved there whole, so an environment
+its ``triton-cache`` what was compiled with them. It is built next to its place and moved there whole, so an environment
 that exists is complete. Its name is a digest of the stack, with the content of wheels, and of the interpreter.
 """
 
@@ -39,7 +39,8 @@ from conformance.gate.stacks.stack_file import WITH_DEPENDENCIES, Stack, StackEr
 
 @dataclass(frozen=True)
 class Environment:
-    """``folder``: its place in the cache; ``variables``: what its processes have beside the variables of this one."""
+    """``folder``: its place in the cache; ``variables``: what its processes have in addition to the variables of this
+    one."""
 
     stack: Stack
     folder: Path

@@ -68,8 +68,8 @@ class NoRun(RunError):
 class Abilities:
     """The abilities of an environment, as its own ``conformance targets`` lists them. ``stack``: its versions;
     ``targets``: ids of the targets it compiles for; ``lacking``: other targets, and why it does not; ``interpreter``:
-    why it interprets nothing, None if it does; ``kernels``: names of the kernels that it has; ``declared``: what those
-    from elsewhere declare, whose files need not lie in their packages."""
+    why it interprets nothing, None if it does; ``kernels``: names of the kernels that it has; ``declared``: what
+    third-party kernels declare, whose files need not lie in their packages."""
 
     stack: Mapping[str, Any]
     targets: tuple[str, ...]

@@ -87,8 +87,8 @@ def _link(cases: set[str], others: set[str], what: str, *, whole: bool) -> Itera
     if both == len(cases) == len(others):
         yield f"{what} in the same {_many(both)}"
         return
-    beside = len(others) - both
-    more = f", and in {_many(beside)} beside" if both < COINCIDING * len(others) else ""
+    rest = len(others) - both
+    more = f", and in {rest} more" if both < COINCIDING * len(others) else ""
     yield f"{what} in {both} of these {_many(len(cases))}{more}"
 
 

@@ -1,7 +1,7 @@
 """grouped_mm, and the same with row-wise scales: a persistent loop over the tiles of all groups.
 
-Operands of any strides by pointer loads; or by tensor descriptors, which each program makes anew for each group, or the
-host once for all of them.
+Operands of any strides by pointer loads; or by tensor descriptors, which each program makes again for each group, or
+the host once for all of them.
 """
 
 import triton

@@ -29,9 +29,9 @@ def gemm_microscaled_grouped(
     p, p + programs, ... The other arguments are those of :func:`scaled_dot_pointers`; EVEN_K is for codes by pointers.
 
     With DESCRIPTORS codes are loaded by them: by those that the "host" made of all rows of A and of all matrices B, or
-    by those that the "device" makes of all rows of A once, and of each B anew. A descriptor of A goes on where a group
-    ends: what a tile has of the next one's rows is not stored. ``M`` is the rows of all groups, ``lda`` and ``ldb`` are
-    the leading strides of A and B as they lie in memory.
+    by those that the "device" makes of all rows of A once, and of each B separately. A descriptor of A goes on where a
+    group ends: what a tile has of the next one's rows is not stored. ``M`` is the rows of all groups, ``lda`` and
+    ``ldb`` are the leading strides of A and B as they lie in memory.
     """
     programs = tl.num_programs(0)
     begin = tl.full((), 0, tl.int32)

@@ -40,7 +40,7 @@ def gemm_atomic_split_k(
         a_ptr + first_k * stride_ak, b_ptr + first_k * stride_bk, rm, rn, M, N, K,
         stride_am, stride_ak, stride_bk, stride_bn, BLOCK_M, BLOCK_N, BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION, None,
     )  # fmt: skip
-    # Nobody reads the output before the launch has ended, so that no program has to see another's sum.
+    # No program reads the output before the launch has ended, so that no program has to see another's sum.
     if BY_DESCRIPTOR:  # by its whole name: Triton 3.3 looks for each name of tl, also in code that it leaves out
         c_desc = triton.language.make_tensor_descriptor(c_ptr, [M, N], [stride_cm, 1], [BLOCK_M, BLOCK_N])
         c_desc.atomic_add([tile_m * BLOCK_M, tile_n * BLOCK_N], acc)

@@ -62,7 +62,7 @@ class GemmFamily(Kernel):
         return self.problem(dtype, edge, edge, edge)
 
     def draw_problem(self, draw: Draw) -> Gemm:
-        """See :class:`Kernel`: any sizes and layouts, and what the operation has beside."""
+        """See :class:`Kernel`: any sizes and layouts, and the operation's other operands."""
         pick, op = draw.pick, self.operation
         dtype = pick(self.dtypes)
         m, n, k = draw.size(), draw.size(), draw.k()

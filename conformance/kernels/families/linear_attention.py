@@ -11,9 +11,8 @@ from conformance.kernels.kernel import Kernel
 
 
 class LinearAttentionFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.families.linear_attention.problem.LinearAttention`. A kernel
-    from
-    elsewhere needs only this base, and configs with ``block_t`` positions and ``block_v`` columns of v."""
+    """A kernel whose problems are :class:`~conformance.families.linear_attention.problem.LinearAttention`. A
+    third-party kernel needs only this base, and configs with ``block_t`` positions and ``block_v`` columns of v."""
 
     core = False
     family = "linear-attention"

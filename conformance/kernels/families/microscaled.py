@@ -29,9 +29,8 @@ DRAWN = (
 
 
 class MicroscaledFamily(Kernel):
-    """A kernel whose problems are :class:`~conformance.families.microscaled.problem.MicroscaledGemm`. A kernel from
-    elsewhere
-    needs only this base."""
+    """A kernel whose problems are :class:`~conformance.families.microscaled.problem.MicroscaledGemm`. A third-party
+    kernel needs only this base."""
 
     core = False
     family = "microscaled"

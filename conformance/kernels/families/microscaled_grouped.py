@@ -15,8 +15,7 @@ from conformance.problems import Layout, itemsize
 
 class MicroscaledGroupedFamily(Kernel):
     """A kernel whose problems are :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`. A
-    kernel
-    from elsewhere needs only this base."""
+    third-party kernel needs only this base."""
 
     core = False
     family = "microscaled-grouped"
@@ -43,8 +42,8 @@ class MicroscaledGroupedFamily(Kernel):
         return self.problem(EXAMPLES[dtype], (TIMED_EDGE // 4,) * 4, TIMED_EDGE, TIMED_EDGE)
 
     def draw_problem(self, draw: Draw) -> MicroscaledGroupedGemm:
-        """See :class:`Kernel`: any sizes and layouts, groups of nothing among them; no fp16, beside which no released
-        Triton compiles four-bit codes for sm_80."""
+        """See :class:`Kernel`: any sizes and layouts, groups of nothing among them; no fp16, because no released Triton
+        compiles products of it with four-bit codes for sm_80."""
         pick = draw.pick
         sizes = tuple(pick((0, 1, 8, 17, 40, 64)) for _ in range(pick((1, 2, 4))))
         fields: dict[str, Any] = {"out_dtype": pick(("fp32", "bf16"))}
@@ -57,8 +56,8 @@ class MicroscaledGroupedFamily(Kernel):
 
 
 def _describable(problem: MicroscaledGroupedGemm) -> MicroscaledGroupedGemm:
-    """``problem`` with bases of A and B at multiples of 32 bytes, and rows and matrices as far apart: so do those of
-    four-bit codes beside eight-bit ones lie for tcgen05."""
+    """``problem`` with bases of A and B at multiples of 32 bytes, and rows and matrices as far apart: tcgen05 needs
+    them so for four-bit codes that meet eight-bit ones."""
     layouts = {}
     for name, field in (("a", "layout_a"), ("b", "layout_b")):
         layout, operand = getattr(problem, field), problem.operand(name)

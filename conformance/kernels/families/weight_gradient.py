@@ -13,8 +13,8 @@ from conformance.kernels.families.examples import dtype_fields, matrix_sizes
 
 
 class WeightGradientFamily(ConvFamily):
-    """A kernel whose problems are :class:`~conformance.families.weight_gradient.problem.WeightGradient`. A kernel from
-    elsewhere needs only this base."""
+    """A kernel whose problems are :class:`~conformance.families.weight_gradient.problem.WeightGradient`. A third-party
+    kernel needs only this base."""
 
     family = "conv-gradient"
 
