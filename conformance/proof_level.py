@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 
-from conformance.case_record import CaseRecord, Check, CheckKind, ExecutorName, Status
+from conformance.case_record import CaseRecord, Check, CheckKind
+from conformance.case_status import ExecutorName, Status
 
 
 class ProofLevel(IntEnum):

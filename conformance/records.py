@@ -13,28 +13,30 @@ import os
 import stat
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, overload
 
 from conformance.case_record import (
-    FAILING,
     SCHEMA,
     CaseRecord,
     Check,
     CheckKind,
-    CompileFailure,
-    ConformanceFailure,
-    ExecutorName,
     KernelDeclarations,
-    Reason,
-    ReasonCode,
     RunInfo,
-    Status,
     Verdict,
     from_line,
     run_from_text,
+)
+from conformance.case_status import (
+    FAILING,
+    CompileFailure,
+    ConformanceFailure,
+    ExecutorName,
+    Reason,
+    ReasonCode,
+    Status,
 )
 from conformance.faults import Fault, FaultClass, FaultKind
 from conformance.plain_json import RecordError, jsonable
@@ -215,29 +217,32 @@ def read_records(path: str | os.PathLike[str]) -> Reading:
     problems = LineProblems()
     places = LinePlaces(files)
     for number, file in enumerate(files):
-        for _, start, length in each_record(file, problems):
-            places.append(number, start, length)
+        for _, start, line in each_record(file, problems):
+            places.append(number, start, len(line))
     return Reading(StoredRecords(places), tuple(problems.sentences))
 
 
 class PlacedRecord(NamedTuple):
-    """A record and its line's place in its file, in bytes."""
+    """A record, where its line begins in its file, and the line."""
 
     record: CaseRecord
     start: int
-    length: int
+    line: bytes
 
 
-def each_record(file: Path, problems: LineProblems, part: str = "") -> Iterator[PlacedRecord]:
+def each_record(
+    file: Path, problems: LineProblems, part: str = "", read: Callable[[bytes], CaseRecord] = from_line
+) -> Iterator[PlacedRecord]:
     """The valid records in ``file``, one at a time: a file may have any size. Every line that cannot be used adds a
-    sentence to ``problems``. With ``part``, whole lines without this text are passed over."""
+    sentence to ``problems``. With ``part``, whole lines without this text are passed over. ``read`` makes a record of a
+    line, or raises :class:`RecordError`."""
     written = json.dumps(part)[1:-1].encode()
     counted, number = 0, 1  # a place in the file, and the number of its line
     with file.open("rb") as stream:
         for start, line in _lines_with(written, stream) if written else lines(stream):
             try:
                 refuse_long(line)
-                yield PlacedRecord(from_line(line), start, len(line))
+                yield PlacedRecord(read(line), start, line)
             except RecordError as error:
                 counted, number = start, number + _line_ends(file, counted, start)
                 problems.add_line(file, number, line, error)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from conformance.case_record import FAILING, ReasonCode, Status
+from conformance.case_status import FAILING, ReasonCode, Status
 from conformance.records import RecordError, read_records, read_run
 
 ROOT = Path(__file__).resolve().parents[1]

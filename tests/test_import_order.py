@@ -13,9 +13,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "conformance"
 
 #: From the ground up: a room imports from those before it. Rooms on one line do not import each other.
 ORDER = [
-    ("record_forms",),
+    ("short_forms",),
     ("plain_json",),
     ("faults",),
+    ("case_status",),
+    ("record_figures",),
     ("case_record",),
     ("records",),
     ("proof_level",),
@@ -53,9 +55,11 @@ ORDER = [
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 RECORDS_ONLY = (
-    "record_forms",
+    "short_forms",
     "plain_json",
     "faults",
+    "case_status",
+    "record_figures",
     "case_record",
     "records",
     "proof_level",

@@ -135,7 +135,7 @@ def test_a_missing_package_of_a_room_is_seen(text):
 
 
 def test_a_room_that_is_gone_is_seen(text):
-    first = "| `record_forms.py` |"
+    first = "| `short_forms.py` |"
     changed = text.replace(first, f"| `attic/` | what nobody needs |\n{first}")
     assert wrong(changed, ROOT) == ["the map names attic/, which is gone"]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.case_record import CaseRecord, Reason, ReasonCode, RunInfo, Status
+from conformance.case_record import CaseRecord, RunInfo
+from conformance.case_status import Reason, ReasonCode, Status
 from conformance.machine.versions import OLDEST_TRITON
 from tests import releases
 from tests.command_runs import JUDGED, write_run

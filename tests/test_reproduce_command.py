@@ -9,7 +9,7 @@ import pytest
 
 from conformance import cli
 from conformance.commands import reproduce
-from conformance.gate.runs.record_figures import LATE_WAITS
+from conformance.record_figures import LATE_WAITS
 from conformance.records import CaseRecord, Status
 from conformance.reproducers.script_request import ScriptRequest
 from tests.command_runs import JUDGED, write_run

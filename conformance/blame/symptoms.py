@@ -10,7 +10,7 @@ from typing import Any
 from conformance.gate.changes.code_changes import PACKED
 from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.runs.compiler_lines import compiler_cause
-from conformance.gate.runs.record_figures import Resources
+from conformance.record_figures import Resources
 
 #: A file's path, and its name.
 _PATH = re.compile(r"(?:/[\w.+@~-]+)+/([\w.+@~-]+)")

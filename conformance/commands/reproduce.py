@@ -8,17 +8,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-import msgspec
-
 from conformance.commands import CommandError, write_output
 from conformance.commands.shared.case_lookup import one_case, records_with
 from conformance.commands.shared.suites import SUITE_ARGUMENTS
 from conformance.gate.changes.occupancy import occupancy, room
 from conformance.gate.changes.sync_changes import new_faults
-from conformance.gate.runs.record_figures import Observed
 from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.confirm_scripts import attempt
-from conformance.records import CaseRecord, Status, read_records
+from conformance.record_figures import Figures
+from conformance.records import CaseRecord, RecordError, Status, read_records
 from conformance.reproducers.script_request import ScriptRequest, file_name
 from conformance.user_files.expected_failures import status_without_entry
 
@@ -95,7 +93,7 @@ def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequ
     dies = record is None or status_without_entry(record) in DIED
     if record is None or before is None:
         return ScriptRequest(dies)
-    was, now = _observed(before), _observed(record)
+    was, now = _figures(before), _figures(record)
     lost = sorted({*was.code.features} - {*now.code.features}) if was.code and now.code else []
     most = None
     if was.resources and now.resources and was.resources.spill_unit == now.resources.spill_unit:
@@ -105,7 +103,7 @@ def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequ
     return ScriptRequest(dies, tuple(lost), most, room, resident, tuple(faults))
 
 
-def _room(target: str | None, was: Observed, now: Observed) -> tuple[dict[str, int], str]:
+def _room(target: str | None, was: Figures, now: Figures) -> tuple[dict[str, int], str]:
     """Returns the resources that a block may use so that as many blocks are resident on ``target`` as there ``was``
     room for, and that number of blocks as a text. Empty unless there is room for fewer ``now``."""
     if was.resources is None or now.resources is None:
@@ -116,10 +114,10 @@ def _room(target: str | None, was: Observed, now: Observed) -> tuple[dict[str, i
     return room(target, was.resources), str(before)
 
 
-def _observed(record: CaseRecord) -> Observed:
+def _figures(record: CaseRecord) -> Figures:
     try:
-        return msgspec.convert(record.observed, Observed)
-    except msgspec.ValidationError as error:
+        return record.figures
+    except RecordError as error:
         raise CommandError(f"the record of {record.case} has unusable figures: {error}") from None
 
 

@@ -5,7 +5,6 @@ A judge reports through :class:`CaseRecorder`; whoever runs the case writes :met
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import shutil
 import time
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
+
+from msgspec.structs import replace
 
 from conformance.proof_level import PROOF_LIMIT, ProofLevel
 from conformance.records import CaseRecord, ExecutorName, Fault, Reason, Status, Verdict, jsonable
@@ -119,7 +120,7 @@ class CaseRecorder:
 
     def add(self, *verdicts: Verdict) -> None:
         """Adds ``verdicts``, as :meth:`verdict` does."""
-        self.verdicts += [dataclasses.replace(verdict, details=jsonable(verdict.details)) for verdict in verdicts]
+        self.verdicts += [replace(verdict, details=jsonable(verdict.details)) for verdict in verdicts]
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -169,9 +169,9 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[st
         bytes
     ] = []  # the case of each and its place, which sort by case: tuples would take four times the memory
     for number, part in enumerate(parts):
-        for record, start, length in each_record(part, problems):
+        for record, start, line in each_record(part, problems):
             take(record)
-            lines.append(record.case.encode() + _PLACE.pack(number, start, length))
+            lines.append(record.case.encode() + _PLACE.pack(number, start, len(line)))
     lines.sort()
     scratch = folder / f"{RECORDS_FILE}.tmp"
     with contextlib.ExitStack() as opened:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from conformance.gate.runs.failure_causes import failing_checks, failure_cause, first_line, normalised
+from conformance.gate.runs.failure_causes import failure_cause, first_line, normalised
 from conformance.records import CaseRecord, Check, CheckKind, FaultClass, Status, Verdict
 from conformance.reporting.text import clean, one_line
 
@@ -106,7 +106,7 @@ def failure(record: CaseRecord) -> tuple[Meaning, str, str]:
     if record.fault is not None and record.fault_class is FaultClass.INFRASTRUCTURE:
         text = record.fault.text
         return Meaning.MACHINE, f"{record.fault.kind}: {normalised(first_line(text))}", one_line(text)[:NOTE_LIMIT]
-    failing = sorted(failing_checks(record), key=lambda pair: _RANK[_meaning_of_check(pair[0])])
+    failing = sorted(record.failing, key=lambda pair: _RANK[_meaning_of_check(pair[0])])
     meaning = _BY_STATUS.get(record.status) or (_meaning_of_check(failing[0][0]) if failing else Meaning.ERROR)
     cause = failure_cause(record, tuple(failing))
     if record.status is Status.UNEXPECTED_PASS and record.reason is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from conformance.gate.runs.bill_of_materials import VARIABLE
 from conformance.gate.shortened_text import MARK, first_words
 from conformance.gate.verdict.finding_signatures import signature
@@ -156,7 +158,7 @@ def line(record: CaseRecord) -> str:
     data = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     data |= {
         "reason": record.reason and vars(record.reason),
-        "verdicts": [vars(verdict) for verdict in record.verdicts],
+        "verdicts": [asdict(verdict) for verdict in record.verdicts],
         "seed": None if record.seed is None else str(record.seed),
     }
     try:

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.verdict.finding_signatures import signature
 from conformance.proof_level import ProofLevel, level_by
-from conformance.records import Check, CheckKind, Status
+from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.reporting.comparison import summary_line
 from conformance.reporting.text import clean, markdown_table, one_line
 from conformance.user_files.findings import Comparison, Finding, Group, Kind, KnownDefect, Side
@@ -69,10 +68,10 @@ class IssueScript:
     outcome: str
 
 
-def title(comparison: Comparison, group: Group, record: ComparedRecord | None) -> str:
+def title(comparison: Comparison, group: Group, record: CaseRecord | None) -> str:
     """One line that names the release, what is wrong, and where."""
     one = group.findings[0]
-    dtype = record.options.partition(" ")[0] if record else ""
+    dtype = str(record.options.get("dtype", "")) if record else ""
     where = ", ".join(filter(None, (dtype, one.target)))
     what = f"{one.kernel or one.case.partition('::')[2] or one.case}{f' ({where})' if where else ''}"
     cause = _cause(group, record)
@@ -84,7 +83,7 @@ def title(comparison: Comparison, group: Group, record: ComparedRecord | None) -
     return text if len(text) <= TITLE_LIMIT else f"{text[: TITLE_LIMIT - 3].rstrip()}..."
 
 
-def _cause(group: Group, record: ComparedRecord | None) -> str:
+def _cause(group: Group, record: CaseRecord | None) -> str:
     """The cause, with the numbers of the first case where the cause of all has none."""
     failing = _failing(group, record) if record else []
     if failing and re.search(r"\bN\b", group.cause):
@@ -102,7 +101,7 @@ def _release(comparison: Comparison, side: Side) -> str:
     return f"{'Triton' if name == 'triton' else name} {side.stack[name]}" if name else side.name
 
 
-def _wrong(group: Group, record: ComparedRecord | None) -> str:
+def _wrong(group: Group, record: CaseRecord | None) -> str:
     """Returns the failure in a few words."""
     if record is None:
         return group.kind.value.lower().replace("_", " ")
@@ -117,7 +116,7 @@ def _wrong(group: Group, record: ComparedRecord | None) -> str:
     return _WRONG.get(check.kind, _ENDED.get(record.status, f"{check.name} fails"))
 
 
-def _failing(group: Group, record: ComparedRecord) -> list[tuple[str, str]]:
+def _failing(group: Group, record: CaseRecord) -> list[tuple[str, str]]:
     """The failing checks of ``record``, the one that the cause of ``group`` names first."""
     return sorted(record.failing, key=lambda pair: not group.cause.startswith(Check.parse(pair[0]).name))
 
@@ -125,7 +124,7 @@ def _failing(group: Group, record: ComparedRecord) -> list[tuple[str, str]]:
 def render(
     comparison: Comparison,
     group: Group,
-    record: ComparedRecord | None,
+    record: CaseRecord | None,
     script: IssueScript | None,
     why_no_script: str,
     stage: str,
@@ -172,7 +171,7 @@ def _with(comparison: Comparison, side: Side, text: str) -> str:
     return f"With {one_line(_release(comparison, side))}:\n\n{_fenced(text[:TEXT_LIMIT])}"
 
 
-def _versions(comparison: Comparison, group: Group, record: ComparedRecord | None) -> list[list[str]]:
+def _versions(comparison: Comparison, group: Group, record: CaseRecord | None) -> list[list[str]]:
     """The rows of the table of versions, its header first."""
     sides, target = (comparison.baseline, comparison.candidate), group.findings[0].target or ""
     bill = [*_BILL, *(["LLVM commit for AMD"] if target.startswith("gfx") else [])]
@@ -201,7 +200,7 @@ class _Judge(Enum):
     NOTHING = "The case ended before any verdict."
 
 
-def _judge(group: Group, record: ComparedRecord | None) -> _Judge:
+def _judge(group: Group, record: CaseRecord | None) -> _Judge:
     """Returns the check on which the finding rests, and what ran it."""
     if record is None:
         return _Judge.NOTHING
@@ -210,7 +209,7 @@ def _judge(group: Group, record: ComparedRecord | None) -> _Judge:
     if group.kind in _OF_CODE:
         return _Judge.CODE
     if group.kind is Kind.SLOWER:
-        return _Judge.DEVICE if record.samples else _Judge.NOTHING
+        return _Judge.DEVICE if record.figures.samples else _Judge.NOTHING
     failing = _failing(group, record)
     kind = Check.parse(failing[0][0]).kind if failing else None
     if kind is CheckKind.COMPILE or (kind is None and record.status is Status.COMPILE_ERROR):
@@ -225,7 +224,7 @@ def _judge(group: Group, record: ComparedRecord | None) -> _Judge:
     return _Judge.DEVICE if on_device else _Judge.INTERPRETER
 
 
-def _expected(group: Group, record: ComparedRecord | None) -> str:
+def _expected(group: Group, record: CaseRecord | None) -> str:
     failing = _failing(group, record) if record else []
     if group.kind in _OF_CODE or not failing:
         return "The case passes, and its code is no worse than before."
@@ -237,7 +236,7 @@ def _expected(group: Group, record: ComparedRecord | None) -> str:
     return _EXPECTED.get(check.kind, f"The check {check.name} passes.")
 
 
-def _seen(group: Group, record: ComparedRecord | None) -> Iterator[str]:
+def _seen(group: Group, record: CaseRecord | None) -> Iterator[str]:
     """Yields the failure as the record has it: the failing checks, or else the diagnosis."""
     if record is None:
         return
@@ -250,7 +249,7 @@ def _seen(group: Group, record: ComparedRecord | None) -> Iterator[str]:
 def _shown_by(
     comparison: Comparison,
     one: Finding,
-    record: ComparedRecord | None,
+    record: CaseRecord | None,
     script: IssueScript | None,
     why_no_script: str,
 ) -> Iterator[str]:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
+from conformance.gate.runs.run_reader import ComparedRun
 from conformance.gate.shortened_text import first_words
+from conformance.record_figures import Figures
 from conformance.records import Status
 from conformance.reporting.html import stylesheet
 from conformance.reporting.html_data import component_name
@@ -43,20 +44,18 @@ class Figure(NamedTuple):
     coloured; ``of`` gives a case's figure, None where it has none."""
 
     notable: float
-    of: Callable[[ComparedRecord], float | None]
+    of: Callable[[Figures], float | None]
 
 
 FIGURES: Mapping[str, Figure] = {
-    "registers": Figure(
-        DEFAULT.more_registers.share, lambda record: record.resources.registers if record.resources else None
-    ),
-    "spills": Figure(DEFAULT.more_spills.share, lambda record: record.resources.spills if record.resources else None),
+    "registers": Figure(DEFAULT.more_registers.share, lambda of: of.resources.registers if of.resources else None),
+    "spills": Figure(DEFAULT.more_spills.share, lambda of: of.resources.spills if of.resources else None),
     "shared memory": Figure(
-        DEFAULT.more_shared_memory.share, lambda record: record.resources.shared_memory if record.resources else None
+        DEFAULT.more_shared_memory.share, lambda of: of.resources.shared_memory if of.resources else None
     ),
-    "code bytes": Figure(DEFAULT.larger_code.share, lambda record: record.code.bytes if record.code else None),
-    "compile time": Figure(DEFAULT.slower_compile.share, lambda record: record.compile_s),
-    "time": Figure(DEFAULT.slower.share, lambda record: median(record.samples) if record.samples else None),
+    "code bytes": Figure(DEFAULT.larger_code.share, lambda of: of.code.bytes if of.code else None),
+    "compile time": Figure(DEFAULT.slower_compile.share, lambda of: of.compiled_in),
+    "time": Figure(DEFAULT.slower.share, lambda of: median(of.samples) if of.samples else None),
 }
 
 
@@ -225,7 +224,7 @@ def _counts(groups: Counter[str]) -> str:
 
 
 def _shares(
-    stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[ComparedRecord], float | None]
+    stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[Figures], float | None]
 ) -> list[float | None]:
     """The median of each stack's figures over those of the first stack that has some. What failed has no figures: a
     wrong kernel may be small and fast."""
@@ -238,16 +237,12 @@ def _shares(
     return [median(ratio) if ratio else None for ratio in ratios]
 
 
-def _figures(
-    stack: ComparedRun, cases: set[str], figure: Callable[[ComparedRecord], float | None]
-) -> dict[str, float | None]:
+def _figures(stack: ComparedRun, cases: set[str], figure: Callable[[Figures], float | None]) -> dict[str, float | None]:
     records = {case: stack.records[case] for case in cases if case in stack.records}
-    return {case: figure(record) for case, record in records.items() if RANKED[record.status] != "bad"}
+    return {case: figure(record.figures) for case, record in records.items() if RANKED[record.status] != "bad"}
 
 
-def _grew_from_zero(
-    stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[ComparedRecord], float | None]
-) -> bool:
+def _grew_from_zero(stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[Figures], float | None]) -> bool:
     """Returns True if a figure of a case is 0 with one stack and more with the next one: its growth is no share of the
     first."""
     sides = [_figures(stack, cases, figure) for stack in stacks]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.case_record import LARGEST
+from conformance.record_figures import LARGEST
 from conformance.records import CaseRecord, Status
 from conformance.reporting.text import clean, markdown_table
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from conformance.cases.generated_cases import Thin, generated

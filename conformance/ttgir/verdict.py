@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from conformance.execution.trial.trial import Launchable, Trial, trial
 from conformance.inputs.fill_set import fill_set

@@ -13,16 +13,16 @@ from conformance.execution.compile.compilation import CompilePool
 from conformance.execution.compile.machine_code import ptx_name
 from conformance.execution.order.answers import fenced, order_answers
 from conformance.families.gemm.problem import mm
-from conformance.gate.runs.record_figures import (
+from conformance.heuristics.configs import Config
+from conformance.judging.conform import launches_to_compile
+from conformance.kernels.catalogue import get
+from conformance.kernels.kernel import Variant
+from conformance.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
     PRIORITY,
     ROUND_TRIPS,
 )
-from conformance.heuristics.configs import Config
-from conformance.judging.conform import launches_to_compile
-from conformance.kernels.catalogue import get
-from conformance.kernels.kernel import Variant
 
 RIGHT_COPIES = """
 .visible .entry k(

@@ -89,7 +89,7 @@ def record(kernel: str = "mm", config: str = CONFIGS[0], problem: str = PROBLEMS
         "outcome": "passed",
         "diagnosis": "",
         "repro": f"python -m pytest --pyargs conformance.suites --conformance-case '{case}'",
-        "schema": 2,  # whose lines have every field under its name
+        "schema": SCHEMA,
     }
 
 

@@ -18,7 +18,7 @@ from conformance.commands.shared.comparison_output import to_json
 from conformance.gate.changes.status_changes import fails
 from conformance.gate.runs.judged_records import judged_records
 from conformance.gate.runs.known_defects import harm_of, harm_of_check, known_defect
-from conformance.gate.runs.run_reader import ComparedRecord, read_compared_run
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
 from conformance.records import CaseRecord, Check, CheckKind, Status, from_line, read_records
@@ -76,7 +76,7 @@ def failed(*failing: tuple[str, str], status: str = "fail", diagnosis: str = "")
     return one
 
 
-def read(folder: Path, one: Record) -> ComparedRecord:
+def read(folder: Path, one: Record) -> CaseRecord:
     return read_compared_run(write_run(folder, [one])).records[one["case"]]
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from conformance import targets
 from conformance.gate.changes.occupancy import MULTIPROCESSORS, PARTITIONS, occupancy, room, shared_memory_text
-from conformance.gate.runs.record_figures import Resources
+from conformance.record_figures import Resources
 
 
 def blocks(target: str, registers: int = 32, shared: int = 0, threads: int = 128, columns: int = 0) -> tuple[int, str]:

@@ -21,12 +21,12 @@ from conformance.codegen_checks import Evidence, Feature
 from conformance.execution.trial.fill_groups import fills_for
 from conformance.families.gemm.problem import mm, scaled_mm
 from conformance.gate.changes.occupancy import occupancy, room
-from conformance.gate.runs.record_figures import LATE_WAITS, ROUND_TRIPS, Resources
 from conformance.heuristics.configs import Config
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Features, Variant
+from conformance.record_figures import LATE_WAITS, ROUND_TRIPS, Resources
 from conformance.records import CompileFailure, ExecutorName, Status
 from conformance.reproducers import kernel_scripts
 from conformance.reproducers.copied.numbers import unpacked

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from conformance.execution.compile.assembly import Code, parsed
-from conformance.gate.runs.record_figures import (
+from conformance.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
     PRIORITY,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from conformance.execution.trial.trial import UNLESS_DECLARED, Trial
 from conformance.records import Check, CheckKind, Verdict

@@ -11,10 +11,9 @@ from conformance.gate.changes.limit_changes import crossed, needed
 from conformance.gate.changes.occupancy import occupancy, shared_memory_text
 from conformance.gate.changes.status_changes import about, finding
 from conformance.gate.changes.sync_changes import count_findings, fault_findings, mended_findings
-from conformance.gate.runs.record_figures import Code, Resources
-from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.shortened_text import first_words
-from conformance.records import Check, CheckKind, Status
+from conformance.record_figures import Code, Resources
+from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.user_files.findings import Finding, Kind
 from conformance.user_files.thresholds import DEFAULT, SpillThresholds, Thresholds
 
@@ -60,28 +59,28 @@ _INSTRUCTIONS = {
 PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
 
 
-def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds = DEFAULT) -> list[Finding]:
+def code_findings(before: CaseRecord, after: CaseRecord, thresholds: Thresholds = DEFAULT) -> list[Finding]:
     """Findings about the code of one case. None where one side was not compiled, or both hold the same machine code
     and nothing fails."""
     identical = _identical(before, after)
     if identical and not after.failing:
         return []
     findings = [*_limits(before, after)]
-    if before.resources is not None and after.resources is not None and not identical:
-        findings += _sizes(after, before.resources, after.resources, thresholds)
-        findings += _occupancies(after, before.resources, after.resources, thresholds)
+    if before.figures.resources is not None and after.figures.resources is not None and not identical:
+        findings += _sizes(after, before.figures.resources, after.figures.resources, thresholds)
+        findings += _occupancies(after, before.figures.resources, after.figures.resources, thresholds)
         findings = _beside_spills(findings)
-    if before.code is not None and after.code is not None and not identical:
-        findings += _features(after, before.code, after.code)
-        findings += fault_findings(after, before.code, after.code)
-        findings += mended_findings(after, before.code, after.code)
+    if before.figures.code is not None and after.figures.code is not None and not identical:
+        findings += _features(after, before.figures.code, after.figures.code)
+        findings += fault_findings(after, before.figures.code, after.figures.code)
+        findings += mended_findings(after, before.figures.code, after.figures.code)
         if not any(one.kind in _EXPLAINING for one in findings):
-            findings += count_findings(after, before.code, after.code, thresholds.sync_changed.share)
-        if before.code.bytes and after.code.bytes:
+            findings += count_findings(after, before.figures.code, after.figures.code, thresholds.sync_changed.share)
+        if before.figures.code.bytes and after.figures.code.bytes:
             size = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.larger_code.share, 1)
-            findings += size.changes(after, before.code.bytes, after.code.bytes)
+            findings += size.changes(after, before.figures.code.bytes, after.figures.code.bytes)
         kinds, share = [one.kind for one in findings], thresholds.other_instructions.share
-        findings += _instructions(after, before.code, after.code, kinds, share)
+        findings += _instructions(after, before.figures.code, after.figures.code, kinds, share)
     if any(one.kind is Kind.LIMIT_CROSSED for one in findings):  # whose text says what crossed the limit
         findings = [one for one in findings if one.kind not in _WITHIN_LIMITS]
     expected = _expected_checks(before, after)
@@ -98,7 +97,7 @@ def _beside_spills(findings: list[Finding]) -> list[Finding]:
     return [replace(one, detail=text) if one.kind is Kind.MORE_SPILLS else one for one in rest]
 
 
-def _expected_checks(before: ComparedRecord, after: ComparedRecord) -> list[str]:
+def _expected_checks(before: CaseRecord, after: CaseRecord) -> list[str]:
     """The failing checks that an expected failure covers. If the case failed as expected in the baseline too, these are
     the checks that failed there."""
     if after.status is not Status.EXPECTED_FAIL:
@@ -139,8 +138,8 @@ def explained(failing: Sequence[tuple[str, str]], findings: Iterable[Finding]) -
 
 
 def verdict_findings(
-    before: ComparedRecord | None,
-    after: ComparedRecord,
+    before: CaseRecord | None,
+    after: CaseRecord,
     known: Iterable[Finding],
     thresholds: Thresholds = DEFAULT,
 ) -> list[Finding]:
@@ -166,25 +165,25 @@ def verdict_findings(
     return findings
 
 
-def _few_more(before: ComparedRecord | None, after: ComparedRecord, limits: SpillThresholds) -> bool:
+def _few_more(before: CaseRecord | None, after: CaseRecord, limits: SpillThresholds) -> bool:
     """True if the figures say that a few more registers are spilled. Where they say nothing, or that none is, another
     launch of the case may be the one that spills."""
-    was, now = before.resources if before else None, after.resources
+    was, now = before.figures.resources if before else None, after.figures.resources
     if was is None or now is None or not (was.registers and now.registers) or was.spill_unit != now.spill_unit:
         return False
     return was.spills < now.spills and _small(was, now, limits)
 
 
-def _identical(before: ComparedRecord, after: ComparedRecord) -> bool:
-    was, now = before.code, after.code
+def _identical(before: CaseRecord, after: CaseRecord) -> bool:
+    was, now = before.figures.code, after.figures.code
     return was is not None and now is not None and was.sha256 is not None and was.sha256 == now.sha256
 
 
-def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
+def _limits(before: CaseRecord, after: CaseRecord) -> Iterator[Finding]:
     earlier = {check for check, _ in before.failing}
     failing = [(check, text) for check, text in after.failing if kind_of_check(check) is Kind.LIMIT_CROSSED]
     new = [(check, text) for check, text in failing if check not in earlier]
-    if new and before.resources is not None:
+    if new and before.figures.resources is not None:
         text = "; ".join(text for _, text in new)
         which = crossed(text)
         cause = about(f"past the limit of {', '.join(which) or 'the target'}", after)
@@ -207,7 +206,7 @@ class _Figure:
     least: float
 
     def changes(
-        self, after: ComparedRecord, was: int, now: int, text: Callable[[int], str] | None = None
+        self, after: CaseRecord, was: int, now: int, text: Callable[[int], str] | None = None
     ) -> Iterator[Finding]:
         """The finding if the figure changed enough. ``text`` gives a value in words, by default with its unit."""
         if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
@@ -219,7 +218,7 @@ class _Figure:
         yield grown if was else replace(grown, from_zero=now)
 
 
-def _sizes(after: ComparedRecord, was: Resources, now: Resources, thresholds: Thresholds) -> Iterator[Finding]:
+def _sizes(after: CaseRecord, was: Resources, now: Resources, thresholds: Thresholds) -> Iterator[Finding]:
     registers, shared_memory = thresholds.more_registers, thresholds.more_shared_memory
     known = was.registers and now.registers  # 0: the binary could not be read
     if known:
@@ -238,7 +237,7 @@ def _sizes(after: ComparedRecord, was: Resources, now: Resources, thresholds: Th
         yield from figure.changes(after, was.registers, now.registers)
 
 
-def _spills(after: ComparedRecord, was: Resources, now: Resources, limits: SpillThresholds) -> Iterator[Finding]:
+def _spills(after: CaseRecord, was: Resources, now: Resources, limits: SpillThresholds) -> Iterator[Finding]:
     unit, both = now.spill_unit or was.spill_unit, was.spills and now.spills
     if was.spills == now.spills or (both and was.spill_unit != unit):
         return
@@ -256,7 +255,7 @@ def _small(was: Resources, now: Resources, limits: SpillThresholds) -> bool:
     return more < least or more < limits.regression_share * was.spills
 
 
-def _occupancies(after: ComparedRecord, was: Resources, now: Resources, thresholds: Thresholds) -> Iterator[Finding]:
+def _occupancies(after: CaseRecord, was: Resources, now: Resources, thresholds: Thresholds) -> Iterator[Finding]:
     """The finding about the blocks or waves that are resident; none where they are not known."""
     before, current = occupancy(after.target, was), occupancy(after.target, now)
     if before is None or current is None or before.resident == current.resident:
@@ -266,13 +265,13 @@ def _occupancies(after: ComparedRecord, was: Resources, now: Resources, threshol
     cause = f"less occupancy for {current.limit}" if less > 0 else "more occupancy"
     ratio = current.resident / before.resident if before.resident else None
     one = finding(kind, after, about(cause, after), str(before), str(current), ratio=ratio)
-    if after.persistent and current.blocks:
+    if after.figures.persistent and current.blocks:
         yield replace(one, minor=True, detail=_ONE_BLOCK)
     else:
         yield replace(one, minor=less < thresholds.less_occupancy.regression_share * before.resident)
 
 
-def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
+def _features(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding]:
     if was.features == now.features:
         return
     had, has = (set(code.features) - {SPILL} for code in (was, now))
@@ -289,9 +288,7 @@ def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
         yield finding(Kind.FEATURE_GAINED, after, about(f"{feature} gained", after), f"no {feature}", feature)
 
 
-def _instructions(
-    after: ComparedRecord, before: Code, code: Code, kinds: list[Kind], share: float
-) -> Iterator[Finding]:
+def _instructions(after: CaseRecord, before: Code, code: Code, kinds: list[Kind], share: float) -> Iterator[Finding]:
     """Findings about the mix of instructions; none where a lost or gained feature already says what changed."""
     was, now = before.instructions, code.instructions
     alike = before.instructions_of == code.instructions_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from conformance.gate.changes.status_changes import finding
-from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.records import CaseRecord
 from conformance.user_files.findings import Finding, Kind
 
 #: Characters of rows that a finding shows of each kind of change.
@@ -74,12 +74,12 @@ def _about(row: str) -> str:
     return key if equals else row.partition("-")[0]
 
 
-def table_findings(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
+def table_findings(before: CaseRecord, after: CaseRecord) -> Iterator[Finding]:
     """A finding for each table that differs between the two records of one case, if both have tables."""
-    if before.tables is None or after.tables is None:
+    if before.figures.config_tables is None or after.figures.config_tables is None:
         return
-    for name in {**before.tables, **after.tables}:
-        was, now = _rows(before.tables, name), _rows(after.tables, name)
+    for name in {**before.figures.config_tables, **after.figures.config_tables}:
+        was, now = _rows(before.figures.config_tables, name), _rows(after.figures.config_tables, name)
         changes = row_changes(was or (), now or ())
         if not changes and (was is None) == (now is None):
             continue
@@ -124,11 +124,11 @@ class ComparedTables:
         self._torches = torches
         self._sides: tuple[dict[str, Tables], dict[str, Tables]] = ({}, {})
 
-    def add(self, was: ComparedRecord | None, now: ComparedRecord | None) -> None:
+    def add(self, was: CaseRecord | None, now: CaseRecord | None) -> None:
         """Takes both records of a case."""
         for side, record in zip(self._sides, (was, now), strict=True):
-            if record is not None and record.tables is not None:
-                side[device_of(record.case)] = record.tables
+            if record is not None and record.figures.config_tables is not None:
+                side[device_of(record.case)] = record.figures.config_tables
 
     def excused(self, lost: Finding, row: str) -> Finding:
         """``lost``, a finding about a case that only the baseline has, as a warning if ``row``, from torch's tables

@@ -10,23 +10,24 @@ from collections.abc import Collection
 
 from conformance.gate.changes.occupancy import shared_memory_text
 from conformance.gate.changes.status_changes import Standing, finding, never_compiled, standing
-from conformance.gate.runs.run_reader import ComparedRecord
-from conformance.records import ReasonCode, Status
+from conformance.gate.shortened_text import first_words
+from conformance.records import CaseRecord, ReasonCode, Status
 from conformance.user_files.findings import Finding, Kind
 
 
-def past_limit(record: ComparedRecord | None) -> bool:
+def past_limit(record: CaseRecord | None) -> bool:
     """True if the code of a case was compiled and needs more memory than the target has. A refusal by estimate has no
     code."""
     return (
         record is not None
         and record.status is Status.NOT_APPLICABLE
-        and record.reason.startswith(ReasonCode.SHARED_MEMORY.value)
-        and record.resources is not None
+        and record.reason is not None
+        and record.reason.code is ReasonCode.SHARED_MEMORY
+        and record.figures.resources is not None
     )
 
 
-def limit_findings(before: ComparedRecord, after: ComparedRecord, became: Finding | None) -> list[Finding]:
+def limit_findings(before: CaseRecord, after: CaseRecord, became: Finding | None) -> list[Finding]:
     """The findings about a case with a side past the limit; ``became`` is the one about its statuses."""
     if past_limit(after):
         if standing(before) is Standing.ABSENT:  # past the limit, too, or refused: it was not lost
@@ -35,7 +36,7 @@ def limit_findings(before: ComparedRecord, after: ComparedRecord, became: Findin
         needs = needed(before, limits), needed(after, limits)
         if never_compiled(before):
             return [finding(Kind.FIXED, after, f"did not compile, and is {cause} now", *needs)]
-        return [finding(Kind.LIMIT_CROSSED, after, cause, *needs, detail=after.reason_detail)]
+        return [finding(Kind.LIMIT_CROSSED, after, cause, *needs, detail=first_words(after.reason_detail, 500))]
     if standing(after) in (Standing.PASSED, Standing.COMPILED):
         limits = crossed(before.reason_detail)
         return [finding(Kind.FIXED, after, f"was {_past(before)}", needed(before, limits), needed(after, limits))]
@@ -52,10 +53,10 @@ def crossed(text: str) -> list[str]:
     return sorted({part.partition(":")[0].strip()[:40] for part in text.split("; ") if ":" in part})
 
 
-def needed(record: ComparedRecord, limits: Collection[str]) -> str:
+def needed(record: CaseRecord, limits: Collection[str]) -> str:
     """Returns the amount of each of ``limits``, as :func:`crossed` names them, that the code of ``record`` needs; the
     record's status where that is not known."""
-    used = record.resources
+    used = record.figures.resources
     if used is None:
         return record.status.value
     texts = {
@@ -66,6 +67,6 @@ def needed(record: ComparedRecord, limits: Collection[str]) -> str:
     return ", ".join(text for name, text in texts.items() if name in limits) or record.status.value
 
 
-def _past(record: ComparedRecord) -> str:
+def _past(record: CaseRecord) -> str:
     where = f" on {record.target}" if record.target else ""
     return f"past the limit of {', '.join(crossed(record.reason_detail)) or 'memory'}{where}"

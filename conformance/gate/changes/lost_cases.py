@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
+from conformance.gate.runs.run_reader import ComparedRun
+from conformance.records import CaseRecord
 
 #: Groups in which lost cases are counted, in order of preference: if a kernel and a suite lost the same number, the
 #: kernel is named as the cause.
@@ -16,7 +17,7 @@ _GROUPS = ("kernel", "suite", "target")
 Groups = tuple[tuple[str, str], ...]
 
 
-def groups_of(record: ComparedRecord) -> Groups:
+def groups_of(record: CaseRecord) -> Groups:
     return tuple((name, value) for name in _GROUPS if (value := getattr(record, name)) is not None)
 
 
@@ -29,7 +30,7 @@ class Absences:
         self._totals: Counter[tuple[str, str]] = Counter()
         self._recorded: set[tuple[str, str]] = set()
 
-    def add(self, before: ComparedRecord, after: ComparedRecord | None) -> None:
+    def add(self, before: CaseRecord, after: CaseRecord | None) -> None:
         """Counts a case of the baseline. All are counted before a cause is asked for."""
         groups = groups_of(before)
         self._totals.update(groups)

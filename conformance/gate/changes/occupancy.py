@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conformance.gate.runs.record_figures import Resources
+from conformance.record_figures import Resources
 
 KIB = 1024
 #: Partitions of a multiprocessor, each with a register file of its own.

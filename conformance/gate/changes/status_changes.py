@@ -17,9 +17,8 @@ from enum import Enum
 from conformance.gate.changes.median_intervals import FEWEST_SAMPLES
 from conformance.gate.runs.failure_causes import failure_cause, normalised
 from conformance.gate.runs.known_defects import harm_of, known_defect, words_of
-from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.shortened_text import first_words
-from conformance.records import Check, CheckKind, ExecutorName, Status
+from conformance.records import CaseRecord, Check, CheckKind, ExecutorName, Status
 from conformance.user_files.findings import COSTS, NEW_FAILURES, Finding, Harm, Kind
 
 
@@ -76,7 +75,7 @@ _WRONG = (Harm.WRONG, Harm.RACE, Harm.MEMORY)
 Failing = tuple[tuple[str, str], ...]
 
 
-def standing(record: ComparedRecord | None) -> Standing:
+def standing(record: CaseRecord | None) -> Standing:
     """Returns how far the case of ``record`` came, as a :class:`Standing`. One that was judged and has a failing check
     has failed, whatever its status says."""
     if record is None:
@@ -86,14 +85,14 @@ def standing(record: ComparedRecord | None) -> Standing:
     return Standing.FAILED if judged and record.failing else reached
 
 
-def fails(record: ComparedRecord | None) -> bool:
+def fails(record: CaseRecord | None) -> bool:
     """Returns True if the case of ``record`` failed, expected or not."""
     return standing(record) in _FAILURES
 
 
 def finding(
     kind: Kind,
-    record: ComparedRecord,
+    record: CaseRecord,
     cause: str,
     before: str,
     after: str,
@@ -104,13 +103,13 @@ def finding(
     return Finding(kind, record.case, record.kernel, record.target, cause, before, after, ratio, detail)
 
 
-def about(what: str, record: ComparedRecord) -> str:
+def about(what: str, record: CaseRecord) -> str:
     """A cause that names the target: the same loss on two targets has two causes, since their compilers differ."""
     return f"{what} on {record.target}" if record.target else what
 
 
 def status_finding(
-    before: ComparedRecord | None, after: ComparedRecord | None, absence: Callable[[ComparedRecord], str]
+    before: CaseRecord | None, after: CaseRecord | None, absence: Callable[[CaseRecord], str]
 ) -> Finding | None:
     """The finding about the statuses of one case; None if it became neither worse nor better. At least one of the two
     records is there. ``absence`` says why the candidate did not record a case of the baseline."""
@@ -130,14 +129,14 @@ def status_finding(
     return replace(one, newly_fails=kind in NEW_FAILURES)
 
 
-def known_defect_finding(after: ComparedRecord, was: str, now: str, detail: str) -> Finding:
+def known_defect_finding(after: CaseRecord, was: str, now: str, detail: str) -> Finding:
     """The finding about a case that newly fails by a known defect: its class, its entry and where it is reported."""
     defect = known_defect(after)
     one = finding(Kind.NEW_KNOWN_DEFECT, after, str(defect), was, now, detail=detail)
     return replace(one, newly_fails=True, defect=defect)
 
 
-def _kind(before: ComparedRecord | None, after: ComparedRecord | None) -> Kind | None:
+def _kind(before: CaseRecord | None, after: CaseRecord | None) -> Kind | None:
     """The kind of the finding about two statuses; None if the case came as far as before, or was never there."""
     was, now = standing(before), standing(after)
     if now is Standing.ABSENT:
@@ -162,7 +161,7 @@ def _kind(before: ComparedRecord | None, after: ComparedRecord | None) -> Kind |
     return Kind.NONDETERMINISTIC if kind is Kind.NEW_FAIL and after and repeats(after.failing) else kind
 
 
-def _kind_of_expected(before: ComparedRecord | None, after: ComparedRecord) -> Kind | None:
+def _kind_of_expected(before: CaseRecord | None, after: CaseRecord) -> Kind | None:
     """The kind for a case that fails by a known defect in the candidate. It is new unless the case failed before by a
     defect that did the same, and was the same if an entry named it. What was wrong and only costs time now is no worse.
     What both sides have by one entry is no finding, but for a fault of the order: it shows itself in no number.
@@ -172,9 +171,9 @@ def _kind_of_expected(before: ComparedRecord | None, after: ComparedRecord) -> K
         return Kind.NEW_KNOWN_DEFECT
     was, now = harm_of(before), harm_of(after)
     accepted = standing(before) is Standing.EXPECTED
-    one_entry = accepted and before.reason == after.reason
+    one_entry = accepted and before.reason_name == after.reason_name
     lesser = now in COSTS and was not in (*COSTS, Harm.UNKNOWN)
-    untold = accepted and Harm.UNKNOWN in (was, now) and before.expected_failure is None and now not in _WRONG
+    untold = accepted and Harm.UNKNOWN in (was, now) and before.figures.expected_failure is None and now not in _WRONG
     alike = was is now or untold or {was, now} == {Harm.NOT_COMPILED, Harm.RAISES}
     links = known_defect(before).link, known_defect(after).link
     if not (lesser or (alike and (not accepted or one_entry or links[0] == links[1] != ""))):
@@ -183,7 +182,7 @@ def _kind_of_expected(before: ComparedRecord | None, after: ComparedRecord) -> K
     return None if one_entry and not ordered else Kind.STILL_FAIL
 
 
-def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | None:
+def _kind_of_compiled(was: Standing, before: CaseRecord | None) -> Kind | None:
     """The kind for a case that the candidate compiled and had no device to run it on."""
     if was is Standing.COMPILED:
         return None
@@ -194,13 +193,13 @@ def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | No
     return Kind.LOST_COVERAGE
 
 
-def never_compiled(record: ComparedRecord) -> bool:
+def never_compiled(record: CaseRecord) -> bool:
     """True if the case of ``record`` failed because it was not compiled."""
-    return standing(record) in _FAILURES and record.executor is None and record.resources is None
+    return standing(record) in _FAILURES and record.executor is None and record.figures.resources is None
 
 
 def _cause(
-    kind: Kind, before: ComparedRecord | None, after: ComparedRecord | None, absence: Callable[[ComparedRecord], str]
+    kind: Kind, before: CaseRecord | None, after: CaseRecord | None, absence: Callable[[CaseRecord], str]
 ) -> tuple[str, str]:
     """The cause of a finding of ``kind``, and what else there is to say."""
     if kind in _FAILURE_KINDS and after:
@@ -208,11 +207,11 @@ def _cause(
     if kind is Kind.LOST_COVERAGE and before:
         if after is None:
             return absence(before), ""
-        return normalised(f"{after.status.value} {after.reason}"), after.reason_detail
+        return normalised(f"{after.status.value} {after.reason_name}"), first_words(after.reason_detail, 500)
     if kind is Kind.FIXED and before:
         cause = failure_cause(before)
         if standing(before) is Standing.EXPECTED:
-            cause = f"was an expected failure: {before.reason}"
+            cause = f"was an expected failure: {before.reason_name}"
         passed = after is not None and after.status is Status.UNEXPECTED_PASS
         return cause, "its expected failure no longer fails: remove it" if passed else ""
     return f"was {_shown(before)}", ""
@@ -237,7 +236,7 @@ def is_order_check(check: str) -> bool:
     return parsed.kind is CheckKind.CODEGEN and parsed.subject.startswith("order/")
 
 
-def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
+def newly_failing(before: CaseRecord, after: CaseRecord) -> Failing:
     """The new failures of a case that failed in the baseline too, expected or not.
 
     A failing check is new if it passed in the baseline, or if no check of its subject failed there: a failure of the
@@ -265,10 +264,10 @@ def _subject_of(check: str) -> str:
     return parsed.name if alone else parsed.group
 
 
-def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -> tuple[str, str]:
+def _failure(before: CaseRecord | None, after: CaseRecord, kind: Kind) -> tuple[str, str]:
     """The cause of a failure, and what else there is to say."""
     if after.status is Status.EXPECTED_FAIL:
-        return f"expected: {after.reason}", words_of(after)[:500]
+        return f"expected: {after.reason_name}", words_of(after)[:500]
     failing = after.failing
     repeated = repeats(failing)
     if kind is Kind.NONDETERMINISTIC and repeated:
@@ -281,7 +280,7 @@ def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -
     return cause, first_words(failing[0][1] if failing else after.diagnosis, 500)
 
 
-def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+def _evidence(before: CaseRecord, after: CaseRecord) -> Finding | None:
     """The finding about the evidence behind two equal outcomes; None if it is the same. A loss comes before a gain."""
     if standing(after) not in (Standing.PASSED, Standing.COMPILED):
         return None
@@ -289,7 +288,7 @@ def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
     return _lost_evidence(before, after) or (_other_executor(Kind.NEW_COVERAGE, before, after) if gained else None)
 
 
-def _lost_evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+def _lost_evidence(before: CaseRecord, after: CaseRecord) -> Finding | None:
     """Returns the finding that a part of the case is no longer judged or measured; None if nothing is missing."""
     if _gain(before.executor, after.executor) < 0:
         return _other_executor(Kind.LOST_COVERAGE, before, after)
@@ -297,7 +296,7 @@ def _lost_evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | N
     return lost_checks or _lost_figures(before, after)
 
 
-def _lost_checks(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+def _lost_checks(before: CaseRecord, after: CaseRecord) -> Finding | None:
     """The checks that judged the case in the baseline and do not in the candidate, or do so for fewer configs."""
     had, has = _judging(before), _judging(after)
     for text, _ in before.failing:
@@ -319,23 +318,25 @@ def _lost_checks(before: ComparedRecord, after: ComparedRecord) -> Finding | Non
     return None
 
 
-def _lost_figures(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+def _lost_figures(before: CaseRecord, after: CaseRecord) -> Finding | None:
     """The figures of the code or time that the baseline recorded and the candidate did not."""
 
     def lost(cause: str, was: str, now: str) -> Finding:
         return finding(Kind.LOST_COVERAGE, after, cause, was, now)
 
-    if before.resources is not None and after.resources is None:
+    was, now = before.figures, after.figures
+    if was.resources is not None and now.resources is None:
         return lost("no longer compiled", "compiled", "not compiled")
-    if before.resources and before.resources.registers and after.resources and not after.resources.registers:
+    if was.resources and was.resources.registers and now.resources and not now.resources.registers:
         return lost("registers and spills are no longer read", "read", "not read")
-    if before.code and not after.code:
+    if was.code and not now.code:
         return lost("the features and instructions of the code are no longer recorded", "recorded", "not recorded")
-    if before.samples and not after.samples:
-        why = "refused: " + normalised(after.refused) if after.refused else "not timed"
+    if was.samples and not now.samples:
+        refused = now.run.refused if now.run else ""
+        why = "refused: " + normalised(refused) if refused else "not timed"
         return lost(f"no longer timed: {why}", "timed", why)
-    if len(before.samples) >= FEWEST_SAMPLES > len(after.samples):
-        counts = f"{len(before.samples)} measurements", f"{len(after.samples)} measurements"
+    if len(was.samples) >= FEWEST_SAMPLES > len(now.samples):
+        counts = f"{len(was.samples)} measurements", f"{len(now.samples)} measurements"
         return lost("measured too few times to tell", *counts)
     return None
 
@@ -347,18 +348,18 @@ def _gain(before: str | None, after: str | None) -> int:
     return _EXECUTORS.index(after) - _EXECUTORS.index(before)
 
 
-def _other_executor(kind: Kind, before: ComparedRecord, after: ComparedRecord) -> Finding:
+def _other_executor(kind: Kind, before: CaseRecord, after: CaseRecord) -> Finding:
     was, now = before.executor or "not", after.executor or "not"
     return finding(kind, after, f"run by: {was} before, {now} now", was, now)
 
 
-def _judging(record: ComparedRecord) -> Counter[str]:
+def _judging(record: CaseRecord) -> Counter[str]:
     """Counts how often each check that judges the case was made: once for each config, if it names any."""
     checks = map(Check.parse, record.checks)
     return Counter(check.name for check in checks if check.kind in _JUDGING)
 
 
-def _shown(record: ComparedRecord | None) -> str:
+def _shown(record: CaseRecord | None) -> str:
     if record is None:
         return "not recorded"
-    return record.status.value + (f": {record.reason}" if record.reason else "")
+    return record.status.value + (f": {record.reason_name}" if record.reason else "")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from conformance.gate.changes.status_changes import about, finding
-from conformance.gate.runs.record_figures import (
+from conformance.gate.runs.executed_ttgir import ttgir_verdict
+from conformance.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
     OPEN_LOADS,
@@ -21,7 +22,7 @@ from conformance.gate.runs.record_figures import (
     UNFENCED,
     Code,
 )
-from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.records import CaseRecord
 from conformance.user_files.findings import Finding, Kind
 
 #: What may go wrong: the kind of a finding where none was before.
@@ -71,14 +72,14 @@ _LOWERED = "what the compiler makes of the waits of TTGIR"
 _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 
 
-def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
+def fault_findings(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding]:
     """Yields findings about what may race or cost time in the code ``now`` and did not in the code it ``was``."""
     for name, count in new_faults(was, now).items():
         counts, executed = (f"{name}: none", f"{name}: {count}"), when_run(after, [name])
         yield finding(_FAULTS[name], after, about(name, after), *counts, detail=executed)
 
 
-def mended_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
+def mended_findings(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding]:
     """Yields findings about what might race or cost time in the code it ``was``, and does so less often or no longer in
     the code ``now``. A count that newer records do not have says nothing where it is missing."""
     if was.sync is None or now.sync is None:
@@ -104,7 +105,7 @@ def new_faults(was: Code, now: Code) -> dict[str, int]:
     return faults
 
 
-def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) -> Iterator[Finding]:
+def count_findings(after: CaseRecord, was: Code, now: Code, share: float) -> Iterator[Finding]:
     """The finding about other counts of synchronising instructions, or of tensor-memory accesses in loops. Counts that
     move with every schedule differ if it is by more than this ``share`` of the smaller one. A count that fell gives the
     finding its cause before one that rose: what waits less often may race. Faults that fell are no part of it: they are
@@ -128,18 +129,19 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
     yield finding(Kind.SYNC_CHANGED, after, about(cause, after), *shown, detail=when_run(after, changed))
 
 
-def _judged(record: ComparedRecord) -> tuple[str, ...]:
+def _judged(record: CaseRecord) -> tuple[str, ...]:
     """The counts that the checks of ``record`` judge."""
     return _JUDGED if any(check.startswith("codegen/order/") for check in record.checks) else ()
 
 
-def when_run(record: ComparedRecord, names: Iterable[str]) -> str:
+def when_run(record: CaseRecord, names: Iterable[str]) -> str:
     """The verdict on the TTGIR of the case, for a finding about the counts ``names``. Right TTGIR is no proof of what
     is decided below it, so the text says what of these counts it does not show."""
-    if not record.ttgir.right or record.ttgir.wrong:
-        return str(record.ttgir)
+    ttgir = ttgir_verdict(record)
+    if not ttgir.right or ttgir.wrong:
+        return str(ttgir)
     unseen = dict.fromkeys(_unseen(name) for name in names)
-    return f"{record.ttgir}; that does not show {', '.join(unseen)}"
+    return f"{ttgir}; that does not show {', '.join(unseen)}"
 
 
 def _unseen(name: str) -> str:

@@ -11,8 +11,7 @@ from statistics import median
 from conformance.gate.changes import median_intervals
 from conformance.gate.changes.median_intervals import TimeAnswer, TimeChange
 from conformance.gate.changes.status_changes import fails, finding
-from conformance.gate.runs.run_reader import ComparedRecord
-from conformance.records import Status
+from conformance.records import CaseRecord, Status
 from conformance.user_files.findings import Finding, Kind
 from conformance.user_files.thresholds import DEFAULT, Thresholds
 
@@ -24,46 +23,47 @@ ThresholdsOf = Callable[[str | None], Thresholds]
 _MAY_COST = (Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY)
 
 
-def weighed(finding: Finding, before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds) -> Finding:
+def weighed(finding: Finding, before: CaseRecord, after: CaseRecord, thresholds: Thresholds) -> Finding:
     """``finding`` about the code of a case. If it may cost time, and one device measured the times of both sides, which
     did not get worse, it is minor. A faster device would hide what the code costs."""
     if finding.kind not in _MAY_COST or not comparable(before, after) or on_other_device(before, after):
         return finding
     if fails(before) or fails(after):  # a wrong kernel's time excuses nothing
         return finding
-    change = median_intervals.compare(before.samples, after.samples, thresholds.slower.share)
+    change = median_intervals.compare(before.figures.samples, after.figures.samples, thresholds.slower.share)
     if change.answer not in (TimeAnswer.SAME, TimeAnswer.FASTER):
         return finding
     text = f"took no longer on the device: {change.before_us:.4g} us before, {change.after_us:.4g} us now"
     return replace(finding, minor=True, detail="; ".join(filter(None, (finding.detail, text))))
 
 
-def comparable(before: ComparedRecord, after: ComparedRecord) -> bool:
+def comparable(before: CaseRecord, after: CaseRecord) -> bool:
     """True if both sides hold times of one problem."""
-    return bool(before.samples and after.samples and before.timed == after.timed)
+    return bool(before.figures.samples and after.figures.samples and before.figures.timed == after.figures.timed)
 
 
-def on_other_device(before: ComparedRecord, after: ComparedRecord) -> bool:
+def on_other_device(before: CaseRecord, after: CaseRecord) -> bool:
     """True if another device of the kind timed the one than the other, as far as the records say which it was."""
-    return None not in (before.timed_on, after.timed_on) and before.timed_on != after.timed_on
+    devices = {before.figures.timed_on, after.figures.timed_on}
+    return len(devices) == 2 and None not in devices
 
 
-def _share(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds) -> float:
+def _share(before: CaseRecord, after: CaseRecord, thresholds: Thresholds) -> float:
     limits = thresholds.slower
     return max(limits.share, limits.other_device_share) if on_other_device(before, after) else limits.share
 
 
-def time_finding(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds = DEFAULT) -> Finding | None:
+def time_finding(before: CaseRecord, after: CaseRecord, thresholds: Thresholds = DEFAULT) -> Finding | None:
     """The finding SLOWER, FASTER or AMBIGUOUS of a case whose times differ; None if they do not."""
     if not comparable(before, after):
         return None
-    fewer = len(before.samples) >= median_intervals.FEWEST_SAMPLES > len(after.samples)
+    fewer = len(before.figures.samples) >= median_intervals.FEWEST_SAMPLES > len(after.figures.samples)
     if fewer and before.status is after.status is Status.PASS:
         return None  # reported as lost coverage
     share = _share(before, after, thresholds)
-    if median_intervals.agree(before.samples, after.samples, share):
+    if median_intervals.agree(before.figures.samples, after.figures.samples, share):
         return None
-    change = median_intervals.compare(before.samples, after.samples, share)
+    change = median_intervals.compare(before.figures.samples, after.figures.samples, share)
     if change.answer is TimeAnswer.SAME:
         return None
     kind = Kind[change.answer.name]
@@ -85,10 +85,10 @@ class MovedChoices:
 
     def __init__(self, thresholds: ThresholdsOf) -> None:
         self._thresholds = thresholds
-        self._before: dict[_Choice, tuple[ComparedRecord, ComparedRecord | None]] = {}
-        self._after: dict[_Choice, ComparedRecord] = {}
+        self._before: dict[_Choice, tuple[CaseRecord, CaseRecord | None]] = {}
+        self._after: dict[_Choice, CaseRecord] = {}
 
-    def add(self, before: ComparedRecord | None, after: ComparedRecord | None) -> None:
+    def add(self, before: CaseRecord | None, after: CaseRecord | None) -> None:
         """Takes one case of either side or both, in the order of the case ids: the first of equals counts."""
         choice = before and _choice(before)
         if before and choice and (choice not in self._before or _time(before) < _time(self._before[choice][0])):
@@ -103,32 +103,38 @@ class MovedChoices:
         Both intervals are of the candidate's times. They do not account for the best being the least of many medians.
         """
         for choice, (_, old) in self._before.items():
-            if choice not in self._after or old is None or not old.samples:
+            if choice not in self._after or old is None or not old.figures.samples:
                 continue
             best = self._after[choice]
             share = _share(best, old, self._thresholds(choice[0]))
-            change = median_intervals.compare(best.samples, old.samples, share)
-            if best.config == old.config or change.answer is not TimeAnswer.SLOWER:
+            change = median_intervals.compare(best.figures.samples, old.figures.samples, share)
+            was, now = _config(old), _config(best)
+            if was == now or change.answer is not TimeAnswer.SLOWER:
                 continue
             kernel, problem, options, target = choice
-            lost = f"keeping {old.config} costs {change.ratio - 1:.1%} ({_interval(change)})"
+            lost = f"keeping {was} costs {change.ratio - 1:.1%} ({_interval(change)})"
             where = f"{problem} {options}".strip()
             cause = f"the best config of {kernel} moved on {target}"
             yield finding(
-                *(Kind.BEST_CONFIG_MOVED, old, cause, f"{old.config}", f"{best.config}"),
+                *(Kind.BEST_CONFIG_MOVED, old, cause, was, now),
                 ratio=change.ratio,
                 detail=f"{where}: {lost}",
             )
 
 
-def _choice(record: ComparedRecord) -> _Choice | None:
-    if record.kernel and record.config and record.target and record.timed and record.samples:
-        return record.kernel, record.timed, record.options, record.target
+def _choice(record: CaseRecord) -> _Choice | None:
+    if record.kernel and record.config and record.target and record.figures.timed and record.figures.samples:
+        options = f"{record.options.get('dtype', '')} {record.options.get('variant', '')}".strip()
+        return record.kernel, record.figures.timed, options, record.target
     return None
 
 
-def _time(record: ComparedRecord) -> float:
-    return median_intervals.median(record.samples)
+def _config(record: CaseRecord) -> str:
+    return str(record.config and record.config.get("id"))
+
+
+def _time(record: CaseRecord) -> float:
+    return median_intervals.median(record.figures.samples)
 
 
 class CompileTimes:
@@ -141,12 +147,12 @@ class CompileTimes:
             lambda: (array("d"), array("d"))
         )
 
-    def add(self, before: ComparedRecord, after: ComparedRecord) -> None:
+    def add(self, before: CaseRecord, after: CaseRecord) -> None:
         """Takes one case of both sides."""
-        if before.compile_s and after.compile_s and after.kernel and after.target:
+        if before.figures.compiled_in and after.figures.compiled_in and after.kernel and after.target:
             was, now = self._seconds[after.kernel, after.target]
-            was.append(before.compile_s)
-            now.append(after.compile_s)
+            was.append(before.figures.compiled_in)
+            now.append(after.figures.compiled_in)
 
     def findings(self) -> Iterator[Finding]:
         """Findings SLOWER_COMPILE and FASTER_COMPILE."""

@@ -3,10 +3,10 @@ one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conformance.records import Check, CheckKind, ExecutorName
+from conformance.records import CaseRecord, Check, CheckKind, ExecutorName
 
 #: The check of whole runs. A check that failed in a run has a name below it.
 TTGIR = Check(CheckKind.EXECUTED, "ttgir").name
@@ -46,12 +46,12 @@ class TtgirVerdict:
         return "its TTGIR was run, and the record lacks the verdict" if self.ran else "its TTGIR was not run"
 
 
-def ttgir_verdict(verdicts: Iterable[tuple[str, bool, object]], observed: object, executor: str | None) -> TtgirVerdict:
-    """The verdict of a record with these ``verdicts`` (check, whether it passed, text), what it has observed of its
-    ``ttgir``, and its ``executor``."""
+def ttgir_verdict(record: CaseRecord) -> TtgirVerdict:
+    """Returns the executor's verdict on the case of ``record``."""
+    observed, executor = record.figures.ttgir, record.executor
     figures = observed if isinstance(observed, Mapping) else {}
-    executed = ((check, passed, text) for check, passed, text in verdicts if check.startswith((TTGIR, LAYOUTS)))
-    about = [(Check.parse(check).name, passed, _text(text) or check) for check, passed, text in executed]
+    executed = [verdict for verdict in record.verdicts if verdict.check.startswith((TTGIR, LAYOUTS))]
+    about = [(Check.parse(each.check).name, each.passed, _text(each.text) or each.check) for each in executed]
     wrong = [text for _, passed, text in about if not passed]
     right = [text for name, passed, text in about if passed and name == TTGIR]
     if not about and figures.get("passed") is True:  # it was run to explain what is wrong on a device

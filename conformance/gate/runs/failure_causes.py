@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from conformance.gate.runs.compiler_lines import compiler_cause
-from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import CaseRecord, Check, CheckKind, Status
 
 #: Characters of a text that are read, and of a cause.
@@ -45,18 +44,11 @@ def normalised(text: str) -> str:
     return text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 3].rstrip() + "..."
 
 
-def failing_checks(record: ComparedRecord | CaseRecord) -> tuple[tuple[str, str], ...]:
-    """The failing checks of ``record``: each one's name and text."""
-    if isinstance(record, CaseRecord):
-        return tuple((verdict.check, verdict.text) for verdict in record.verdicts if not verdict.passed)
-    return record.failing
-
-
-def failure_cause(record: ComparedRecord | CaseRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
+def failure_cause(record: CaseRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
     """Returns the cause of the failure of ``record``: its first failing check, with the cause that the diagnosis proves
     or else the check's text. Without a failing check it is what the compiler names as the cause of its failure, or else
     the diagnosis's first line. ``failing`` replaces the record's failing checks."""
-    failing = failing_checks(record) if failing is None else failing
+    failing = record.failing if failing is None else failing
     proven = _PROVEN.search(record.diagnosis[:TEXT_LIMIT])
     if failing:
         check, text = Check.parse(failing[0][0]), failing[0][1]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 
 from conformance.gate.runs.compiler_lines import compiler_cause
-from conformance.gate.runs.run_reader import ComparedRecord
-from conformance.records import Check, CheckKind, Status
+from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.user_files.findings import Harm, KnownDefect
 
 _OF_KIND = {
@@ -48,12 +47,12 @@ _LINK = re.compile(r"https://[^\s,]+")
 _STOPPED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 
 
-def harm_of(record: ComparedRecord) -> Harm:
+def harm_of(record: CaseRecord) -> Harm:
     """Returns the harm that the failure of ``record`` does to users of its kernel."""
     harms = [harm for check, text in record.failing if (harm := harm_of_check(Check.parse(check), text))]
     status = _status(record)
     if status in _STOPPED:
-        compiled = record.executor is not None or record.resources is not None
+        compiled = record.executor is not None or record.figures.resources is not None
         harms.append(Harm.CRASH if compiled else Harm.NOT_COMPILED)
     elif status is Status.FLAKY:
         harms.append(Harm.RACE)
@@ -64,15 +63,15 @@ def harm_of(record: ComparedRecord) -> Harm:
     return min(harms, key=[*Harm].index, default=Harm.UNKNOWN)
 
 
-def known_defect(record: ComparedRecord) -> KnownDefect:
+def known_defect(record: CaseRecord) -> KnownDefect:
     """The defect by which the case of ``record``, an expected failure, fails."""
-    entry = record.expected_failure
-    _, _, subject = record.reason.partition(" ")
+    entry = record.figures.expected_failure
+    _, _, subject = record.reason_name.partition(" ")
     link = entry.upstream if entry else next(iter(_LINK.findall(record.reason_detail)), "")
     return KnownDefect(subject.strip("()"), harm_of(record), link, entry.fixed_in if entry else "")
 
 
-def words_of(record: ComparedRecord) -> str:
+def words_of(record: CaseRecord) -> str:
     """Returns the text of ``record``, an expected failure: its first failing check, else its diagnosis without the name
     of its entry."""
     if record.failing:
@@ -82,11 +81,11 @@ def words_of(record: ComparedRecord) -> str:
     return compiler_cause(diagnosis) or diagnosis
 
 
-def _status(record: ComparedRecord) -> Status | None:
+def _status(record: CaseRecord) -> Status | None:
     """The status of ``record`` before an entry excused it; None if the record does not say it."""
     if record.status is not Status.EXPECTED_FAIL:
         return record.status
-    return record.expected_failure.status if record.expected_failure else None
+    return record.figures.expected_failure.status if record.figures.expected_failure else None
 
 
 def harm_of_check(check: Check, text: str = "") -> Harm | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.faults import Fault, FaultClass, FaultKind
-from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
+from conformance.gate.runs.run_reader import ComparedRun
 from conformance.gate.shortened_text import first_words
+from conformance.records import CaseRecord
 
 #: Characters of a text that are kept.
 TEXT_LIMIT = 300
@@ -21,7 +22,7 @@ class CaseFaults:
     def __init__(self) -> None:
         self._of_kind: dict[str, tuple[int, str, Fault]] = {}
 
-    def add(self, record: ComparedRecord | None) -> bool:
+    def add(self, record: CaseRecord | None) -> bool:
         """Counts ``record``; True if the machine, and not what is tested, is to blame for its failure."""
         fault = record.fault if record else None
         if record is None or fault is None or fault.fault_class is FaultClass.REGRESSION:

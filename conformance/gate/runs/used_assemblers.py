@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.records import CaseRecord
 
 _NVIDIA = re.compile(r"sm_(\d+)")
 #: The first architecture that every release with two assemblers gives to ``ptxas-blackwell``, and the last that every
@@ -21,12 +21,12 @@ class UsedAssemblers:
         self._stack = stack
         self._recorded: dict[str, set[str]] = {}
 
-    def add(self, record: ComparedRecord | None) -> None:
+    def add(self, record: CaseRecord | None) -> None:
         """Notes the assembler of ``record``'s code."""
-        if record is not None and record.target is not None and record.resources is not None:
+        if record is not None and record.target is not None and record.figures.resources is not None:
             versions = self._recorded.setdefault(record.target, set())
-            if record.code is not None and record.code.assembler:
-                versions.add(record.code.assembler)
+            if record.figures.code is not None and record.figures.code.assembler:
+                versions.add(record.figures.code.assembler)
 
     def by_target(self) -> dict[str, str]:
         """The assembler of each target for which something was compiled and one is known, such as "ptxas 12.9.86"."""

@@ -21,7 +21,7 @@ from conformance.gate.changes.status_changes import (
     status_finding,
 )
 from conformance.gate.runs.failure_causes import failure_cause
-from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
+from conformance.gate.runs.run_reader import ComparedRecords, ComparedRun
 from conformance.gate.runs.side_faults import CaseFaults, failed_beside_cases, side_faults, unclassed_problems
 from conformance.gate.runs.used_assemblers import UsedAssemblers
 from conformance.gate.shortened_text import first_words
@@ -30,7 +30,7 @@ from conformance.gate.verdict.groups import grouped
 from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.narrowing import narrowed
 from conformance.gate.verdict.scope import ScopeCount
-from conformance.records import Check, CheckKind, Status
+from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.user_files.findings import GAINS, BrokenSide, Comparison, Finding, Kind, Side
 from conformance.user_files.thresholds import UNMOVED, Tables, Thresholds
 
@@ -72,7 +72,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         became = status_finding(was, now, lambda record: "")
         if now is None:
             assert was is not None
-            lost += [(became, lost_cases.groups_of(was), was.torch_row)] if became else []
+            lost += [(became, lost_cases.groups_of(was), was.figures.torch_row)] if became else []
             continue
         of_case = _case_findings(was, now, became, own, same_device=same_device)
         if was is not None:
@@ -134,7 +134,7 @@ def _objections(sides: Mapping[str, ComparedRun], broken: Iterable[BrokenSide | 
 
 
 def case_findings(
-    before: ComparedRecord | None, after: ComparedRecord, thresholds: Thresholds, *, same_device: bool
+    before: CaseRecord | None, after: CaseRecord, thresholds: Thresholds, *, same_device: bool
 ) -> list[Finding]:
     """The findings about the status, the code and the time of one case that the candidate recorded."""
     became = status_finding(before, after, lambda record: "")
@@ -142,8 +142,8 @@ def case_findings(
 
 
 def _case_findings(
-    before: ComparedRecord | None,
-    after: ComparedRecord,
+    before: CaseRecord | None,
+    after: CaseRecord,
     became: Finding | None,
     thresholds: Thresholds,
     *,
@@ -158,9 +158,7 @@ def _case_findings(
     return [one for one in findings if one.kind not in GAINS] if fails(after) else findings
 
 
-def _in_order(
-    before: ComparedRecords, after: ComparedRecords
-) -> Iterator[tuple[ComparedRecord | None, ComparedRecord | None]]:
+def _in_order(before: ComparedRecords, after: ComparedRecords) -> Iterator[tuple[CaseRecord | None, CaseRecord | None]]:
     """The two records of each case, in the order of the case ids; None where a side has none."""
     olds, news = before.in_order(), after.in_order()
     was, now = next(olds, None), next(news, None)
@@ -191,7 +189,7 @@ def _side(side: ComparedRun) -> Side:
 
 
 def _statuses_and_code(
-    before: ComparedRecord | None, after: ComparedRecord | None, became: Finding | None, thresholds: Thresholds
+    before: CaseRecord | None, after: CaseRecord | None, became: Finding | None, thresholds: Thresholds
 ) -> list[Finding]:
     """The findings about the status and the code of one case. ``became`` is the finding about the status. It is left
     out if it only repeats the findings about the code."""
@@ -216,7 +214,7 @@ def _statuses_and_code(
     return [*([became] if became else []), *code]
 
 
-def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Finding | None:
+def _beside(code: list[Finding], after: CaseRecord, became: Finding) -> Finding | None:
     """The new failure ``became`` without the checks that the findings ``code`` report; None if no other failed."""
     if explained(after.failing, code):
         return None
@@ -232,9 +230,7 @@ def _failing(one: Finding) -> Finding:
     return replace(one, detail="; ".join(filter(None, (one.detail, text))), newly_fails=True)
 
 
-def _worse(
-    code: list[Finding], before: ComparedRecord, after: ComparedRecord, became: Finding | None
-) -> Finding | None:
+def _worse(code: list[Finding], before: CaseRecord, after: CaseRecord, became: Finding | None) -> Finding | None:
     """The finding about a case that failed in the baseline, too. ``became`` is the finding about that failure, None
     if it is still expected. A check that failed newly makes it a new failure, unless ``code`` reports that check."""
     failing = newly_failing(before, after)
@@ -250,20 +246,21 @@ def _worse(
     return replace(finding(kind, after, failure_cause(after, shown), was, now, detail=detail), newly_fails=True)
 
 
-def _drift(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
+def _drift(before: CaseRecord, after: CaseRecord) -> Iterator[Finding]:
     """The finding NUMERICS_DRIFT of a case that passed on both sides, with other bits in its outputs."""
     if not before.status is after.status is Status.PASS:
         return
-    if before.outputs == after.outputs or before.outputs is None or after.outputs is None:
+    was, now = before.figures.outputs, after.figures.outputs
+    if was == now or was is None or now is None:
         return
-    fills = [fill for fill, bits in after.outputs.items() if before.outputs.get(fill, bits) != bits]
+    fills = [fill for fill, bits in now.items() if was.get(fill, bits) != bits]
     if fills:
         judged = all(_judges(record, fill) for record in (before, after) for fill in fills)
         cause = "other bits, inside the bound" if judged else "other bits, of which no check judged the numbers"
         yield finding(Kind.NUMERICS_DRIFT, after, cause, "", "", detail=f"fills {', '.join(sorted(fills)[:8])}")
 
 
-def _judges(record: ComparedRecord, fill: str) -> bool:
+def _judges(record: CaseRecord, fill: str) -> bool:
     """Returns True if a check of ``record`` judged the numbers that ``fill`` gave."""
     checks = (Check.parse(text) for text in record.checks)
     return any(check.kind is CheckKind.NUMERICS and check.subject.partition("/")[0] == fill for check in checks)
@@ -278,15 +275,16 @@ class _Blind:
         self._instructions: Counter[tuple[str | None, str | None]] = Counter()
         self._occupancy: Counter[str] = Counter()
 
-    def add(self, before: ComparedRecord, after: ComparedRecord) -> None:
-        self._code += bool(after.code) and not before.code
-        self._timed += bool(before.samples and after.samples) and before.timed != after.timed
+    def add(self, before: CaseRecord, after: CaseRecord) -> None:
+        was, now = before.figures, after.figures
+        self._code += bool(now.code) and not was.code
+        self._timed += bool(was.samples and now.samples) and was.timed != now.timed
         failed = fails(before) or fails(after)  # and may have no outputs
-        self._outputs += not failed and bool(before.outputs) != bool(after.outputs)
-        if before.code and after.code and before.code.instructions_of != after.code.instructions_of:
-            self._instructions[before.code.instructions_of, after.code.instructions_of] += 1
-        if before.resources and after.resources and before.resources != after.resources:
-            known = occupancy(before.target, before.resources) and occupancy(after.target, after.resources)
+        self._outputs += not failed and bool(was.outputs) != bool(now.outputs)
+        if was.code and now.code and was.code.instructions_of != now.code.instructions_of:
+            self._instructions[was.code.instructions_of, now.code.instructions_of] += 1
+        if was.resources and now.resources and was.resources != now.resources:
+            known = occupancy(before.target, was.resources) and occupancy(after.target, now.resources)
             self._occupancy[after.target or "no target"] += known is None
 
     def warnings(self) -> Iterator[str]:

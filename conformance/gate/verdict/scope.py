@@ -6,9 +6,8 @@ import re
 from collections import Counter
 
 from conformance.gate.changes.time_changes import comparable, on_other_device
-from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.proof_level import ProofLevel, level_by
-from conformance.records import ReasonCode, Status
+from conformance.records import CaseRecord, ReasonCode, Status
 from conformance.user_files.findings import Scope
 
 #: The level of what a device has run.
@@ -30,7 +29,7 @@ class ScopeCount:
         self._targets: Counter[str] = Counter()
         self._timed = self._other_device = 0
 
-    def add(self, before: ComparedRecord | None, after: ComparedRecord | None) -> None:
+    def add(self, before: CaseRecord | None, after: CaseRecord | None) -> None:
         """Takes the two records of a case, None for a side without one."""
         self.cases += 1
         if before is None or after is None:
@@ -39,7 +38,7 @@ class ScopeCount:
             self._timed += 1
             self._other_device += on_other_device(before, after)
         if before.status is after.status is Status.NOT_APPLICABLE:
-            code = after.reason.partition(" ")[0]
+            code = after.reason.code.value if after.reason else ""
             self._refused[_REASONS.get(code, code)] += 1
         elif Status.NOT_APPLICABLE not in (before.status, after.status):
             self._levels[min(_level(before), _level(after))] += 1  # of a case the side that proves less counts
@@ -62,11 +61,11 @@ class ScopeCount:
         )
 
 
-def _level(record: ComparedRecord) -> ProofLevel:
+def _level(record: CaseRecord) -> ProofLevel:
     return level_by(record.executor, record.checks)
 
 
-def _shape(record: ComparedRecord) -> str:
+def _shape(record: CaseRecord) -> str:
     """The shape class in the case's id, such as "several-tiles"; "even" for sizes without a rest, constant or not;
     empty if it names none."""
     if "::test_even_" in record.case.partition("[")[0]:

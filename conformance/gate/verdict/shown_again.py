@@ -8,10 +8,8 @@ has in common with the candidate. A record that proves less than the finding nee
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-
-from msgspec.structs import replace
 
 from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import (
@@ -23,11 +21,10 @@ from conformance.gate.changes.status_changes import (
 )
 from conformance.gate.changes.time_changes import comparable, on_other_device
 from conformance.gate.runs.failure_causes import failure_cause
-from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.gate.verdict.compare import case_findings
 from conformance.gate.verdict.finding_signatures import stable_cause
 from conformance.proof_level import ProofLevel, is_ttgir_check, level_by
-from conformance.records import Check, CheckKind, ExecutorName, Status
+from conformance.records import CaseRecord, Check, CheckKind, ExecutorName, Status, Verdict
 from conformance.user_files.findings import Finding, Kind, Severity
 from conformance.user_files.thresholds import Thresholds
 
@@ -65,8 +62,8 @@ _YES, _NO = Sight(Shows.YES), Sight(Shows.NO)
 
 def sight(
     one: Finding,
-    other: ComparedRecord | None,
-    candidate: ComparedRecord | None,
+    other: CaseRecord | None,
+    candidate: CaseRecord | None,
     thresholds: Thresholds,
     *,
     same_device: bool,
@@ -80,9 +77,9 @@ def sight(
         return _unknown("the case is not in its run")
     if one.kind not in _BETWEEN_TWO:
         return _failure(one, other, candidate)
-    ordered = tuple(pair for pair in candidate.failing if is_order_check(pair[0]))
-    if one.kind in _OF_ORDER and one.newly_fails and ordered:
-        return _failure(one, other, replace(candidate, failing=ordered))
+    if one.kind in _OF_ORDER and one.newly_fails and any(is_order_check(check) for check, _ in candidate.failing):
+        verdicts = (Verdict(v.check, v.passed or not is_order_check(v.check), v.text) for v in candidate.verdicts)
+        return _failure(one, other, replace(candidate, verdicts=tuple(verdicts)))
     if why := _not_measured(one.kind, other, candidate, same_device) or _no_order(other, candidate.failing):
         return _unknown(why)
     alike = [
@@ -97,11 +94,11 @@ def _unknown(why: str) -> Sight:
     return Sight(Shows.UNKNOWN, why)
 
 
-def _status(record: ComparedRecord) -> str:
-    return record.status.value + (f": {record.reason}" if record.reason else "")
+def _status(record: CaseRecord) -> str:
+    return record.status.value + (f": {record.reason_name}" if record.reason else "")
 
 
-def _lost(one: Finding, other: ComparedRecord | None, candidate: ComparedRecord | None) -> Sight:
+def _lost(one: Finding, other: CaseRecord | None, candidate: CaseRecord | None) -> Sight:
     """Returns the evidence of whether the other run lacks what the candidate lost. It may judge more than the candidate
     in another respect: a run without the check ``memory`` shows that it was lost, whether or not it has the check
     ``grid``."""
@@ -122,20 +119,21 @@ def _lost(one: Finding, other: ComparedRecord | None, candidate: ComparedRecord 
         was = one.before if one.before in _EXECUTORS else None
         enough = _EXECUTORS.index(other.executor) >= _EXECUTORS.index(was)
         return _NO if enough else _unknown(f"it was run by: {other.executor}")
-    lost = _lost_between(replace(other, executor=candidate.executor, checks=candidate.checks, failing=()), candidate)
+    passed = tuple(Verdict(check, True) for check in candidate.checks)
+    lost = _lost_between(replace(other, executor=candidate.executor, verdicts=passed), candidate)
     if lost is None:
         return _YES
     return _NO if lost.cause == one.cause else _unknown(f"the candidate lost something else since: {lost.cause}")
 
 
-def _lost_between(other: ComparedRecord, candidate: ComparedRecord | None) -> Finding | None:
+def _lost_between(other: CaseRecord, candidate: CaseRecord | None) -> Finding | None:
     """Returns the finding that the candidate lost something that the other run judged or measured; None if it
     did not."""
     became = status_finding(other, candidate, lambda record: "")
     return became if became is not None and became.kind is Kind.LOST_COVERAGE else None
 
 
-def _lost_checks(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> Sight:
+def _lost_checks(one: Finding, other: CaseRecord, candidate: CaseRecord) -> Sight:
     """Returns the evidence of whether the other run made the checks that ``one`` names no more often than the
     candidate."""
     names = one.detail.rpartition("; ")[2].split(", ")  # the number of runs that show it may come first
@@ -145,14 +143,14 @@ def _lost_checks(one: Finding, other: ComparedRecord, candidate: ComparedRecord)
     return _unknown(f"only a part was judged there: {', '.join(made[:3])}") if made else _YES
 
 
-def _times_made(name: str, record: ComparedRecord) -> int:
+def _times_made(name: str, record: CaseRecord) -> int:
     """Returns the number of times that the check was made. A run of the TTGIR that fails has other names than one that
     passes."""
     ttgir = is_ttgir_check(name)
     return sum(is_ttgir_check(check) if ttgir else Check.parse(check).name == name for check in record.checks)
 
 
-def _failure(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> Sight:
+def _failure(one: Finding, other: CaseRecord, candidate: CaseRecord) -> Sight:
     own, wanted = _causes(candidate), stable_cause(one.cause)
     wanted_causes = {wanted} if wanted in own else set(own)  # that of an expected failure names its entry alone
     if standing(other) is Standing.ABSENT:
@@ -161,25 +159,26 @@ def _failure(one: Finding, other: ComparedRecord, candidate: ComparedRecord) -> 
         why = _proves_less(other, candidate, [own[cause] for cause in wanted_causes])
         why = why or _no_order(other, candidate.failing)
         return _unknown(why) if why else _NO
-    as_expected = other.status is candidate.status is Status.EXPECTED_FAIL and other.reason == candidate.reason
+    accepted = other.status is candidate.status is Status.EXPECTED_FAIL
+    as_expected = accepted and other.reason_name == candidate.reason_name
     if as_expected or wanted_causes & _causes(other).keys():
         return _YES
     return _unknown(f"it fails in another way: {failure_cause(other)}")
 
 
-def _causes(record: ComparedRecord) -> dict[str, str]:
+def _causes(record: CaseRecord) -> dict[str, str]:
     """Returns the causes by which ``record`` failed, each with the check that failed, "" where none did."""
     causes = {stable_cause(failure_cause(record, (pair,))): pair[0] for pair in record.failing}
     return causes or {stable_cause(failure_cause(record)): ""}
 
 
-def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list[str]) -> str:
+def _proves_less(other: CaseRecord, candidate: CaseRecord, failing: list[str]) -> str:
     """Returns the reason why the record ``other``, of a case that did not fail, does not show that the ``failing``
     checks would pass; "" if it does."""
     level = level_by(other.executor, other.checks)
     of_code = failing and all(check and Check.parse(check).kind in _OF_CODE for check in failing)
     if of_code or never_compiled(candidate):
-        compiled = level >= ProofLevel.COMPILED or other.resources is not None
+        compiled = level >= ProofLevel.COMPILED or other.figures.resources is not None
         return "" if compiled else f"it was {level.words}"
     needed = level_by(candidate.executor, candidate.checks)
     ran = _EXECUTORS.index(candidate.executor) if candidate.executor in _EXECUTORS else 0
@@ -189,20 +188,21 @@ def _proves_less(other: ComparedRecord, candidate: ComparedRecord, failing: list
     return ""
 
 
-def _no_order(other: ComparedRecord, failing: Iterable[tuple[str, str]]) -> str:
+def _no_order(other: CaseRecord, failing: Iterable[tuple[str, str]]) -> str:
     """Returns the reason why the record ``other`` does not show that the ``failing`` checks of the order would pass:
     such a check is recorded only where the order could be followed. "" if none of them fails, or all were made."""
     missing = [check for check, _ in failing if is_order_check(check) and check not in other.checks]
     return f"{missing[0]} was not judged there" if missing else ""
 
 
-def _not_measured(kind: Kind, other: ComparedRecord, candidate: ComparedRecord, same_device: bool) -> str:
+def _not_measured(kind: Kind, other: CaseRecord, candidate: CaseRecord, same_device: bool) -> str:
     """Returns the reason why the figures of the two records cannot be compared for a finding of ``kind``; "" if they
     can."""
     if kind is Kind.SLOWER:
         timed = same_device and comparable(other, candidate) and not on_other_device(other, candidate)
         return "" if timed else f"it was not timed on the same device ({_status(other)})"
-    was, now, had, has = other.resources, candidate.resources, other.code, candidate.code
+    was, now = other.figures.resources, candidate.figures.resources
+    had, has = other.figures.code, candidate.figures.code
     if was is None or now is None:
         return f"its code was not recorded ({_status(other)})"
     if kind is Kind.LIMIT_CROSSED:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from conformance.case_record import LARGEST, Status
+from conformance.case_status import Status
 
+#: The largest figure: one that is larger was not measured.
+LARGEST = 10**15
 #: The least figure other than 0, in its unit: so the ratio of two figures, and its inverse, are finite.
 SMALLEST = 1e-9
 #: The most measurements of one record: with more, the exact binomial sums would take seconds.
@@ -71,12 +74,6 @@ class Timing(Struct, frozen=True, gc=False):
     refused: str = ""
     device: str | None = None
 
-    def ordered(self) -> Sequence[float]:
-        """The measurements in ascending order; the recorded median alone where there are no others."""
-        if self.us is not None and not self.samples_us:
-            return array("d", [self.us])
-        return array("d", sorted(self.samples_us))
-
 
 class ObservedEntry(Struct, frozen=True, gc=False):
     """The expected failure that excused a case: the ``status`` that the case had without it, where the defect is
@@ -87,7 +84,7 @@ class ObservedEntry(Struct, frozen=True, gc=False):
     fixed_in: str = ""
 
 
-class Observed(Struct, frozen=True, gc=False):
+class Figures(Struct, frozen=True, dict=True):
     """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill. ``persistent``: the kernel
     starts one block for each multiprocessor. ``config_tables`` are the rows of torch's tables by the table's name, and
     ``torch_row`` is "device table: row" for a config that stands in torch's tables alone. ``ttgir`` is what running the
@@ -109,6 +106,26 @@ class Observed(Struct, frozen=True, gc=False):
         if self.compile_s is not None and 0 < self.compile_s < SMALLEST:
             raise ValueError(f"Expected `compile_s` of 0 or >= {SMALLEST}")
 
+    @property
     def compiled_in(self) -> float | None:
         """Seconds; None for what was taken from a cache, which says nothing about the compiler's speed."""
         return self.compile_s if self.compile_cached is False else None
+
+    @property
+    def timed(self) -> str:
+        """The problem that was timed, or was to be; "" without one."""
+        return self.run.problem if self.run else ""
+
+    @property
+    def timed_on(self) -> str | None:
+        """What tells the device that was timed from others of its kind; None where it is not known."""
+        return self.run.device if self.run else None
+
+    @cached_property
+    def samples(self) -> Sequence[float]:
+        """The measurements in ascending microseconds; the recorded median alone where there are no others."""
+        if self.run is None:
+            return ()
+        if self.run.us is not None and not self.run.samples_us:
+            return array("d", [self.run.us])
+        return array("d", sorted(self.run.samples_us))
