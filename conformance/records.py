@@ -1,19 +1,24 @@
 """The records of a run: its files, read and written. All that a record is made of can be imported from here.
 
-A run's folder holds ``run.json`` (:class:`RunInfo`) and ``records.jsonl``: one :class:`CaseRecord` per line. While the
-run goes on, or when it was killed, each worker's lines are in a ``records-<worker>.jsonl`` of its own instead. What is
-read back is not trusted: every line is checked, and what cannot be used is reported, never skipped in silence.
+A run's folder holds ``run.json`` (:class:`RunInfo`) and ``records.jsonl.gz``: one :class:`CaseRecord` per line,
+compressed. While the run goes on, or when it was killed, the lines of each worker are in a plain
+``records-<worker>.jsonl`` instead. What is read back is not trusted: every line is checked, and what cannot be used is
+reported, never skipped in silence.
 """
 
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import stat
+import tempfile
 import weakref
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, overload
@@ -43,6 +48,7 @@ from conformance.plain_json import RecordError, jsonable
 
 __all__ = [
     "FAILING",
+    "PACKED_FILE",
     "PROGRESS_FILE",
     "RECORDS_FILE",
     "RUN_FILE",
@@ -76,6 +82,7 @@ __all__ = [
     "jsonable",
     "lines",
     "plain_file",
+    "plain_lines",
     "read_records",
     "read_run",
     "record_files",
@@ -85,14 +92,54 @@ __all__ = [
     "run_from_text",
 ]
 
+#: The plain lines of a run: so runs of older versions left them, and so a bundle has them.
 RECORDS_FILE = "records.jsonl"
+#: The same lines, compressed.
+PACKED_FILE = "records.jsonl.gz"
 RUN_FILE = "run.json"
 #: In a run's folder while it runs: how far it is, as text.
 PROGRESS_FILE = "progress.txt"
 RUN_LIMIT = 16 << 20  # bytes of a run.json that are read: it may come from a stranger. Records are read line by line
 LINE_LIMIT = 4 << 20  # bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters
+UNPACKED_LIMIT = 1 << 30  # bytes of a compressed file's lines: about 200,000 records. A run that has more stays plain
 PROBLEMS_KEPT = 20  # sentences about unusable lines; the others are counted
 BLOCK = 1 << 18  # bytes of a file that are searched at once
+
+
+_GZIP = b"\x1f\x8b"  # begins every compressed file
+
+
+def plain_lines(file: Path) -> BinaryIO:
+    """Opens the plain lines of ``file``. Those of a compressed one are unpacked into a temporary file without a name,
+    so that a reader can go back to a line. Raises OSError for damaged data, and above :data:`UNPACKED_LIMIT`."""
+    stream = file.open("rb")
+    if stream.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
+        return stream
+    with stream, ExitStack() as failed:
+        plain = failed.enter_context(tempfile.TemporaryFile())
+        for block in unpacked_blocks(stream, file):
+            plain.write(block)
+        plain.seek(0)
+        failed.pop_all()
+        return plain
+
+
+def unpacked_blocks(stream: BinaryIO, file: Path) -> Iterator[bytes]:
+    """Unpacks the gzip data in ``stream``, a block at a time. ``file`` is what errors name. Raises OSError as
+    :func:`plain_lines` does."""
+    size = 0
+    try:
+        with gzip.GzipFile(fileobj=stream) as packed:
+            while block := packed.read(BLOCK):
+                size += len(block)
+                if size > UNPACKED_LIMIT:
+                    given = f"{os.fstat(stream.fileno()).st_size} bytes that unpack to more than"
+                    text = f"{given} {UNPACKED_LIMIT} bytes, the limit: unpack the file with gunzip if you trust it"
+                    raise OSError(errno.EFBIG, text, str(file))
+                yield block
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        text = f"the compressed data are damaged or cut short ({error}): copy the file again"
+        raise OSError(errno.EINVAL, text, str(file)) from None
 
 
 class LinePlaces:
@@ -100,8 +147,10 @@ class LinePlaces:
     larger than memory."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self._opened = [os.open(file, os.O_RDONLY) for file in files]
-        weakref.finalize(self, _close, self._opened)
+        self._files = files
+        with ExitStack() as opened:
+            self._streams = [opened.enter_context(plain_lines(file)) for file in files]
+            weakref.finalize(self, opened.pop_all().close)
         self._places = array("Q")  # of each line: the number of its file, its start and its length in bytes
 
     def append(self, file: int, start: int, length: int) -> None:
@@ -122,13 +171,19 @@ class LinePlaces:
 
     def line(self, index: int) -> bytes:
         """The line at this place."""
-        file, start, length = self.place(index)
-        return os.pread(self._opened[file], length, start)
+        return self.line_at(*self.place(index))
 
+    def line_at(self, file: int, start: int, length: int) -> bytes:
+        """The line of ``length`` bytes that begins at ``start`` of the file with this number."""
+        return os.pread(self._streams[file].fileno(), length, start)
 
-def _close(files: Iterable[int]) -> None:
-    for file in files:
-        os.close(file)
+    def each_record(
+        self, problems: LineProblems, read: Callable[[bytes], CaseRecord] = from_line
+    ) -> Iterator[tuple[int, PlacedRecord]]:
+        """The valid records in all files, each with the number of its file, as :func:`each_record` reads them."""
+        for number, (file, stream) in enumerate(zip(self._files, self._streams, strict=True)):
+            for placed in _each_record(stream, file.name, problems, read=read):
+                yield number, placed
 
 
 class StoredRecords(Sequence[CaseRecord]):
@@ -161,9 +216,12 @@ class Reading:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """The files that hold a run's records: the merged one, or those of the workers while there is none."""
-    merged = folder / RECORDS_FILE
-    return [merged] if merged.exists() else sorted(folder.glob("records-*.jsonl"))
+    """The files that hold a run's records: the compressed one, which has all of them from the moment that it has this
+    name; else a plain one; else those of the workers."""
+    for name in (PACKED_FILE, RECORDS_FILE):
+        if (folder / name).exists():
+            return [folder / name]
+    return sorted(folder.glob("records-*.jsonl"))
 
 
 def files_to_read(path: Path) -> list[Path]:
@@ -171,7 +229,7 @@ def files_to_read(path: Path) -> list[Path]:
     nothing to read."""
     files = record_files(path) if path.is_dir() else [path]
     if not files or not all(file.exists() for file in files):
-        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
+        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {PACKED_FILE}")
     return [plain_file(file) for file in files]
 
 
@@ -198,10 +256,10 @@ class LineProblems:
         if self.count <= PROBLEMS_KEPT:
             self._kept.append(text if len(text) <= 500 else text[:500] + " ...")
 
-    def add_line(self, file: Path, number: int, line: bytes, error: RecordError) -> None:
+    def add_line(self, file: str, number: int, line: bytes, error: RecordError) -> None:
         """Adds the sentence about the unusable ``line`` with this ``number`` in ``file``."""
         torn = "" if line.endswith(b"\n") or len(line) > LINE_LIMIT else "torn last line: "
-        self.add(f"{file.name}:{number}: {torn}{error}")
+        self.add(f"{file}:{number}: {torn}{error}")
 
     @property
     def sentences(self) -> list[str]:
@@ -216,9 +274,8 @@ def read_records(path: str | os.PathLike[str]) -> Reading:
     files = files_to_read(Path(path))
     problems = LineProblems()
     places = LinePlaces(files)
-    for number, file in enumerate(files):
-        for _, start, line in each_record(file, problems):
-            places.append(number, start, len(line))
+    for number, (_, start, line) in places.each_record(problems):
+        places.append(number, start, len(line))
     return Reading(StoredRecords(places), tuple(problems.sentences))
 
 
@@ -236,16 +293,26 @@ def each_record(
     """The valid records in ``file``, one at a time: a file may have any size. Every line that cannot be used adds a
     sentence to ``problems``. With ``part``, whole lines without this text are passed over. ``read`` makes a record of a
     line, or raises :class:`RecordError`."""
+    with plain_lines(file) as stream:
+        yield from _each_record(stream, file.name, problems, part, read)
+
+
+def _each_record(
+    stream: BinaryIO,
+    name: str,
+    problems: LineProblems,
+    part: str = "",
+    read: Callable[[bytes], CaseRecord] = from_line,
+) -> Iterator[PlacedRecord]:
     written = json.dumps(part)[1:-1].encode()
     counted, number = 0, 1  # a place in the file, and the number of its line
-    with file.open("rb") as stream:
-        for start, line in _lines_with(written, stream) if written else lines(stream):
-            try:
-                refuse_long(line)
-                yield PlacedRecord(read(line), start, line)
-            except RecordError as error:
-                counted, number = start, number + _line_ends(file, counted, start)
-                problems.add_line(file, number, line, error)
+    for start, line in _lines_with(written, stream) if written else lines(stream):
+        try:
+            refuse_long(line)
+            yield PlacedRecord(read(line), start, line)
+        except RecordError as error:
+            counted, number = start, number + _line_ends(stream, counted, start)
+            problems.add_line(name, number, line, error)
 
 
 def _lines_with(part: bytes, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -265,14 +332,12 @@ def _lines_with(part: bytes, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 break
 
 
-def _line_ends(file: Path, start: int, end: int) -> int:
-    """The number of line ends in ``file`` between two places in bytes."""
+def _line_ends(stream: BinaryIO, start: int, end: int) -> int:
+    """The number of line ends in ``stream`` between two places in bytes. It stays where it is."""
     count = 0
-    with file.open("rb") as stream:
-        stream.seek(start)
-        while start < end and (block := stream.read(min(BLOCK, end - start))):
-            start += len(block)
-            count += block.count(b"\n")
+    while start < end and (block := os.pread(stream.fileno(), min(BLOCK, end - start), start)):
+        start += len(block)
+        count += block.count(b"\n")
     return count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import random
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance import records
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.plain_json import TEXT_LIMIT
 from conformance.records import (
     CaseRecord,
@@ -166,6 +168,59 @@ def test_merged_file_is_read_before_those_of_workers(tmp_path):
     assert len(read_records(tmp_path).records) == 1
     with pytest.raises(FileNotFoundError):
         read_records(tmp_path / "none.jsonl")
+
+
+def packed(file: Path, content: bytes) -> Path:
+    file.write_bytes(gzip.compress(content))
+    return file
+
+
+def test_compressed_lines_are_read_like_plain_ones(tmp_path):
+    content = RECORD.to_line().encode() * 3 + b"{}\n" + RECORD.to_line()[:-30].encode()
+    (tmp_path / "plain.jsonl").write_bytes(content)
+    plain, other = read_records(tmp_path / "plain.jsonl"), read_records(packed(tmp_path / "packed.gz", content))
+    assert [*plain.records] == [*other.records] == [RECORD] * 3
+    assert [problem.partition(":")[2] for problem in other.problems] == [
+        problem.partition(":")[2] for problem in plain.problems
+    ]
+    problems = LineProblems()
+    one, _ = each_record(packed(tmp_path / "packed.gz", b"x" + content), problems, "2x3x4")
+    assert (one.start, one.line, problems.count) == (len(RECORD.to_line()) + 1, RECORD.to_line().encode(), 2)
+
+
+def test_compressed_records_come_before_plain_ones(tmp_path):
+    (tmp_path / "records-gw0.jsonl").write_text(RECORD.to_line() * 3)
+    (tmp_path / "records.jsonl").write_text(RECORD.to_line() * 2)
+    packed(tmp_path / "records.jsonl.gz", RECORD.to_line().encode())
+    assert len(read_records(tmp_path).records) == 1
+    (tmp_path / "records.jsonl.gz").unlink()
+    assert len(read_records(tmp_path).records) == 2
+
+
+def test_no_reader_unpacks_more_than_the_limit(tmp_path, monkeypatch):
+    line = RECORD.to_line().encode()
+    file = packed(tmp_path / "records.jsonl.gz", line * 100)
+    monkeypatch.setattr(records, "UNPACKED_LIMIT", len(line) * 100)
+    assert len(read_records(tmp_path).records) == 100
+    monkeypatch.setattr(records, "UNPACKED_LIMIT", len(line) * 100 - 1)
+    for read in (read_records, read_compared_run, lambda folder: [*each_record(file, LineProblems())]):
+        with pytest.raises(
+            OSError, match=rf"{file.stat().st_size} bytes that unpack to more than \d+ bytes, the limit"
+        ):
+            read(tmp_path)
+    monkeypatch.setattr(records, "BLOCK", 64)
+    blocks = records.unpacked_blocks(file.open("rb"), file)
+    with pytest.raises(OSError, match="unpack the file with gunzip"):
+        assert len(max(blocks, key=len)) == 64
+
+
+def test_damaged_compressed_records_are_an_error(tmp_path):
+    file = packed(tmp_path / "records.jsonl.gz", RECORD.to_line().encode())
+    data = file.read_bytes()
+    for damaged in (data[:-9], data[:3], data[:40] + data[42:], data[:-8] + bytes(8)):
+        file.write_bytes(damaged)
+        with pytest.raises(OSError, match=r"damaged or cut short .*: copy the file again: .*records\.jsonl\.gz"):
+            read_records(tmp_path)
 
 
 def test_a_run_json_of_more_than_is_read_is_refused(tmp_path, monkeypatch):

@@ -175,7 +175,7 @@ class TestSummary(expecttest.TestCase):
             json.dumps(digest(RECORDS), indent=1),
             """\
 {
- "schema": 3,
+ "schema": 4,
  "cases": 4,
  "verified": 2,
  "statuses": {

@@ -106,7 +106,7 @@ def test_a_record_that_holds_no_figures_is_refused(say, folder):
     wrong = dataclasses.replace(RECORD, observed={"resources": {"spills": "many"}})
     status, output = say(CASE, "--run", folder("run", wrong), "--baseline", folder("baseline", RECORD))
     assert status == 2
-    assert "has unusable figures: Expected `int`, got `str`" in output
+    assert "has unusable figures: observed.resources.spills: Expected `int`, got 'many'" in output
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import os
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from conformance.records import RECORDS_FILE, CaseRecord, LineProblems, each_record, record_files
+from conformance import records
+from conformance.records import (
+    PACKED_FILE,
+    RECORDS_FILE,
+    CaseRecord,
+    LinePlaces,
+    LineProblems,
+    each_record,
+    record_files,
+)
 
 #: Seconds after which what was written is forced to the disk. A process that dies loses nothing that it wrote; only a
 #: machine that fails loses the records of this time.
@@ -158,34 +168,51 @@ class MergedCases(Sequence[str]):
 
 
 def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[str], list[str]]:
-    """Merges the files of a run's processes into one, with the lines in the order of the case ids.
+    """Merges the files of a run's processes into a compressed one, with the lines in the order of the case ids. Equal
+    lines give equal bytes. A process that is killed here leaves the plain files.
 
     Returns these ids, and a sentence for each unusable line; if there is one, the files stay, as evidence. ``take``
     is called with each record. No record is kept here, so a run may have any size.
     """
     parts = record_files(folder)
     problems = LineProblems()
+    places = LinePlaces(parts)
+    size = 0
     lines: list[
         bytes
     ] = []  # the case of each and its place, which sort by case: tuples would take four times the memory
-    for number, part in enumerate(parts):
-        for record, start, line in each_record(part, problems):
-            take(record)
-            lines.append(record.case.encode() + _PLACE.pack(number, start, len(line)))
+    for number, (record, start, line) in places.each_record(problems):
+        take(record)
+        lines.append(record.case.encode() + _PLACE.pack(number, start, len(line)))
+        size += len(line) + 1
     lines.sort()
-    scratch = folder / f"{RECORDS_FILE}.tmp"
+    merged = folder / (PACKED_FILE if size <= records.UNPACKED_LIMIT else RECORDS_FILE)
+    scratch = folder / f"{merged.name}.tmp"
     with contextlib.ExitStack() as opened:
         opened.callback(scratch.unlink, missing_ok=True)  # what did not fit the disk; else it has another name by then
-        streams = [opened.enter_context(part.open("rb")) for part in parts]
-        merged = opened.enter_context(scratch.open("wb"))
-        for line in lines:
-            number, start, length = _PLACE.unpack_from(line, len(line) - _PLACE.size)
-            streams[number].seek(start)
-            merged.write(streams[number].read(length).rstrip(b"\n") + b"\n")
-        merged.flush()
-        os.fsync(merged.fileno())
-        os.replace(scratch, folder / RECORDS_FILE)
+        file = opened.enter_context(scratch.open("wb"))
+        with packed(file) if merged.name == PACKED_FILE else contextlib.nullcontext(file) as stream:
+            for line in lines:
+                stream.write(places.line_at(*_PLACE.unpack_from(line, len(line) - _PLACE.size)).rstrip(b"\n") + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(scratch, merged)
+    _sync_names(folder)  # before the plain files go
     for part in () if problems.sentences else parts:
-        if part.name != RECORDS_FILE:
+        if part.name not in (PACKED_FILE, RECORDS_FILE):
             part.unlink()
     return MergedCases(lines), problems.sentences
+
+
+def packed(file: BinaryIO) -> gzip.GzipFile:
+    """Returns a stream that compresses into ``file``. The header has neither a name nor a time."""
+    return gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
+
+
+def _sync_names(folder: Path) -> None:
+    """Forces the names of the files in ``folder`` to the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

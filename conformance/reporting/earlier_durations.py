@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.records import RUN_FILE, LineProblems, each_record
+from conformance.records import PACKED_FILE, RECORDS_FILE, RUN_FILE, LineProblems, each_record, record_files
 
-#: Runs that are read, the newest first, and the most bytes of each one's records.
+#: Runs that are read, the newest first, and the most bytes of each one's records by the file that has them.
 RUNS_READ = 3
-BYTES_READ = 256_000_000
+BYTES_READ = {PACKED_FILE: 25_000_000, RECORDS_FILE: 250_000_000}
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def earlier_durations(folder: Path) -> EarlierDurations:
     newest: str | None = None
     for run in _runs(folder)[:RUNS_READ]:
         try:
-            records = [placed.record for placed in each_record(run / "records.jsonl", LineProblems())]
+            records = [placed.record for file in record_files(run) for placed in each_record(file, LineProblems())]
         except OSError:
             continue
         durations = {record.case: record.durations["total"] for record in records if "total" in record.durations}
@@ -43,9 +43,9 @@ def _runs(folder: Path) -> list[Path]:
     runs = []
     try:
         for run in folder.parent.iterdir():
-            records = run / "records.jsonl"
-            if run != folder and records.is_file() and records.stat().st_size <= BYTES_READ:
-                runs.append(((run / RUN_FILE if (run / RUN_FILE).is_file() else records).stat().st_mtime, run))
+            merged = [file for file in record_files(run) if file.name in BYTES_READ and file.is_file()]
+            if run != folder and merged and merged[0].stat().st_size <= BYTES_READ[merged[0].name]:
+                runs.append(((run / RUN_FILE if (run / RUN_FILE).is_file() else merged[0]).stat().st_mtime, run))
     except OSError:
         pass  # a folder that went away, or one that cannot be listed
     return [run for _, run in sorted(runs, reverse=True)]

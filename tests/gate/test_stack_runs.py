@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import io
 import json
 import os
@@ -30,7 +31,7 @@ from conformance.user_files.case_list import kept_case_list
 
 #: Stands in for the command: a run with one case, or what a variable of its environment says.
 COMMAND = """
-import os, sys
+import gzip, os, sys
 from pathlib import Path
 from conformance.records import CaseRecord, RunInfo, Status, jsonable
 import json
@@ -48,7 +49,8 @@ problems = ("1 selected but not recorded",) if does == "lose" else ()
 wall = None if does == "die" else 1.0
 info = RunInfo("id", "2026-01-01T00:00:00", "quick", 0, selected=1, wall_s=wall, problems=problems)
 (folder / "run.json").write_text(json.dumps(jsonable(info)))
-(folder / "records.jsonl").write_text(CaseRecord("case", "suite", Status.FAIL).to_line())
+line = CaseRecord("case", "suite", Status.FAIL).to_line()
+(folder / "records.jsonl.gz").write_bytes(gzip.compress(line.encode()))
 print("what happened")
 if does == "hang":
     import time; time.sleep(60)
@@ -106,12 +108,12 @@ def test_a_kept_run_that_is_damaged_is_made_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     folder, _ = started(tmp_path)
-    records = folder / "records.jsonl"
-    content = records.read_text()
+    records = folder / "records.jsonl.gz"
+    content = records.read_bytes()
     if damage == "torn":
-        records.write_text(content[:-9])
+        records.write_bytes(content[:-9])
     elif damage == "changed":
-        records.write_text(content.replace("fail", "oom", 1))
+        records.write_bytes(gzip.compress(gzip.decompress(content).replace(b"fail", b"oom", 1)))
     elif damage == "missing":
         records.unlink()
     else:

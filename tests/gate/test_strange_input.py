@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -78,11 +79,12 @@ def filled(words: tuple[str, ...], good: Path, run: Path) -> list[object]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["records.jsonl", "records.jsonl.gz"])
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
-def test_a_run_whose_records_are_no_file_is_refused(good, tmp_path, capsys, words, kind):
+def test_a_run_whose_records_are_no_file_is_refused(good, tmp_path, capsys, words, name, kind):
     shutil.copytree(good, tmp_path / "strange")
     (tmp_path / "strange" / "records.jsonl").unlink()
-    KINDS[kind](tmp_path / "strange" / "records.jsonl")
+    KINDS[kind](tmp_path / "strange" / name)
     status, line = answer(capsys, *filled(words, good, tmp_path / "strange"))
     assert status == 2
     assert "strange" in line
@@ -134,13 +136,15 @@ def test_a_file_that_is_none_is_refused(good, tmp_path, capsys, words, kind):
 
 
 def test_a_damaged_run_is_read_alike(good, tmp_path, capsys):
-    """Numbers past any float, a pass without a verdict, deep nesting: no reader takes such a line."""
+    """Numbers past any float, a pass without a verdict: no reader takes such a line."""
     lines = (good / "records.jsonl").read_text().splitlines()
     first = json.loads(lines[0])
-    for number, (old, new) in enumerate({"0.25": "1e999", "{": '{"a":1e400,', '"sample"': "NaN"}.items()):
+    damages = {"0.25": "1e999", '"details":{': '"details":{"a":1e400,', "{": '{"unread":NaN,'}
+    for number, (old, new) in enumerate(damages.items()):
         strange = tmp_path / f"strange{number}"
         shutil.copytree(good, strange)
-        damaged = lines[0].replace(old, new, 1) if old in lines[0] else lines[0].replace("{", '{"a":NaN,', 1)
+        damaged = lines[0].replace(old, new, 1)
+        assert damaged != lines[0]
         (strange / "records.jsonl").write_text("\n".join([damaged, *lines[1:], ""]))
         assert_refused(capsys, good, strange, first["case"])
     bare = CaseRecord(first["case"], "a", Status.PASS, tier="quick", seed=0, stack=first["stack"])
@@ -234,9 +238,13 @@ def test_what_a_link_leads_to_is_not_shown(good, tmp_path, capsys):
     assert "a secret" not in captured.out + captured.err + (bad / "report.html").read_text()
 
 
-@pytest.mark.parametrize(("what", "status"), [("crlf", 0), ("parts", 0), ("gz", 2), ("empty", 2), ("run.json", 2)])
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [("crlf", 0), ("parts", 0), ("gz", 0), ("gz and another", 0), ("cut gz", 2), ("empty", 2), ("run.json", 2)],
+)
 def test_a_run_in_another_form(good, tmp_path, capsys, what, status):
-    """Other ends of lines, parts of workers that were not merged, records only in an archive or none, no run.json."""
+    """Other ends of lines, parts of workers that were not merged, compressed records, none, no run.json. Compressed
+    records come before plain ones."""
     run = shutil.copytree(good, tmp_path / "run")
     records = run / "records.jsonl"
     if what == "crlf":
@@ -245,12 +253,14 @@ def test_a_run_in_another_form(good, tmp_path, capsys, what, status):
         records.write_bytes(b"")
     elif what == "run.json":
         (run / "run.json").write_text("{")
+    elif what == "parts":
+        records.rename(run / "records-gw0.jsonl")
     else:
-        records.rename(run / {"parts": "records-gw0.jsonl", "gz": "records.jsonl.gz"}[what])
+        packed = gzip.compress(records.read_bytes())
+        (run / "records.jsonl.gz").write_bytes(packed[: -9 if what == "cut gz" else None])
+        records.write_text("another") if what == "gz and another" else records.unlink()
     assert answer(capsys, "compare", run, good)[0] == answer(capsys, "compare", good, run)[0] == status
-    assert (
-        what == "parts" or answer(capsys, "bundle", run, "--key", good.parent / "ours.pem")[0] == (what != "crlf") * 2
-    )
+    assert what == "parts" or answer(capsys, "bundle", run, "--key", good.parent / "ours.pem")[0] == status
 
 
 @pytest.mark.parametrize("words", [("matrix", "FILE"), ("compare", "GOOD", "GOOD", "--waivers", "FILE")], ids=" ".join)

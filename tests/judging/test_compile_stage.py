@@ -277,7 +277,7 @@ def test_a_run_takes_what_was_precompiled_and_compiles_nothing(precompiled: Path
     assert f"{kernels} were compiled before, 0 failed" in line
     began, ended = (float(word) for word in facts["cases"].split() if word[0].isdigit())
     assert 0 < began < ended < json.loads((tmp_path / "run" / "run.json").read_text())["wall_s"] + 1
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"records.jsonl", "run.json"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"records.jsonl.gz", "run.json"}
     assert not [*(tmp_path / "run").glob("asked-*"), *(tmp_path / "run").glob("compiled*")]
 
 

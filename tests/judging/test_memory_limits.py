@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from conformance.judging import conform
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
+from conformance.records import jsonable, read_records
 from conformance.targets import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, list[d
     rows = f"shape and ((sm_90 and {PAST[1:]}) or (gfx950 and kpack2 and {FITS[1:]}))"
     command = [sys.executable, "-m", "pytest", "conformance/suites", *words, "-k", rows, f"--run-dir={folder}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    cases = [one for one in records if isinstance(one, dict) and "case" in one]
+    cases = [jsonable(record) for record in read_records(folder).records]
     output = done.stdout + (folder / "summary.md").read_text()
     return output, {row: [one for one in cases if row in one["case"]] for row in (PAST, FITS)}
 

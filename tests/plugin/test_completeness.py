@@ -174,7 +174,7 @@ def test_a_run_folder_that_exists_and_is_empty(project, tmp_path_factory):
     project.suite("good", GOOD)
     folder = tmp_path_factory.mktemp("run")
     assert project.run("--run-dir", str(folder), "--conformance-gpus", "0").ret == 0
-    assert (folder / "records.jsonl").exists()
+    assert (folder / "records.jsonl.gz").exists()
 
 
 @pytest.mark.parametrize("separator", ["=", " "])

@@ -1,7 +1,15 @@
 """The files of a run's processes become one: in order, with every record, and without losing evidence."""
 
+import gzip
+import itertools
+import os
+import shutil
+import sys
+import time
+
 import pytest
 
+from conformance import records
 from conformance.plugin import record_files
 from conformance.plugin.record_files import RecordFile, foreseen, merge
 from conformance.records import CaseRecord, Status, read_records
@@ -31,7 +39,7 @@ def test_lines_are_in_the_order_of_their_cases(parts):
     assert sorted(taken) == ["a", "b", "c", "c", "d"]
     lines = [f"{record.case} {record.worker}" for record in read_records(parts).records]
     assert lines == ["a gw1", "b gw0", "c gw0", "c gw1", "d gw0"]
-    assert [path.name for path in parts.iterdir()] == ["records.jsonl"]
+    assert [path.name for path in parts.iterdir()] == ["records.jsonl.gz"]
 
 
 def test_what_a_dead_process_foresaw_is_the_last_whole_line_of_its_journal(tmp_path):
@@ -64,7 +72,11 @@ def test_files_with_an_unusable_line_stay(parts):
     cases, (problem,) = merged(parts)
     assert cases == ["a", "b", "c", "c", "d"]
     assert problem.startswith("records-gw0.jsonl:4: torn last line")
-    assert sorted(path.name for path in parts.iterdir()) == ["records-gw0.jsonl", "records-gw1.jsonl", "records.jsonl"]
+    assert sorted(path.name for path in parts.iterdir()) == [
+        "records-gw0.jsonl",
+        "records-gw1.jsonl",
+        "records.jsonl.gz",
+    ]
 
 
 def test_a_last_line_that_lacks_only_its_end_is_a_line(parts):
@@ -76,14 +88,76 @@ def test_a_last_line_that_lacks_only_its_end_is_a_line(parts):
 
 def test_merging_again_changes_nothing(parts):
     first = merged(parts)
-    content = (parts / "records.jsonl").read_bytes()
+    content = (parts / "records.jsonl.gz").read_bytes()
     assert merged(parts) == first
-    assert (parts / "records.jsonl").read_bytes() == content
+    assert (parts / "records.jsonl.gz").read_bytes() == content
 
 
 def test_a_run_without_records_has_an_empty_file(tmp_path):
     assert merged(tmp_path) == ([], [])
-    assert (tmp_path / "records.jsonl").read_bytes() == b""
+    assert gzip.decompress((tmp_path / "records.jsonl.gz").read_bytes()) == b""
+
+
+def test_equal_records_give_equal_bytes(tmp_path, monkeypatch):
+    """However many processes wrote them, when, and where."""
+    contents = []
+    for number, workers in enumerate((("gw0",), ("gw0", "gw1"))):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        files = [RecordFile(folder, worker) for worker in workers]
+        for case in "dbca":
+            files["dbca".index(case) % len(files)].write(CaseRecord(case, "s", Status.FAIL))
+        monkeypatch.setattr(time, "time", lambda seconds=1e9 * number: seconds)
+        merged(folder)
+        contents.append((folder / "records.jsonl.gz").read_bytes())
+    assert contents[0] == contents[1]
+    assert contents[0][:10] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time
+    assert gzip.decompress(contents[0]).decode() == "".join(CaseRecord(c, "s", Status.FAIL).to_line() for c in "abcd")
+
+
+def test_more_records_than_a_reader_unpacks_stay_plain(parts, monkeypatch):
+    monkeypatch.setattr(records, "UNPACKED_LIMIT", 1000)
+    assert merged(parts) == (["a", "b", "c", "c", "d"], [])
+    assert [path.name for path in parts.iterdir()] == ["records.jsonl"]
+    assert len(read_records(parts).records) == 5
+
+
+def killed(folder, calls):
+    """Merges in a process that ends before it has called the system and the compressor more often than ``calls`` times.
+    Returns its exit status."""
+    names = {"open", "write", "compress", "flush", "close", "fsync", "replace", "unlink"}
+    child = os.fork()
+    if child == 0:
+        left = iter(range(calls))
+
+        def count(frame, event, function):
+            if event == "c_call" and function.__name__ in names and next(left, None) is None:
+                os._exit(9)
+
+        sys.setprofile(count)
+        merge(folder, lambda record: None)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_merge_that_is_killed_loses_no_record(parts, tmp_path_factory):
+    """At every call."""
+    endings = set()
+    for calls in itertools.count():
+        folder = shutil.copytree(parts, tmp_path_factory.mktemp("killed") / "run")
+        status = killed(folder, calls)
+        names = frozenset(path.name for path in folder.iterdir())
+        assert {"records.jsonl.gz"} <= names or {"records-gw0.jsonl", "records-gw1.jsonl"} <= names
+        assert sorted(record.case for record in read_records(folder).records) == ["a", "b", "c", "c", "d"]
+        assert merged(folder) == (["a", "b", "c", "c", "d"], [])
+        endings.add(names)
+        if status == 0:
+            break
+    plain = {"records-gw0.jsonl", "records-gw1.jsonl"}
+    assert endings >= {
+        frozenset(names)
+        for names in (plain, {*plain, "records.jsonl.gz.tmp"}, {*plain, "records.jsonl.gz"}, {"records.jsonl.gz"})
+    }
 
 
 def test_the_run_has_the_versions_that_were_imported_last(project):

@@ -15,7 +15,7 @@ import pytest
 from conformance.commands import CommandError, report, show
 from conformance.gate.runs import unfinished_run
 from conformance.plugin.run_faults import INFRASTRUCTURE
-from conformance.records import read_records
+from conformance.records import plain_lines, read_records
 from tests.command_runs import call
 
 pytest_plugins = ["pytester"]
@@ -187,8 +187,9 @@ def test_hostile_text_is_text_everywhere(project, workers, monkeypatch):
     call(report, project.folder, "--output", page)
     assert "<script>alert" not in page.read_text()
     assert "TRITON_EVIL" in (project.folder / "environment.json").read_text()
-    for name in ("summary.md", "records.jsonl", "environment.json"):
-        assert not {"\x00", "\x1b"} & set((project.folder / name).read_text())
+    for name in ("summary.md", "records.jsonl.gz", "environment.json"):
+        with plain_lines(project.folder / name) as lines:
+            assert not set(b"\x00\x1b") & set(lines.read())
 
 
 STOPPED = {
@@ -284,7 +285,7 @@ def test_a_signal_ends_a_run_and_its_records_are_merged(project, signals):
         assert run.wait(30) == pytest.ExitCode.INTERRUPTED, output.read_text()
     text = output.read_text()
     names = {path.name for path in (project.path / "run").iterdir()}
-    assert names == {"environment.json", "junit.xml", "records.jsonl", "run.json", "selected.txt", "summary.md"}
+    assert names == {"environment.json", "junit.xml", "records.jsonl.gz", "run.json", "selected.txt", "summary.md"}
     assert 4 <= len(read_records(project.path / "run").records) < 40
     assert "selected but not recorded" in text
     assert "INTERNALERROR" not in text

@@ -21,14 +21,14 @@ from conformance.gate.evidence.signatures import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
 from conformance.gate.evidence.strict_json import encode
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
-from conformance.records import plain_file
+from conformance.records import PACKED_FILE, RECORDS_FILE, plain_file, plain_lines
 
 
 def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mapping[str, Path]) -> bytes:
     """The bundle of the run in ``folder``, signed with ``key``, with the files of ``waivers`` and those of ``mustpass``
     under their names. It has the same bytes each time. Raises :class:`Rejected` for a run that no verifier would take:
     incomplete, damaged, or without its environment, which cannot be written later."""
-    members = {name: _required(folder, name) for name in REQUIRED}
+    members = {name: _records(folder) if name == RECORDS_FILE else _required(folder, name) for name in REQUIRED}
     members |= {name: _file(folder / name) for name in OPTIONAL if (folder / name).exists()}
     members |= {MUSTPASS + name: _file(path) for name, path in mustpass.items()}
     for path in waivers:
@@ -50,6 +50,18 @@ def _required(folder: Path, name: str) -> bytes:
     else:
         why = "give the folder of a run that ended"
     raise Rejected(RejectReason.MEMBERS, f"{folder} has no {name}: {why}")
+
+
+def _records(folder: Path) -> bytes:
+    """Returns the plain lines of the run's records."""
+    if not (folder / PACKED_FILE).is_file():
+        return _required(folder, RECORDS_FILE)
+    with plain_lines(folder / PACKED_FILE) as lines:
+        content = lines.read(CONTENT_LIMIT + 1)
+    if len(content) > CONTENT_LIMIT:
+        text = f"{folder / PACKED_FILE} unpacks to more than {CONTENT_LIMIT} bytes, the most that a bundle holds"
+        raise Rejected(RejectReason.TOO_LARGE, text)
+    return content
 
 
 def _file(path: Path) -> bytes:

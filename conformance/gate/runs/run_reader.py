@@ -142,8 +142,7 @@ class _Collector:
         self.seed: int | None = None
         self.problems = records.LineProblems()
         self._mixed: dict[str, dict[str, None]] = {}
-        for number, file in enumerate(files):
-            self._read(number, file)
+        self._read()
         for key in sorted(self._unsorted or ()):
             case, status, place = _parsed_key(key)
             self._place(case, status, place)
@@ -164,8 +163,8 @@ class _Collector:
             options=options,
         )
 
-    def _read(self, number: int, file: Path) -> None:
-        for record, start, line in records.each_record(file, self.problems, read=_with_figures):
+    def _read(self) -> None:
+        for number, (record, start, line) in self._places.each_record(self.problems, read=_with_figures):
             self._note_origin(record)
             place = number, start, len(line)
             if self._unsorted is None and self._last is not None and record.case < self._last[0]:

@@ -308,7 +308,7 @@ def _digests_of(folder: Path) -> dict[str, str]:
 
 
 def _decides(file: Path) -> bool:
-    return file.is_file() and file.suffix in (".json", ".jsonl", ".txt") and file.name != KEPT_FILE
+    return file.is_file() and file.suffix in (".json", ".jsonl", ".gz", ".txt") and file.name != KEPT_FILE
 
 
 def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
