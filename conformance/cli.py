@@ -20,7 +20,7 @@ INTERRUPTED = 130  # as shells say of a process that SIGINT ended
 
 #: The modules of ``conformance.commands`` by the group of the help text, in the order of use.
 GROUPS = {
-    "judge": ("run", "show", "report", "reproduce", "list", "kernels", "targets", "check-kernel"),
+    "judge": ("run", "show", "records", "report", "reproduce", "list", "kernels", "targets", "check-kernel"),
     "upgrade": ("gate", "blame", "compare", "matrix"),
     "evidence": ("mustpass", "keygen", "bundle", "verify"),
     "laboratory": ("precompile", "sweep", "calibrate", "benchmark", "mutants"),

@@ -163,6 +163,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
     },
     "records.md": {
         f"{SMALL} --run-dir reports/before": Copied(),
+        "conformance records reports/before": Run(says='{"schema":4,"case":"'),
         f"{SMALL} --seed 1 --run-dir reports/after": Copied(),
         "conformance report reports/after": Run(says="reports/after/report.html"),
         "conformance report reports/after --baseline reports/before": Run(says="reports/after/report.html"),
@@ -308,6 +309,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{SMALL} --run-dir reports/first": Copied(),
         "conformance show CASE": Instead("conformance show 64x64x32-s2", Why.STANDS, "numerics/"),
         "conformance show CASE --json": Instead("conformance show 64x64x32-s2 --json", Why.STANDS, '"status": "pass"'),
+        "conformance records reports/first": Run(says='{"schema":4,"case":"'),
         "conformance report reports/first": Run(says="reports/first/report.html"),
         "conformance reproduce CASE": Read(Why.STANDS),
         "conformance list -k tma": Run(says="mm_persistent_tma"),

@@ -48,7 +48,7 @@ def run_records(run: Path | None) -> tuple[Path, Reading]:
     records goes to stderr. Raises :class:`CommandError` if there are none."""
     folder = run or newest_run()
     reading = records_in(folder)
-    _complain(reading.problems)
+    complain(reading.problems)
     return folder, reading
 
 
@@ -78,7 +78,7 @@ def records_with(text: str, folder: Path) -> Iterator[CaseRecord]:
                     yield record
     yield from (record for record in left if text in record.case)
     unfinished = cut_off(folder)
-    _complain([*([f"{folder}: {unfinished}"] if unfinished else ()), *problems.sentences])
+    complain([*([f"{folder}: {unfinished}"] if unfinished else ()), *problems.sentences])
 
 
 def one_case(text: str, folder: Path) -> CaseRecord:
@@ -116,7 +116,7 @@ def _near(text: str, folder: Path) -> str:
     return ""
 
 
-def _complain(problems: Sequence[str]) -> None:
+def complain(problems: Sequence[str]) -> None:
     """Prints the first problem, and how many more there are: a file of another kind has one in each line."""
     unlisted = re.fullmatch(r"(\d+) more problems are not listed", problems[-1]) if problems else None
     others = len(problems) - 2 + int(unlisted[1]) if unlisted else len(problems) - 1
