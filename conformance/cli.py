@@ -66,7 +66,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return OK
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one line, which names the option and what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
@@ -88,7 +88,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     modules = {name: importlib.import_module(f"conformance.commands.{name.replace('-', '_')}") for name in COMMANDS}
-    parser = _Parser(
+    parser = _CommandParser(
         prog="conformance",
         usage="conformance [-h] COMMAND ...",
         description="Conformance of Triton's matrix kernels.",

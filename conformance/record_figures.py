@@ -50,7 +50,7 @@ class Resources(Struct, frozen=True, gc=False):
     threads: _Count = 0
 
 
-class Code(Struct, frozen=True, gc=False):
+class CodeFigures(Struct, frozen=True, gc=False):
     """A kernel's code: ``bytes`` and ``sha256`` of the machine code, ``instructions`` how often each occurs in
     ``instructions_of``, ``assembler`` the version of the ptxas that made it, ``sync`` counts of synchronising
     instructions and of what is above."""
@@ -91,7 +91,7 @@ class Figures(Struct, frozen=True, dict=True):
     TTGIR left, ``expected_failure`` the entry that excused the case."""
 
     resources: Resources | None = None
-    code: Code | None = None
+    code: CodeFigures | None = None
     run: Timing | None = None
     outputs: Mapping[str, str] | None = None
     compile_s: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None

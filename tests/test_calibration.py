@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.calibration.probes import EXPONENTS, Probe, compare, disagreements, measure
+from conformance.calibration.probes import EXPONENTS, UnitProbe, compare, disagreements, measure
 from conformance.calibration.proof import merged, prove, text
 from conformance.numerics.contract import Accumulator
 from tests.simulated_unit import simulated_product, simulated_unit
@@ -80,7 +80,7 @@ LATE_OR_NARROW = [
     ],
 )
 def test_a_device_that_keeps_less_fails(form, unit, contract, says):
-    lines, _, agrees = compare(Probe("simulated", EXPONENTS[form], unit, contract))
+    lines, _, agrees = compare(UnitProbe("simulated", EXPONENTS[form], unit, contract))
     assert not agrees
     assert lines[0].startswith("FAIL")
     assert any(says in line for line in lines), lines

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from conformance.blame.attribution import Span
+from conformance.blame.attribution import StageSpan
 from conformance.blame.inquiry import Attribution, CaseAnswer, LaunchAnswer, OtherLaunch, PassBlame
 from conformance.blame.symptoms import COMPILES, ORDERS
 from conformance.reporting.text import text_table
@@ -108,7 +108,7 @@ def guilty(stages: Sequence[str], one: Attribution) -> str:
     return _span(stages, blame.span)
 
 
-def _span(stages: Sequence[str], span: Span) -> str:
+def _span(stages: Sequence[str], span: StageSpan) -> str:
     names = [MEANINGS[stage] for stage in stages[span.first - 1 : span.last]]
     return names[0] if len(names) == 1 else f"one of {'; '.join(names)}, which could not be separated"
 

@@ -11,7 +11,7 @@ GUILTY, BESIDE = 0.5, 0.25
 
 
 @dataclass(frozen=True)
-class Span:
+class StageSpan:
     """Stages number ``first`` to ``last``, counted from 1, between two places where the symptom was measured. ``share``
     is the part of the whole change that lies between them."""
 
@@ -29,13 +29,13 @@ class Blame:
     None if one direction could not be measured.
     """
 
-    span: Span | None
-    beside: tuple[Span, ...]
+    span: StageSpan | None
+    beside: tuple[StageSpan, ...]
     agreed: bool | None
-    by_direction: tuple[Span | None, Span | None]
+    by_direction: tuple[StageSpan | None, StageSpan | None]
 
 
-def spans(values: Sequence[float | None]) -> list[Span]:
+def spans(values: Sequence[float | None]) -> list[StageSpan]:
     """Returns the parts of the change from the first of ``values`` to the last, which are known and differ. Value
     number n was measured behind stage n; None is not known.
 
@@ -44,7 +44,7 @@ def spans(values: Sequence[float | None]) -> list[Span]:
     """
     known = [(place, value) for place, value in enumerate(values) if value is not None]
     whole = known[-1][1] - known[0][1]
-    return [Span(a + 1, b, (after - before) / whole) for (a, before), (b, after) in itertools.pairwise(known)]
+    return [StageSpan(a + 1, b, (after - before) / whole) for (a, before), (b, after) in itertools.pairwise(known)]
 
 
 def blamed(into_bad: Sequence[float | None], into_good: Sequence[float | None]) -> Blame:
@@ -67,9 +67,9 @@ def blamed(into_bad: Sequence[float | None], into_good: Sequence[float | None]) 
     return Blame(span, beside, agreed, (guilty[0], guilty[1]))
 
 
-def _shared(one: Span, other: Span) -> Span | None:
+def _shared(one: StageSpan, other: StageSpan) -> StageSpan | None:
     first, last = max(one.first, other.first), min(one.last, other.last)
-    return Span(first, last, min(one.share, other.share)) if first <= last else None
+    return StageSpan(first, last, min(one.share, other.share)) if first <= last else None
 
 
 def turn(measured: Callable[[int], float | None], count: int, first: float, last: float) -> tuple[int, int]:

@@ -190,7 +190,7 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Difference:
+class _LaunchDifference:
     """The differences of one launch: ``names``, the worst first."""
 
     number: int
@@ -289,13 +289,13 @@ class Inquiry:
             self._why_no_order,
         )
 
-    def _difference(self, number: int) -> _Difference | None:
+    def _difference(self, number: int) -> _LaunchDifference | None:
         """Returns the differences of launch ``number`` between the two stacks; None if it has none."""
         good, bad = _both(lambda side: self._shown(side, side.own[number], number, True), (self._good, self._bad))
         names = chosen(differing(good, bad), self._wanted)
-        return _Difference(number, tuple(names), good, bad) if names else None
+        return _LaunchDifference(number, tuple(names), good, bad) if names else None
 
-    def _attributions(self, difference: _Difference) -> tuple[Attribution, ...]:
+    def _attributions(self, difference: _LaunchDifference) -> tuple[Attribution, ...]:
         number, names, good, bad = difference.number, difference.names, difference.good, difference.bad
         self._say(f"{self._good.functions[number]}: {', '.join(names)}; the stages are swapped")
         directions = ((self._good, self._bad, bad, good), (self._bad, self._good, good, bad))

@@ -34,7 +34,7 @@ _DESCRIPTOR = re.compile(r"(!tt\.tensordesc|: <\w+>, )<(\d[^<>]*)>")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CompilationStart:
     """The place where a compilation begins: after ``stage``, with the texts ``files`` of it and of the stages before
     it. If ``module`` is given, that file is the text in the midst of the stage that follows, of which the first
     ``passes`` are left out. ``metadata`` is what the stages up to ``stage`` have noted for those that follow."""
@@ -51,7 +51,7 @@ class CannotEnter(Exception):
 
 
 @contextmanager
-def mixed(entry: Entry | None, folder: Path, trace: str = "") -> Iterator[None]:
+def mixed(entry: CompilationStart | None, folder: Path, trace: str = "") -> Iterator[None]:
     """Inside, Triton's compiler begins at ``entry`` (None: at the front end) and keeps in ``folder`` what each stage
     noted (:data:`METADATA_FILE`). ``trace`` is a stage whose passes are kept there, too: their names in their order
     (:data:`PASSES_FILE`), and the text after number n, counted from 1, as ``n.mlir``. The compiler raises
@@ -86,7 +86,7 @@ def mixed(entry: Entry | None, folder: Path, trace: str = "") -> Iterator[None]:
 def _wrap(
     stages: dict[str, Callable[[Any, Any], Any]],
     backend: Any,
-    entry: Entry | None,
+    entry: CompilationStart | None,
     folder: Path,
     trace: str,
     context: list[Any],
@@ -108,7 +108,9 @@ def _wrap(
             stages[name] = partial(_made, own, backend, name, inner, context, noted, folder, traced)
 
 
-def _taken(entry: Entry, name: str, context: list[Any], folder: Path, module: Any, metadata: dict[str, Any]) -> Any:
+def _taken(
+    entry: CompilationStart, name: str, context: list[Any], folder: Path, module: Any, metadata: dict[str, Any]
+) -> Any:
     """Stands for a stage whose text is that of the other compiler."""
     if name != entry.stage:
         return entry.files[name].read_text()
@@ -121,7 +123,7 @@ def _made(
     own: Callable[[Any, Any], Any],
     backend: Any,
     name: str,
-    inner: Entry | None,
+    inner: CompilationStart | None,
     context: list[Any],
     noted: dict[str, Any],
     folder: Path,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, RESPELLED_FILE, Entry, mixed
+from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, RESPELLED_FILE, CompilationStart, mixed
 from conformance.execution.compile.compilation import CompilePool, CompileRequest, Task
 from conformance.records import Status
 from conformance.targets import Target
@@ -35,7 +35,7 @@ class Compilation:
 
     request: CompileRequest
     folder: Path
-    entry: Entry | None = None
+    entry: CompilationStart | None = None
     trace: str = ""
     ptxas: str = ""
 
@@ -213,7 +213,7 @@ class Server:
         if entry is not None:
             module = Path(entry["module"]) if entry["module"] else None
             files = {name: Path(file) for name, file in entry["files"].items()}
-            entry = Entry(entry["stage"], files, entry["metadata"], module, entry["passes"])
+            entry = CompilationStart(entry["stage"], files, entry["metadata"], module, entry["passes"])
         folder = Path(request["folder"])
         folder.mkdir(parents=True)
         asked = Compilation(launch, folder, entry, request.get("trace", ""), request.get("ptxas", ""))

@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 
 from conformance import targets
-from conformance.calibration.probes import EXPONENTS, PROBE_K, Dots, ExponentRange, Probe, compare
+from conformance.calibration.probes import EXPONENTS, PROBE_K, Dots, ExponentRange, UnitProbe, compare
 from conformance.calibration.proof import Product, merged, prove, text
 from conformance.execution.device.executor import DeviceExecutor
 from conformance.execution.trial.observation import Executor
@@ -40,7 +40,7 @@ class DeviceProbe:
     """One row of the report: a kernel's product with operands in ``forms``, on the unit of ``instruction`` (None: no
     tensor core), and what the contract says."""
 
-    probe: Probe
+    probe: UnitProbe
     product: Product
     forms: tuple[str, str]
     instruction: str | None
@@ -73,7 +73,7 @@ def device_probes(executor: Executor, target: Target) -> Iterator[DeviceProbe]:
             product = _kernel_product(kernel, plan, executor)
             narrow = max((EXPONENTS[form] for form in forms), key=lambda e: e.low)
             both = ExponentRange(narrow.low, min(EXPONENTS[form].high for form in forms))
-            probe = Probe(f"{target.id} {instruction or 'fma'} {label}", both, _dots(product), contract)
+            probe = UnitProbe(f"{target.id} {instruction or 'fma'} {label}", both, _dots(product), contract)
             yield DeviceProbe(probe, product, forms, instruction)
 
 

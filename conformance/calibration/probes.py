@@ -180,7 +180,7 @@ def disagreements(measured: Measured, contract: Accumulator) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Probe:
+class UnitProbe:
     """One row of the report: a kernel's unit and what its contract says of it."""
 
     name: str
@@ -189,7 +189,7 @@ class Probe:
     contract: Accumulator
 
 
-def compare(probe: Probe) -> tuple[list[str], Measured, bool]:
+def compare(probe: UnitProbe) -> tuple[list[str], Measured, bool]:
     """Lines of the report about ``probe``, its figures, and whether they agree with its contract."""
     measured = measure(probe.unit, probe.form)
     failures = disagreements(measured, probe.contract)

@@ -20,7 +20,7 @@ from conformance.records import first_of, plain_file
 from conformance.reporting.text import clean
 
 if TYPE_CHECKING:
-    from conformance.gate.evidence.verify import Policy, Verified
+    from conformance.gate.evidence.verify import Policy, VerifiedBundle
 
 HOLDS, REFUSED = 0, 1
 
@@ -90,7 +90,7 @@ def _lists(folder: Path | None) -> dict[str, bytes] | None:
     )
 
 
-def describe(verified: Verified, policy: Policy) -> str:
+def describe(verified: VerifiedBundle, policy: Policy) -> str:
     """Returns a text of what was verified and what a reader should know of the run, in lines that are safe to print."""
     run, records, environment = verified.contents.run, verified.contents.records, verified.contents.environment
     extension = verified.statement["predicate"][EXTENSION]
@@ -123,7 +123,7 @@ def describe(verified: Verified, policy: Policy) -> str:
     return "\n".join(_line(f"{name:{width}}{value}") for name, value in rows.items())
 
 
-def _declared(verified: Verified) -> Iterable[str]:
+def _declared(verified: VerifiedBundle) -> Iterable[str]:
     """Yields what each third-party kernel declared, and the cases that its expected failures excused."""
     from conformance.gate.evidence.declared import excused
 

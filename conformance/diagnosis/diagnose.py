@@ -16,7 +16,7 @@ from torch import Tensor
 from conformance.diagnosis.tile_search import (
     ENOUGH,
     Cause,
-    Search,
+    TileSearch,
     agreed,
     either,
     search_product,
@@ -27,12 +27,12 @@ from conformance.families.attention.problem import Attention
 from conformance.families.family import family_of
 from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
 from conformance.families.products import Product
-from conformance.numerics.alterations import Alteration, Evidence, Seen, explaining
+from conformance.numerics.alterations import Alteration, Seen, WrongOutput, explaining
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.numerics.tiling import Tiling
-from conformance.numerics.work import Work
+from conformance.numerics.work import WorkBudget
 from conformance.problems import DTYPES, Problem
 
 #: Bytes of an output that was never written; those of ``conformance.inputs.guarded_memory``.
@@ -88,7 +88,7 @@ def diagnose(
             return Diagnosis((), f"{label}: every element is right", None, None)
         unwritten = difference.bad & _sentinel(out) & ~_saturated(dtype, out, difference.expected)
         rest = difference.bad & ~unwritten
-        search = Search()
+        search = TileSearch()
         if int(rest.sum()) >= ENOUGH or (seen and bool(rest.any())):  # other fills may show more
             case = _Case(problem, contract, Tiling(block, splits), name, by_tiles_only)
             search = case.search(fill, out, difference.bad, unwritten, seen)
@@ -118,15 +118,15 @@ class _Case:
     output: str
     by_tiles_only: bool
 
-    def search(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen]) -> Search:
+    def search(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen]) -> TileSearch:
         """Causes that concern tiles, and causes that concern the problem; the likelier ones come first, and the others
         only if those are none."""
         own = [Seen(fill, {self.output: out})] if all(entry.fill is not fill for entry in seen) else []
         everything = [*own, *seen]
-        work = Work()
+        work = WorkBudget()
         ways = (self._about_tiles, self._about_problem) if _is_plain(self.problem) else (
             self._about_problem, self._about_tiles)  # fmt: skip
-        result = Search()
+        result = TileSearch()
         for way in (self._about_tiles,) if self.by_tiles_only else ways:
             search = way(fill, out, bad, unwritten, everything, work)
             result.possible = result.possible or search.possible
@@ -137,24 +137,24 @@ class _Case:
         return result
 
     def _about_problem(
-        self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: Work
-    ) -> Search:
+        self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: WorkBudget
+    ) -> TileSearch:
         if bool(unwritten.any()):
-            return Search()
+            return TileSearch()
         exact = not isinstance(self.problem, Attention)
         method = fill.method if exact else None
         evidence = self._evidence(seen, method)
         if method == "special" or not evidence:
-            return Search()
+            return TileSearch()
         evidence, scope = self._of_wrong_passes(evidence)
         names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
         names = [f"{name}{scope}" for name in names]
         if sum(1 + name.count(", or ") for name in names) > ALTERNATIVES:
             varied = any(tells_causes_apart(entry.out[entry.bad].double()) for entry in evidence)
-            return Search(possible=either(names, "; ") if varied else "")
-        return Search([Cause(tuple(names))] if names else [])
+            return TileSearch(possible=either(names, "; ") if varied else "")
+        return TileSearch([Cause(tuple(names))] if names else [])
 
-    def _of_wrong_passes(self, evidence: list[Evidence]) -> tuple[list[Evidence], str]:
+    def _of_wrong_passes(self, evidence: list[WrongOutput]) -> tuple[list[WrongOutput], str]:
         """The evidence about gradients of that pass alone which is wrong, if the other one is right in every fill; and
         text that says so."""
         if not isinstance(self.problem, Attention) or not self.problem.backward:
@@ -165,7 +165,7 @@ class _Case:
                 return [entry for entry in evidence if entry.name in names], f" (in the gradients {text} only)"
         return evidence, ""
 
-    def _evidence(self, seen: Sequence[Seen], method: str | None) -> list[Evidence]:
+    def _evidence(self, seen: Sequence[Seen], method: str | None) -> list[WrongOutput]:
         """Returns the outputs seen under the fills that are judged by ``method``; None: by any but "special", whose NaN
         no altered computation predicts. Fills with a wrong output come first: most alterations fail there."""
         evidence = []
@@ -175,7 +175,7 @@ class _Case:
                 if part.method == method or (method is None and part.method != "special"):
                     dtype = self.problem.operand(name).dtype
                     bad = _difference(replace(self.contract, out_dtype=dtype), part, out).bad
-                    evidence.append(Evidence(entry.fill, name, dtype, out, bad))
+                    evidence.append(WrongOutput(entry.fill, name, dtype, out, bad))
         wrong = {id(entry.fill) for entry in evidence if bool(entry.bad.any())}
         return sorted(evidence, key=lambda entry: id(entry.fill) not in wrong)
 
@@ -184,12 +184,12 @@ class _Case:
         return iter(()) if alterations is None else alterations(self.problem, self.contract, self.tiling, exact)
 
     def _about_tiles(
-        self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: Work
-    ) -> Search:
+        self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: WorkBudget
+    ) -> TileSearch:
         """Causes that are found in the tiles of each product, and confirmed by another exact fill that fails."""
         enough = int((bad & ~unwritten).sum()) >= ENOUGH
         if fill.method != "exact" or self.output != self.problem.output.name or not enough:
-            return Search()
+            return TileSearch()
         first = self._in_products(fill, out, bad, unwritten, work)
         for entry in seen:
             if not first.causes or entry.fill is fill or entry.fill.method != "exact":
@@ -205,20 +205,20 @@ class _Case:
             first.causes = agreed(first.causes, second.causes)
         return first
 
-    def _in_products(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, work: Work) -> Search:
+    def _in_products(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, work: WorkBudget) -> TileSearch:
         products_of = family_of(self.problem).products
         if products_of is None:
-            return Search()
+            return TileSearch()
         products = list(products_of(self.problem, fill, out, bad, self.tiling))
         missing = {product.name: product for product in products_of(self.problem, fill, out, unwritten, self.tiling)}
         products.sort(key=lambda product: -int(product.bad.sum()))
-        searches: list[tuple[Product, Search]] = []
+        searches: list[tuple[Product, TileSearch]] = []
         for product in products[:ANALYSED_PRODUCTS]:
             not_written = missing[product.name].bad if product.name in missing else torch.zeros_like(product.bad)
             if int((product.bad & ~not_written).sum()) >= ENOUGH:
                 search = search_product(product, self.contract, self.tiling.block, not_written, work)
                 searches.append((product, search))
-        result = Search(possible=next((search.possible for _, search in searches if search.possible), ""))
+        result = TileSearch(possible=next((search.possible for _, search in searches if search.possible), ""))
         if any(not search.causes for _, search in searches):
             return result  # what explains some products need not be what happened
         shared = [cause.names for _, search in searches for cause in search.causes]
@@ -241,9 +241,9 @@ def _describe(
     fill: Fill,
     out: Tensor,
     block: tuple[int, int, int],
-    difference: _Difference,
+    difference: _WrongElements,
     unwritten: Tensor,
-    search: Search,
+    search: TileSearch,
 ) -> Diagnosis:
     """Returns the diagnosis of an output of any rank, by elements; its last two dimensions are those of a tile."""
     bad, first = difference.bad, difference.first
@@ -282,9 +282,9 @@ def _diagnosis(
     fill: Fill,
     out: Tensor,
     block: tuple[int, int, int],
-    difference: _Difference,
+    difference: _WrongElements,
     unwritten: Tensor,
-    search: Search,
+    search: TileSearch,
 ) -> Diagnosis:
     """Returns the diagnosis of a matrix, by tiles, with a map of the wrong ones."""
     bad, (row, column) = difference.bad, difference.first
@@ -312,7 +312,7 @@ def _diagnosis(
 
 
 @dataclass(frozen=True)
-class _Difference:
+class _WrongElements:
     """The ``bad`` elements of an output, the index of the ``first`` of them, and the value that is ``wanted`` there."""
 
     expected: Tensor
@@ -321,7 +321,7 @@ class _Difference:
     wanted: str
 
 
-def _difference(contract: Contract, fill: Fill, out: Tensor) -> _Difference:
+def _difference(contract: Contract, fill: Fill, out: Tensor) -> _WrongElements:
     expected = fill.expected.cpu()
     error = torch.zeros_like(expected) if fill.error is None else fill.error.cpu()
     error = torch.where(expected.isfinite(), error, 0.0)
@@ -340,7 +340,7 @@ def _difference(contract: Contract, fill: Fill, out: Tensor) -> _Difference:
     first = tuple(places[0].tolist()) if len(places) else (0,) * out.dim()
     least, most = float(low[first]), float(high[first])
     wanted = f"{least:.9g}" if least == most else f"{float(expected[first]):.9g} ({least:.9g} to {most:.9g})"
-    return _Difference(expected, ~good, first, wanted)
+    return _WrongElements(expected, ~good, first, wanted)
 
 
 def _sentinel(out: Tensor) -> Tensor:

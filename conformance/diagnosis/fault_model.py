@@ -13,7 +13,7 @@ from conformance.families.gemm import reference as gemm
 from conformance.families.products import Product
 from conformance.numerics.alterations import as_stored
 from conformance.numerics.contract import Contract
-from conformance.numerics.work import Work
+from conformance.numerics.work import WorkBudget
 from conformance.problems import DTYPES, Operand, itemsize
 
 #: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded_memory``. The interpreter
@@ -41,7 +41,7 @@ class FaultModel:
     which some elements are ``unwritten``. What is computed is taken from ``work``."""
 
     def __init__(
-        self, product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: Work
+        self, product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: WorkBudget
     ) -> None:
         problem, fill = product.problem, product.fill
         self.problem, self.contract, self.fill, self.work = problem, contract, fill, work

@@ -13,7 +13,7 @@ from conformance.diagnosis import hypotheses, inferred_faults
 from conformance.diagnosis.fault_model import FaultModel, Hypothesis
 from conformance.families.products import Product
 from conformance.numerics.contract import Contract
-from conformance.numerics.work import Work
+from conformance.numerics.work import WorkBudget
 
 #: With fewer wrong elements than this almost any hypothesis may fit by chance: they are listed instead.
 ENOUGH = 8
@@ -41,7 +41,7 @@ class Cause:
 
 
 @dataclass
-class Search:
+class TileSearch:
     """Proven ``causes``; a ``possible`` cause that the data do not prove; ``ended``: not every hypothesis was tried."""
 
     causes: list[Cause] = field(default_factory=list)
@@ -81,15 +81,15 @@ def agreed(first: Iterable[Cause], second: Sequence[Cause]) -> list[Cause]:
 
 
 def search_product(
-    product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: Work
-) -> Search:
+    product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: WorkBudget
+) -> TileSearch:
     """Causes of the wrong elements that are not ``unwritten``, those of the most damaged tile first. They are proven
     only if together they explain every wrong tile."""
     model = FaultModel(product, contract, block, unwritten, work)
     bad = product.bad & ~unwritten
     counts = tile_counts(bad, block)[0]
     waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
-    total, search = len(waiting), Search()
+    total, search = len(waiting), TileSearch()
     single = list(inferred_faults.about_one_element(model, bad))
     # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
     proof = tile_counts(bad & model.output.isfinite(), block)[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from conformance.codegen_checks import CompiledCode
 from conformance.execution import order
 from conformance.execution.compile import assembly
-from conformance.execution.order.answer import Answer
+from conformance.execution.order.answer import OrderAnswer
 from conformance.execution.order.answers import STAGES, order_answers
 from conformance.machine.kept_answers import kept_answer, package_digest, source_digest
 from conformance.records import Check, CheckKind, Verdict
@@ -48,7 +48,7 @@ def unknown_orders(artefacts: Iterable[CompiledCode]) -> dict[str, str]:
     return unknown
 
 
-def answers_of(artefact: CompiledCode) -> list[Answer]:
+def answers_of(artefact: CompiledCode) -> list[OrderAnswer]:
     """The answers about the code of ``artefact``, which are kept next to its text."""
     stage = next((stage for stage in STAGES if stage in artefact.stages), None)
     if stage is None:
@@ -60,4 +60,4 @@ def answers_of(artefact: CompiledCode) -> list[Answer]:
         return [{"subject": one.subject, "fault": one.fault, "unknown": one.unknown} for one in answers]
 
     kept = kept_answer([path], "order", source_digest(assembly) + package_digest(order), work_out)
-    return [Answer(**one) for one in kept]
+    return [OrderAnswer(**one) for one in kept]

@@ -35,7 +35,7 @@ CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class BlockScaled(GemmKernel):
+class BlockwiseScaledGemm(GemmKernel):
     """scaled_mm with one scale per 1x128 or 128x128 elements of an operand. Fast accumulation changes nothing: each
     step's partial sum is promoted."""
 
@@ -70,7 +70,7 @@ class BlockScaled(GemmKernel):
         }
 
 
-class BlockScaledGemm(BlockScaled, PointerGemm):
+class BlockScaledGemm(BlockwiseScaledGemm, PointerGemm):
     """One tile per program, by pointer loads and stores."""
 
     limits = GemmLimits(scalings=BLOCK_SCALINGS)
@@ -81,7 +81,7 @@ class BlockScaledGemm(BlockScaled, PointerGemm):
         return self._launch(gemm_blockwise, plan, tensors, **self._scale_arguments(plan, tensors))
 
 
-class BlockScaledDescriptors(BlockScaled, EveryTarget):
+class BlockScaledDescriptors(BlockwiseScaledGemm, EveryTarget):
     """Persistent programs: operands by descriptors, scales by pointers, pointer or descriptor store."""
 
     limits = dataclasses.replace(EveryTarget.limits, scalings=BLOCK_SCALINGS)
@@ -110,7 +110,7 @@ class BlockScaledDescriptors(BlockScaled, EveryTarget):
         return Variant(draw.pick(("device", "host")), draw.chance(0.5), sms=draw.pick((None, 2, 3)))
 
 
-KERNELS: tuple[BlockScaled, ...] = (
+KERNELS: tuple[BlockwiseScaledGemm, ...] = (
     BlockScaledGemm("scaled_mm_blockwise", "scaled_mm", "scaled_persistent_mm", rare_dtypes=FNUZ),
     BlockScaledDescriptors("scaled_mm_blockwise_descriptors", "scaled_mm", configs=CONFIGS),
 )

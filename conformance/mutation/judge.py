@@ -31,7 +31,7 @@ from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.line_coverage import LineCoverage
 from conformance.mutation.mutants import Mutant
 from conformance.mutation.planting import plant
-from conformance.mutation.results import Outcome, Result, mutant_key, plan_digest, plans_digest
+from conformance.mutation.results import MutantOutcome, Result, mutant_key, plan_digest, plans_digest
 from conformance.mutation.tier_plans import TierPlan
 
 #: Plans after which the compiler is asked in which others the fault changes any code; on a device, where running a plan
@@ -61,7 +61,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class Failure:
+class KillingFailure:
     """The failure that killed a mutant."""
 
     check: str
@@ -165,7 +165,7 @@ class Judge:
         plans = self.order(mutant)
         compiled = self.compiler is not None
         result = Result(
-            *(self.key(mutant), mutant.id, mutant.kind, mutant.function.name, Outcome.SURVIVED),
+            *(self.key(mutant), mutant.id, mutant.kind, mutant.function.name, MutantOutcome.SURVIVED),
             diff=tuple(mutant.diff),
             compiled=compiled,
         )
@@ -194,25 +194,25 @@ class Judge:
         if failure is not None:
             return result
         if "" not in errors:
-            return dataclasses.replace(result, outcome=Outcome.COMPILE_ERROR, check="compile", text=min(errors))
+            return dataclasses.replace(result, outcome=MutantOutcome.COMPILE_ERROR, check="compile", text=min(errors))
         if not differing:
             same = self.compiler.same_in_random(mutant, plans)
             if same is None:  # the tier's plans cannot kill it, and others might: no equivalent
                 return result
             text = f"the same code in {len(plans)} plans of the tier ({len(codes)} distinct) and {same} random ones"
-            return dataclasses.replace(result, outcome=Outcome.EQUIVALENT, text=text)
+            return dataclasses.replace(result, outcome=MutantOutcome.EQUIVALENT, text=text)
         if unmet := self.compiler.check(mutant, frozenset(differing), plans):
             check, text = unmet
-            return dataclasses.replace(result, outcome=Outcome.KILLED, check=check, text=text)
+            return dataclasses.replace(result, outcome=MutantOutcome.KILLED, check=check, text=text)
         return result
 
-    def _run(self, mutant: Mutant, plans: list[TierPlan], result: Result) -> tuple[Result, Failure | None]:
+    def _run(self, mutant: Mutant, plans: list[TierPlan], result: Result) -> tuple[Result, KillingFailure | None]:
         """``result`` after ``plans`` ran, up to the first that failed, and that failure."""
         for plan in plans[:3]:
             self._make_fills(plan)
         ran = 0
         latest: TierPlan | None = None
-        failure: Failure | None = None
+        failure: KillingFailure | None = None
         try:
             silence = SILENCE if self._interprets else DEVICE_SILENCE
             for event in told(functools.partial(self._work, mutant, plans), silence, limit_memory=self._interprets):
@@ -221,7 +221,7 @@ class Judge:
                 else:
                     failure = event
         except ForkEnded as ended:
-            failure = Failure(ended.how)
+            failure = KillingFailure(ended.how)
         result = dataclasses.replace(result, plans=result.plans + ran)
         if failure is None or latest is None:
             return result, failure
@@ -230,7 +230,9 @@ class Judge:
             return self._run(mutant, plans[plans.index(latest) + 1 :], result)
         self._kills[mutant.function.name][latest.id] += 1
         self._kills_by_test[latest.test] += 1
-        result = dataclasses.replace(result, outcome=Outcome.KILLED, plan=latest.id, judged_by=plan_digest(latest))
+        result = dataclasses.replace(
+            result, outcome=MutantOutcome.KILLED, plan=latest.id, judged_by=plan_digest(latest)
+        )
         return dataclasses.replace(result, check=failure.check, text=failure.text, cause=failure.cause), failure
 
     def _make_fills(self, plan: TierPlan) -> None:
@@ -255,7 +257,7 @@ class Judge:
                 return
         limit_processor(0)
 
-    def _failure(self, plan: TierPlan, executor: Any) -> Failure | None:
+    def _failure(self, plan: TierPlan, executor: Any) -> KillingFailure | None:
         """Returns the first failure of a fill of ``plan``; None if all pass. On a device that has too little memory for
         it nothing does, and processes that need much of it take turns."""
         much = not self._interprets and needed(plan.plan.problem) >= device_memory.MUCH
@@ -264,22 +266,22 @@ class Judge:
         with Turns("mutants").with_much_memory() if much else contextlib.nullcontext():
             return self._first_failure(plan, executor)
 
-    def _first_failure(self, plan: TierPlan, executor: Any) -> Failure | None:
+    def _first_failure(self, plan: TierPlan, executor: Any) -> KillingFailure | None:
         for number, fill in enumerate(fills_of(plan, executor)):
             kernel = get(plan.plan.kernel)
             try:
                 with mock.patch.object(trials, "explain", _not_explained):
                     result = trial(kernel, plan.plan, executor, seed=self._seed, names=(fill,), place_in_case=number)
             except TooLong as error:
-                return Failure("too many steps", cause=raised_by_kernel(error) if self._causes else "")
+                return KillingFailure("too many steps", cause=raised_by_kernel(error) if self._causes else "")
             except InterpreterUnsupported:
                 return None
             except Exception as error:
                 cause = raised_by_kernel(error) if self._causes else ""
-                return Failure("exception", f"{type(error).__name__}: {error}"[:300], cause)
+                return KillingFailure("exception", f"{type(error).__name__}: {error}"[:300], cause)
             failed = [verdict for verdict in result.verdicts if not verdict.passed]
             if failed:
-                return Failure(failed[0].check, failed[0].text[:300], self._cause(plan, executor))
+                return KillingFailure(failed[0].check, failed[0].text[:300], self._cause(plan, executor))
         return None
 
     def _cause(self, plan: TierPlan, executor: Any) -> str:

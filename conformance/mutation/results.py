@@ -28,7 +28,7 @@ WITHOUT_EFFECT = (
 )
 
 
-class Outcome(str, Enum):
+class MutantOutcome(str, Enum):
     """The possible results of a mutant."""
 
     KILLED = "killed"
@@ -50,7 +50,7 @@ class Result:
     mutant: str
     kind: str
     function: str
-    outcome: Outcome
+    outcome: MutantOutcome
     check: str = ""
     text: str = ""
     cause: str = ""
@@ -67,7 +67,7 @@ class Result:
     @classmethod
     def from_json(cls, line: str) -> Result:
         data: dict[str, Any] = json.loads(line)
-        return cls(**{**data, "outcome": Outcome(data["outcome"]), "diff": tuple(data["diff"])})
+        return cls(**{**data, "outcome": MutantOutcome(data["outcome"]), "diff": tuple(data["diff"])})
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from conformance.mutation.causes import Named, named_cause
-from conformance.mutation.results import Outcome, Result
+from conformance.mutation.results import MutantOutcome, Result
 
 #: The columns of a table of outcomes.
 COLUMNS = ("killed", "compile-error", "survived", "known", "equivalent")
@@ -14,15 +14,15 @@ COLUMNS = ("killed", "compile-error", "survived", "known", "equivalent")
 
 def outcome_column(result: Result, known: Mapping[str, str]) -> str:
     """The column that counts ``result``. ``known`` has the reason for each survivor that is known."""
-    survived = result.outcome is Outcome.SURVIVED
+    survived = result.outcome is MutantOutcome.SURVIVED
     return "known" if survived and result.mutant in known else result.outcome.value
 
 
 def share_killed(results: Iterable[Result]) -> float:
     """Killed mutants of those that are not proved equivalent, in percent; 100 if there is none."""
     counts = Counter(result.outcome for result in results)
-    killed = counts[Outcome.KILLED] + counts[Outcome.COMPILE_ERROR]
-    total = killed + counts[Outcome.SURVIVED]
+    killed = counts[MutantOutcome.KILLED] + counts[MutantOutcome.COMPILE_ERROR]
+    total = killed + counts[MutantOutcome.SURVIVED]
     return 100.0 * killed / total if total else 100.0
 
 
@@ -41,7 +41,9 @@ def table(results: Sequence[Result], known: Mapping[str, str], title: str, row: 
 
 def checks_table(results: Iterable[Result]) -> str:
     """A Markdown table of what killed."""
-    killed = Counter(result.check for result in results if result.outcome in (Outcome.KILLED, Outcome.COMPILE_ERROR))
+    killed = Counter(
+        result.check for result in results if result.outcome in (MutantOutcome.KILLED, MutantOutcome.COMPILE_ERROR)
+    )
     lines = ["| check | kills |", "|---|---|", *(f"| {check} | {count} |" for check, count in killed.most_common())]
     return "\n".join(lines)
 
@@ -50,7 +52,7 @@ def causes_table(results: Iterable[Result]) -> str:
     """A Markdown table of what diagnoses named, by class of fault. Only kills by numbers are diagnosed."""
     counts: dict[str, Counter[Named]] = {}
     for result in results:
-        if result.outcome is Outcome.KILLED and result.check.startswith(("numerics", "repeat", "memory")):
+        if result.outcome is MutantOutcome.KILLED and result.check.startswith(("numerics", "repeat", "memory")):
             counts.setdefault(result.kind, Counter())[named_cause(result.kind, result.cause, result.function)] += 1
     lines = [f"| class | {' | '.join(name.value for name in Named)} |", "|---" * (len(Named) + 1) + "|"]
     lines += [f"| {kind} | {' | '.join(str(counts[kind][name]) for name in Named)} |" for kind in sorted(counts)]
@@ -61,7 +63,7 @@ def survivors(results: Iterable[Result], known: Mapping[str, str]) -> str:
     """Every survivor, with its difference and, where it is known, the reason."""
     parts = []
     for result in sorted(results, key=lambda each: each.mutant):
-        if result.outcome is Outcome.SURVIVED:
+        if result.outcome is MutantOutcome.SURVIVED:
             reason = known.get(result.mutant) or result.text or f"{result.plans} plans pass"
             parts.append("\n".join([f"{result.mutant}: {reason}", *(f"    {line}" for line in result.diff)]))
     return "\n".join(parts)

@@ -25,7 +25,7 @@ from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.judge import Baseline, Judge, assumed, baseline
 from conformance.mutation.line_coverage import LineCoverage, unreached
 from conformance.mutation.mutants import Mutant, mutants_of_all
-from conformance.mutation.results import Lines, Outcome, Result, plan_key, still_holds
+from conformance.mutation.results import Lines, MutantOutcome, Result, plan_key, still_holds
 from conformance.mutation.tier_plans import TierPlan, functions_of, tier_plans
 from conformance.records import ExecutorName
 from conformance.targets import Target, compile_targets, devices
@@ -131,7 +131,7 @@ class Session:
         kept = {}
         for mutant in mutants:
             for result in by_key.get(judge.key(mutant), ()):
-                complete = result.outcome is not Outcome.SURVIVED or result.compiled or not self.compiles
+                complete = result.outcome is not MutantOutcome.SURVIVED or result.compiled or not self.compiles
                 if complete and still_holds(result, judge.reaching(mutant.function)):
                     kept[mutant.id] = result
         return kept

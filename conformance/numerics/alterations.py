@@ -16,7 +16,7 @@ from torch import Tensor
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.numerics.work import Work
+from conformance.numerics.work import WorkBudget
 from conformance.problems import Problem
 
 #: With fewer wrong elements than this almost any hypothesis may fit by chance.
@@ -51,7 +51,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class WrongOutput:
     """One output of one fill, with ``bad`` where it is wrong."""
 
     fill: Fill
@@ -62,7 +62,11 @@ class Evidence:
 
 
 def explaining(
-    alterations: Iterable[Alteration], problem: Problem, contract: Contract, evidence: Sequence[Evidence], work: Work
+    alterations: Iterable[Alteration],
+    problem: Problem,
+    contract: Contract,
+    evidence: Sequence[WrongOutput],
+    work: WorkBudget,
 ) -> list[str]:
     """The causes that explain every element of ``evidence``, in the order in which they come; no more are tried
     than ``work`` allows."""
@@ -87,8 +91,8 @@ def _depth(problem: Problem) -> int:
 def _explains(
     alteration: Alteration,
     contract: Contract,
-    evidence: Sequence[tuple[Fill, list[Evidence], int]],
-    work: Work,
+    evidence: Sequence[tuple[Fill, list[WrongOutput], int]],
+    work: WorkBudget,
 ) -> bool:
     """True if ``alteration`` explains the evidence of each fill, at these costs."""
     shown = 0
@@ -108,7 +112,7 @@ def _explains(
     return shown >= ENOUGH
 
 
-def _by_fill(evidence: Sequence[Evidence]) -> Iterator[tuple[Fill, list[Evidence]]]:
+def _by_fill(evidence: Sequence[WrongOutput]) -> Iterator[tuple[Fill, list[WrongOutput]]]:
     fills = {id(entry.fill): entry.fill for entry in evidence}
     for key, fill in fills.items():
         yield fill, [entry for entry in evidence if id(entry.fill) == key]
@@ -121,7 +125,7 @@ def as_stored(value: Tensor, dtype: str, overflow: str) -> Tensor:
 
 
 def _agreement(
-    contract: Contract, entry: Evidence, value: Tensor, error: Tensor | None, alteration: Alteration
+    contract: Contract, entry: WrongOutput, value: Tensor, error: Tensor | None, alteration: Alteration
 ) -> int | None:
     """Returns the number of wrong elements that ``value`` explains; None if it contradicts an element."""
     out = entry.out.double()

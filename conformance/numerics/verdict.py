@@ -92,7 +92,8 @@ def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output:
 
 
 def right(problem: Problem, contract: Contract, fill: Fill, output: str, used: float) -> FillVerdict:
-    """The verdict on an ``output`` of ``fill`` that :class:`Limits` found right, which ``used`` this of the bound."""
+    """Returns the verdict on an ``output`` of ``fill`` that :class:`AllowedValues` found right; it ``used`` this share
+    of the bound."""
     contract, fill = _of_output(problem, contract, fill, output)
     return _passed(contract, fill, math.prod(problem.operand(output).shape), _worst(used))
 
@@ -138,7 +139,7 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
 
 
 @dataclass(frozen=True)
-class Limits:
+class AllowedValues:
     """The values that several fills of one problem allow one of its outputs to have, one after the other on a device.
 
     A device decides as the CPU does: every operation from the value and its bound to the decision works on bits,
@@ -161,7 +162,7 @@ class Limits:
         fills: Sequence[Fill],
         output: str,
         move: Callable[[Tensor], Tensor] = lambda tensor: tensor,
-    ) -> Limits:
+    ) -> AllowedValues:
         """The limits of ``output`` on the device to which ``move`` takes tensors. Raises ValueError for a fill without
         a bound."""
         contract = _of_output(problem, contract, fills[0], output)[0]

@@ -11,7 +11,7 @@ EACH = 1 << 15
 
 
 @dataclass
-class Work:
+class WorkBudget:
     """The budget that is ``left`` of a search's work; ``ended`` once something was asked for that no longer fitted."""
 
     left: int = LIMIT

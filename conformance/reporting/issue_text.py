@@ -180,13 +180,13 @@ def _versions(comparison: Comparison, group: Group, record: CaseRecord | None) -
     rows += [[name, *(side.bill.get(name, "unknown") for side in sides)] for name in bill]
     if target in comparison.assemblers:
         rows.append([f"assembler of {target}", *comparison.assemblers[target]])
-    if _judge(group, record) is _Judge.DEVICE:
+    if _judge(group, record) is _Basis.DEVICE:
         rows.append(["device", *(side.stack.get("device") or "unknown" for side in sides)])
         rows.append(["driver", *(side.bill.get("driver", "unknown") for side in sides)])
     return [[one_line(str(cell)) for cell in row] for row in rows]
 
 
-class _Judge(Enum):
+class _Basis(Enum):
     """Says what a finding rests on, in a sentence."""
 
     DEVICE = "The kernel was run on a device, which the table names."
@@ -200,28 +200,28 @@ class _Judge(Enum):
     NOTHING = "The case ended before any verdict."
 
 
-def _judge(group: Group, record: CaseRecord | None) -> _Judge:
+def _judge(group: Group, record: CaseRecord | None) -> _Basis:
     """Returns the check on which the finding rests, and what ran it."""
     if record is None:
-        return _Judge.NOTHING
+        return _Basis.NOTHING
     if group.kind is Kind.LOST_COVERAGE and record.checks:
-        return _Judge.LESS
+        return _Basis.LESS
     if group.kind in _OF_CODE:
-        return _Judge.CODE
+        return _Basis.CODE
     if group.kind is Kind.SLOWER:
-        return _Judge.DEVICE if record.figures.samples else _Judge.NOTHING
+        return _Basis.DEVICE if record.figures.samples else _Basis.NOTHING
     failing = _failing(group, record)
     kind = Check.parse(failing[0][0]).kind if failing else None
     if kind is CheckKind.COMPILE or (kind is None and record.status is Status.COMPILE_ERROR):
-        return _Judge.COMPILER
+        return _Basis.COMPILER
     if kind is CheckKind.EXECUTED:
-        return _Judge.TTGIR
+        return _Basis.TTGIR
     if kind in _CODE_CHECKS:
-        return _Judge.CODE
+        return _Basis.CODE
     if kind is None:
-        return _Judge.NOTHING
+        return _Basis.NOTHING
     on_device = level_by(record.executor, record.checks) is ProofLevel.DEVICE
-    return _Judge.DEVICE if on_device else _Judge.INTERPRETER
+    return _Basis.DEVICE if on_device else _Basis.INTERPRETER
 
 
 def _expected(group: Group, record: CaseRecord | None) -> str:

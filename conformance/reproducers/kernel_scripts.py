@@ -31,7 +31,7 @@ from conformance.reproducers import script_text as templates
 from conformance.reproducers.copied import compiled_code, numbers
 from conformance.reproducers.copied.child import in_child
 from conformance.reproducers.definitions import NotReproducible, Sources
-from conformance.reproducers.launch_arguments import Placed, packed, without_memory, written
+from conformance.reproducers.launch_arguments import TensorWriter, packed, without_memory, written
 from conformance.reproducers.script_text import SeenFailure
 from conformance.targets import Target
 
@@ -152,7 +152,7 @@ def numbers_script(
     interpreted = executor == ExecutorName.INTERPRETER
     problem, sources = plan.problem, _sources()
     placed = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, torch.device("cpu")).items()}
-    launch, tensors = kernel.launch(plan, placed), Placed(placed)
+    launch, tensors = kernel.launch(plan, placed), TensorWriter(placed)
     steps = (_as_interpreted(launch) if interpreted else launch).steps
     calls = [f"    {_call(step, sources, tensors, f'[{step.grid}]')}" for step in steps if not step.empty]
     views = {**placed, **tensors.embedded}

@@ -72,7 +72,7 @@ def without_memory(tensor: Tensor) -> str:
     return f"pointer({tensor.dtype}, {size}{offset})"
 
 
-class Placed:
+class TensorWriter:
     """Writes tensors of launches by the operand in whose memory they lie. What lies in none of them is the kernel's
     own: a new one if it is NaN or zero throughout, else its bits go along."""
 

@@ -9,7 +9,7 @@ from conformance.ttgir.arithmetic import (
     operands,
 )
 from conformance.ttgir.machine import Agent, Barrier, Running
-from conformance.ttgir.memory import Fault, View
+from conformance.ttgir.memory import ProgramFault, View
 from conformance.ttgir.steps import (
     Names,
     Step,
@@ -22,7 +22,7 @@ from conformance.ttgir.text import Operation
 def barrier_at(agent: Agent, view: View, what: str) -> Barrier:
     key = view.bits.__array_interface__["data"][0]
     if key not in agent.program.barriers:
-        raise Fault(f"{what} uses {view.buffer.name} as a barrier, and no operation made it one")
+        raise ProgramFault(f"{what} uses {view.buffer.name} as a barrier, and no operation made it one")
     return agent.program.barriers[key]
 
 

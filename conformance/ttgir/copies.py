@@ -18,7 +18,7 @@ from conformance.ttgir.barriers import barrier_at
 from conformance.ttgir.formats import rounded, size_of, type_of
 from conformance.ttgir.global_access import COMBINED, Combine
 from conformance.ttgir.machine import Agent, Pending
-from conformance.ttgir.memory import Fault, View
+from conformance.ttgir.memory import ProgramFault, View
 from conformance.ttgir.steps import (
     Descriptor,
     Names,
@@ -265,9 +265,9 @@ def _reinterpret(operation: Operation) -> Step:
     def step(agent: Agent, names: Names) -> None:
         address = int(names[source])
         if address not in agent.program.scratch:
-            raise Fault(f"{what} takes a descriptor that no operation made")
+            raise ProgramFault(f"{what} takes a descriptor that no operation made")
         if address in agent.program.new_descriptors:
-            raise Fault(f"{what} takes a descriptor, and no fence follows what made it")
+            raise ProgramFault(f"{what} takes a descriptor, and no fence follows what made it")
         base, sizes, pitches, box = agent.program.scratch[address]
         names[result] = Descriptor(base, sizes, (*pitches, size_of(kind.element)), kind.element, box)
 

@@ -20,19 +20,19 @@ from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import MISREAD, UnknownOperation
 from conformance.ttgir.formats import Type, rounded, size_of, type_of
 from conformance.ttgir.layouts import UnknownLayout, cluster_bases, layout_of
-from conformance.ttgir.machine import PROGRAM, Agent, Program, Schedule
-from conformance.ttgir.memory import Fault, GlobalMemory
+from conformance.ttgir.machine import PROGRAM, Agent, ProgramRun, Schedule
+from conformance.ttgir.memory import GlobalMemory, ProgramFault
 from conformance.ttgir.orders import SCHEDULES
 from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.steps import Descriptor, Names, Step
-from conformance.ttgir.text import Module, parse
+from conformance.ttgir.text import TtgirModule, parse
 
 #: Programs of a launch up to which it is run. Each takes some milliseconds, for each fill and order.
 MOST_PROGRAMS = 4096
 
 
 @functools.lru_cache(maxsize=64)
-def _program(text: str) -> tuple[Module, list[Step]]:
+def _program(text: str) -> tuple[TtgirModule, list[Step]]:
     module = parse(text)
     return module, prepared(module.function.body)
 
@@ -78,11 +78,11 @@ class TtgirExecutor:
         proxies = self.fences and "hip:" not in module.attributes.get("ttg.target", "")
         with np.errstate(all="ignore"):
             for z, y, x in places:
-                program = Program((x, y, z), grid, memory, self.schedule, shares=shares, proxies=proxies)
+                program = ProgramRun((x, y, z), grid, memory, self.schedule, shares=shares, proxies=proxies)
                 self._one(steps, names, program)
         return Ran(self.name, tuple(launch.grid), len(places), time.perf_counter() - started)
 
-    def _one(self, steps: list[Step], names: Names, program: Program) -> None:
+    def _one(self, steps: list[Step], names: Names, program: ProgramRun) -> None:
         agent = Agent(program, PROGRAM, {})
         try:
             program.run(agent, run_steps(steps, agent, dict(names)))
@@ -90,11 +90,11 @@ class TtgirExecutor:
             missing = isinstance(error, KeyError) and str(error.args[0]).startswith("%")
             text = f"the operation that makes {error.args[0]}" if missing else f"values that do not fit: {error}"
             raise UnknownOperation(text) from error
-        except Fault as fault:
+        except ProgramFault as fault:
             raise type(fault)(f"program {program.place}, order '{self.schedule.name}': {fault}") from None
 
 
-def _cluster_shares(module: Module) -> dict[str, int]:
+def _cluster_shares(module: TtgirModule) -> dict[str, int]:
     """For each layout by its name, into how many parts the blocks of a cluster divide a tile; none without clusters.
     Its blocks have barriers and parts of tiles of their own, and do the same, so a program is run as one block."""
     if module.attributes.get("ttg.num-ctas", "1").split(" ")[0] == "1":
@@ -114,7 +114,7 @@ def _tensors(arguments: Mapping[str, Any]) -> Iterator[Tensor]:
             yield value.base
 
 
-def _arguments_of(module: Module, launch: Launch) -> list[str]:
+def _arguments_of(module: TtgirModule, launch: Launch) -> list[str]:
     """For each parameter of the compiled function the argument of ``launch`` that it is; "" for the further parameters
     of a descriptor. Triton up to 3.4 names none: they stand in the order of the kernel's, without what is a constant.
     Raises UnknownOperation if their numbers do not fit."""
@@ -136,7 +136,7 @@ def _arguments_of(module: Module, launch: Launch) -> list[str]:
     raise UnknownOperation(f"{len(names)} parameters without names, for {len(kept)} arguments")
 
 
-def _bound(module: Module, launch: Launch) -> Names:
+def _bound(module: TtgirModule, launch: Launch) -> Names:
     """The values of the function's parameters by their names. A descriptor has several: itself, or the pointer that
     stands for it on a target without TMA, and after it those that are no arguments of the launch. Raises
     UnknownOperation for an argument that is none of the kinds below."""

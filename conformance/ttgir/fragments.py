@@ -14,13 +14,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from conformance.ttgir.formats import Type
-from conformance.ttgir.layouts import Layout, UnknownLayout
+from conformance.ttgir.layouts import TtgirLayout, UnknownLayout
 from conformance.ttgir.text import Operation
 
 _UNITS = ("nvidia_mma", "amd_mfma", "amd_wmma")
 
 
-def product_faults(operation: Operation, kinds: Sequence[Type], layouts: Sequence[Layout]) -> Iterator[str]:
+def product_faults(operation: Operation, kinds: Sequence[Type], layouts: Sequence[TtgirLayout]) -> Iterator[str]:
     """Yields the faults in the layouts of A, B and the result of one product; ``kinds`` and ``layouts`` are theirs in
     this order. Raises UnknownLayout for a result that no unit here makes."""
     result = layouts[2]
@@ -41,7 +41,7 @@ def product_faults(operation: Operation, kinds: Sequence[Type], layouts: Sequenc
         yield f"A has kWidth {one} and B {other}: their lanes hold other depths"
 
 
-def _warp_group_faults(kind: Type, result: Layout) -> Iterator[str]:
+def _warp_group_faults(kind: Type, result: TtgirLayout) -> Iterator[str]:
     """Faults of wgmma's result: four warps side by side have 64 rows, and one instruction takes 32 bytes of depth."""
     if result["warpsPerCTA"][0] % 4:
         yield f"the sum is in {result.text}, whose warps along its rows make no group of four"
@@ -57,7 +57,9 @@ def bits_of(kind: Type) -> int:
     return int(match[0])
 
 
-def _register_faults(operation: Operation, name: str, kind: Type, layout: Layout, result: Layout) -> Iterator[str]:
+def _register_faults(
+    operation: Operation, name: str, kind: Type, layout: TtgirLayout, result: TtgirLayout
+) -> Iterator[str]:
     if result.kind not in (*_UNITS, "blocked"):
         raise UnknownLayout(f"a product whose result is in {result.text}")
     if result.kind == "blocked" and operation.name == "tt.dot_scaled":
@@ -73,7 +75,7 @@ def _register_faults(operation: Operation, name: str, kind: Type, layout: Layout
         yield from _width_faults(name, kind, layout, result)
 
 
-def _same_unit(parent: Layout, result: Layout, packed: bool) -> bool:
+def _same_unit(parent: TtgirLayout, result: TtgirLayout, packed: bool) -> bool:
     """True if ``parent`` names the instruction of ``result``. Where two depths are packed in a byte, it may count bytes
     of its depth."""
     if parent == result:
@@ -83,7 +85,7 @@ def _same_unit(parent: Layout, result: Layout, packed: bool) -> bool:
     return packed and others[0] == others[1] and shape[:2] == bytes_[:2] and shape[2:] == [2 * d for d in bytes_[2:]]
 
 
-def _width_faults(name: str, kind: Type, layout: Layout, result: Layout) -> Iterator[str]:
+def _width_faults(name: str, kind: Type, layout: TtgirLayout, result: TtgirLayout) -> Iterator[str]:
     """Faults of ``kWidth``: a register of mma.sync and of wgmma has 32 bits of neighbours."""
     width, bits = layout["kWidth"], bits_of(kind)
     if width * bits < 32 or (result["versionMajor"] == 3 and width * bits != 32):
@@ -112,14 +114,14 @@ def used_depths(depth: int, width: int) -> list[int]:
     ]
 
 
-def _strides_fit(kind: Type, layout: Layout, bits: int) -> bool:
+def _strides_fit(kind: Type, layout: TtgirLayout, bits: int) -> bool:
     """True if an element in tensor memory takes ``bits``. Up to 3.5 ``unpacked`` means 32."""
     if layout.get("colStride") is not None:
         return int(layout["colStride"]) * bits_of(kind) == bits
     return bits_of(kind) == 32 or bool(layout["unpacked"]) == (bits == 32)
 
 
-def _memory_faults(name: str, kind: Type, layout: Layout, result: Layout) -> Iterator[str]:
+def _memory_faults(name: str, kind: Type, layout: TtgirLayout, result: TtgirLayout) -> Iterator[str]:
     """Faults of an operand in shared or tensor memory."""
     bits = bits_of(kind)
     if layout.kind == "tensor_memory_encoding" and result.kind == layout.kind and name == "A":

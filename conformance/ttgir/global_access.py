@@ -16,7 +16,7 @@ from conformance.ttgir.arithmetic import (
 )
 from conformance.ttgir.formats import rounded, size_of, type_of
 from conformance.ttgir.machine import Agent
-from conformance.ttgir.memory import Fault
+from conformance.ttgir.memory import ProgramFault
 from conformance.ttgir.steps import (
     Names,
     Step,
@@ -35,8 +35,8 @@ def _load(operation: Operation) -> Step:
         pointers, mask, other = [*[taken(names[name]) for name in wanted], None, None][:3]
         try:
             names[result] = agent.program.memory.load(pointers, mask, other, kind)
-        except Fault as fault:
-            raise Fault(f"{what} {fault}") from None
+        except ProgramFault as fault:
+            raise ProgramFault(f"{what} {fault}") from None
 
     return step
 
@@ -49,8 +49,8 @@ def _store(operation: Operation) -> Step:
         pointers, values, mask = [*[taken(names[name]) for name in wanted], None][:3]
         try:
             agent.program.memory.store(pointers, values, mask, kind)
-        except Fault as fault:
-            raise Fault(f"{what} {fault}") from None
+        except ProgramFault as fault:
+            raise ProgramFault(f"{what} {fault}") from None
 
     return step
 
@@ -77,8 +77,8 @@ def _buffer_load(operation: Operation) -> Step:
         pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(kind.element)
         try:
             names[result] = agent.program.memory.load(pointers, mask, other, kind.element)
-        except Fault as fault:
-            raise Fault(f"{what} {fault}") from None
+        except ProgramFault as fault:
+            raise ProgramFault(f"{what} {fault}") from None
 
     return step
 

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from conformance.ttgir.arithmetic import MISREAD, attributes, operands, order_of
 from conformance.ttgir.formats import Type, type_of
 from conformance.ttgir.fragments import bits_of, product_faults
-from conformance.ttgir.layouts import Layout, UnknownLayout, layout_of
+from conformance.ttgir.layouts import TtgirLayout, UnknownLayout, layout_of
 from conformance.ttgir.linear_maps import LinearMap, flat_index
 from conformance.ttgir.memory_maps import shared_map, tensor_memory_map
 from conformance.ttgir.register_maps import register_map, scales_map
 from conformance.ttgir.steps import called
-from conformance.ttgir.text import Module, split_outside
+from conformance.ttgir.text import TtgirModule, split_outside
 from conformance.ttgir.typed_operations import TypedOperation, typed_operations
 
 Check = Callable[["Layouts", TypedOperation], Iterator[str]]
@@ -35,16 +35,16 @@ Check = Callable[["Layouts", TypedOperation], Iterator[str]]
 class Layouts:
     """The maps of the types of one module."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: TtgirModule) -> None:
         self.aliases = module.layouts
         #: Lanes of a warp; 0 if the text does not say it.
         self.lanes = int(module.attributes.get("ttg.threads-per-warp", "0").split()[0])
         self.swizzles: dict[str, str] = {}
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, TtgirLayout] = {}
         #: What is wrong with single types, by their sizes and layouts.
         self.alone: dict[tuple[object, ...], list[str]] = {}
 
-    def layout(self, kind: Type) -> Layout:
+    def layout(self, kind: Type) -> TtgirLayout:
         """The layout of a tensor, of memory or of a descriptor. Raises UnknownLayout."""
         if kind.layout not in self._layouts:
             words = split_outside(kind.layout)[0] if kind.layout else ""
@@ -71,7 +71,7 @@ def allocation(kind: Type) -> tuple[int, ...]:
     return tuple(map(int, last.split("x"))) if re.fullmatch(r"\d+(x\d+)*", last) else kind.shape
 
 
-def rank_of(layout: Layout, shape: tuple[int, ...]) -> int:
+def rank_of(layout: TtgirLayout, shape: tuple[int, ...]) -> int:
     """Returns the number of dimensions that ``layout`` has of what is allocated in ``shape``."""
     if layout.get("rank") is not None:
         return int(layout["rank"])
@@ -85,7 +85,7 @@ def rank_of(layout: Layout, shape: tuple[int, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedLayouts:
     """The known facts about one module's layouts: they are verified if both are empty."""
 
     #: One sentence for each operation at which two layouts do not fit.
@@ -98,7 +98,7 @@ class Verified:
 _OLDER_DIALECTS = ("triton_gpu", "triton_nvidia_gpu")
 
 
-def verified(module: Module) -> Verified:
+def verified(module: TtgirModule) -> VerifiedLayouts:
     """Checks every operation of ``module``."""
     faults: list[str] = []
     unknown: set[str] = set()
@@ -107,11 +107,11 @@ def verified(module: Module) -> Verified:
         for typed in typed_operations(module):
             dialect = typed.operation.name.partition(".")[0]
             if dialect in _OLDER_DIALECTS:
-                return Verified([], [f"dialect {dialect} of Triton 3.2"])
+                return VerifiedLayouts([], [f"dialect {dialect} of Triton 3.2"])
             _verify(layouts, typed, faults, unknown)
     except MISREAD as error:  # types or attributes of the module that no known release prints
         unknown.add(f"types of the form {error}")
-    return Verified(faults, sorted(unknown))
+    return VerifiedLayouts(faults, sorted(unknown))
 
 
 def _verify(layouts: Layouts, typed: TypedOperation, faults: list[str], unknown: set[str]) -> None:
@@ -128,13 +128,13 @@ def _verify(layouts: Layouts, typed: TypedOperation, faults: list[str], unknown:
         unknown.add(f"operation {typed.operation.name} in the form {typed.operation.words[:120]}")
 
 
-def layout_faults(module: Module) -> list[str]:
+def layout_faults(module: TtgirModule) -> list[str]:
     """Returns the faults in the layouts of ``module``, one sentence for each operation at which two do not fit; empty
     if all do. Layouts and operations that are not known are in :func:`unknown_layouts` and count as no fault."""
     return verified(module).faults
 
 
-def unknown_layouts(module: Module) -> list[str]:
+def unknown_layouts(module: TtgirModule) -> list[str]:
     """The layouts, and the operations on tensors or memory, of which nothing is known here: each once, sorted. A
     module's layouts are verified if this and :func:`layout_faults` are empty."""
     return verified(module).unknown

@@ -21,7 +21,7 @@ class UnknownLayout(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TtgirLayout:
     """One layout: ``kind`` such as "blocked", and what its words say. Layouts in it are read, numbers are ints. Two are
     equal if their texts are, with every alias replaced."""
 
@@ -41,13 +41,13 @@ class Layout:
         return hash(self.text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Layout) and self.text == other.text
+        return isinstance(other, TtgirLayout) and self.text == other.text
 
 
 _FORM = re.compile(r"#([\w.]+)(?:<(.*)>)?$", re.DOTALL)
 
 
-def layout_of(text: str, aliases: Mapping[str, str]) -> Layout:
+def layout_of(text: str, aliases: Mapping[str, str]) -> TtgirLayout:
     """The layout that ``text`` spells or names, each alias replaced by what ``aliases`` has for it. Raises
     UnknownLayout for text of another form."""
     return _read(_expanded(text.strip(), aliases))
@@ -62,7 +62,7 @@ def _expanded(text: str, aliases: Mapping[str, str]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _read(text: str) -> Layout:
+def _read(text: str) -> TtgirLayout:
     match = _FORM.match(text)
     if match is None:
         raise UnknownLayout(text)
@@ -80,7 +80,7 @@ def _read(text: str) -> Layout:
         if not equals:
             raise UnknownLayout(text)
         words[word.strip()] = _value(value.strip())
-    return Layout(kind, words, text)
+    return TtgirLayout(kind, words, text)
 
 
 def _value(text: str) -> Any:
@@ -96,7 +96,7 @@ def _value(text: str) -> Any:
     return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
-def cluster_bases(layout: Layout) -> list[Sequence[int]]:
+def cluster_bases(layout: TtgirLayout) -> list[Sequence[int]]:
     """The bases of a cluster's blocks, in numbers of blocks along each axis."""
     if layout.get("CGALayout") is not None:
         return list(layout["CGALayout"])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.ttgir.memory import Clock, Fault, GlobalMemory, MissingFence, View, joined
+from conformance.ttgir.memory import Clock, GlobalMemory, MissingFence, ProgramFault, View, joined
 
 #: The name of the agent that is the program itself.
 PROGRAM = "the program"
@@ -86,7 +86,7 @@ class Barrier:
         self.arrivals += count
         self.gathered = joined(self.gathered, clock)
         if self.arrivals > self.count:
-            raise Fault(f"{what} arrives at {self.name}, which expects {self.count} arrivals and has them")
+            raise ProgramFault(f"{what} arrives at {self.name}, which expects {self.count} arrivals and has them")
         self._advance()
 
     def expect(self, size: int, clock: Clock, what: str) -> None:
@@ -102,7 +102,7 @@ class Barrier:
     def end(self, what: str) -> None:
         """Raises Fault if bytes are expected that have not come, or came and were not expected."""
         if self.bytes:
-            raise Fault(f"{what} ends {self.name}, which still waits for {self.bytes} bytes")
+            raise ProgramFault(f"{what} ends {self.name}, which still waits for {self.bytes} bytes")
 
     def _advance(self) -> None:
         if self.arrivals == self.count and self.bytes == 0:
@@ -115,7 +115,7 @@ class Agent:
     """A thread of execution: runs instructions in order, knows what is over, and what it issued and has not
     waited for."""
 
-    def __init__(self, program: Program, name: str, clock: Clock) -> None:
+    def __init__(self, program: ProgramRun, name: str, clock: Clock) -> None:
         self.program, self.name, self.number = program, name, program.next_number()
         self.clock = dict(clock)
         self.time = 0
@@ -178,7 +178,7 @@ class Agent:
         self.stores = self.stores[len(over) :]
 
 
-class Program:
+class ProgramRun:
     """One program: runs its agents until all are over. Raises Fault for a deadlock and for whatever they do wrong.
     ``shares``: for each layout by its name, into how many parts the blocks of a cluster divide a tile. ``proxies``:
     whether copies and products see what an agent wrote only behind a fence, as NVIDIA's do."""
@@ -268,14 +268,14 @@ class Program:
                 continue
             if not self._end_something():
                 waits = "; ".join(f"{agent.name} {agent.waiting}" for agent, _ in self._running)
-                raise Fault(f"deadlock: {waits}")
+                raise ProgramFault(f"deadlock: {waits}")
         else:
-            raise Fault(f"no end after {self.PATIENCE} steps")
+            raise ProgramFault(f"no end after {self.PATIENCE} steps")
         while self._end_something():
             pass
         for pending in self.begun:
             if pending.number not in agent.clock:
-                raise Fault(f"the program ends without a wait for {pending.what}")
+                raise ProgramFault(f"the program ends without a wait for {pending.what}")
         for barrier in self.barriers.values():
             barrier.end("the program")
 

@@ -16,11 +16,11 @@ from conformance.ttgir.formats import bits_type, decoded, encoded, size_of
 Clock = dict[int, int]
 
 
-class Fault(Exception):
+class ProgramFault(Exception):
     """An action that a correct program never takes; the message names the operations and their source lines."""
 
 
-class MissingFence(Fault):
+class MissingFence(ProgramFault):
     """A copy or a product may not see what an agent wrote: no fence of proxies stands between."""
 
 
@@ -60,10 +60,10 @@ class GlobalMemory:
                 index = addresses - start
                 skew = int(index.flat[0]) % size
                 if ((index - skew) % size).any():
-                    raise Fault(f"{what}: addresses of elements of {size} bytes are not {size} bytes apart")
+                    raise ProgramFault(f"{what}: addresses of elements of {size} bytes are not {size} bytes apart")
                 usable = (len(data) - skew) // size * size
                 return data[skew : skew + usable], (index - skew) // size
-        raise Fault(f"{what} an address outside of every operand: {low:#x} to {high:#x}")
+        raise ProgramFault(f"{what} an address outside of every operand: {low:#x} to {high:#x}")
 
     def load(self, addresses: Any, mask: Any, other: Any, element: str) -> Any:
         """Values at ``addresses`` where ``mask`` holds, else ``other`` (zero if None)."""
@@ -143,7 +143,7 @@ class View:
     def access(self, owner: int, time: int, clock: Clock, what: str, *, writes: bool) -> None:
         """Notes an access. Raises Fault if one that conflicts with it is not over in ``clock``."""
         if self.missing:
-            raise Fault(f"{what} touches {self.buffer.name}, of which {self.missing}")
+            raise ProgramFault(f"{what} touches {self.buffer.name}, of which {self.missing}")
         buffer = self.buffer
         kept = []
         for before in buffer.accesses:
@@ -152,7 +152,7 @@ class View:
             if conflicts and not over and _overlap(before.touched, self.bits):
                 verb = "writes" if writes else "reads"
                 doing = "writing" if before.writes else "reading"
-                raise Fault(f"{what} {verb} {buffer.name}, which {before.what} may still be {doing}")
+                raise ProgramFault(f"{what} {verb} {buffer.name}, which {before.what} may still be {doing}")
             # whoever does not know of one that is over does not know of this one either
             same = before.touched.shape == self.bits.shape and _same(before.touched, self.bits)
             if not (over and same and (writes or not before.writes)):

@@ -6,14 +6,14 @@ import functools
 import math
 from collections.abc import Callable
 
-from conformance.ttgir.layouts import Layout, UnknownLayout, cluster_bases
+from conformance.ttgir.layouts import TtgirLayout, UnknownLayout, cluster_bases
 from conformance.ttgir.linear_maps import LinearMap, MapBuilder, coordinates, map_of, own_shape, with_blocks
 
 # Shared memory
 
 
 @functools.lru_cache(maxsize=65536)
-def shared_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def shared_map(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Returns the map from offsets in shared memory, in elements without padding, to the elements of a tile of
     ``shape``. Raises UnknownLayout."""
     if layout.kind not in _SHARED:
@@ -24,7 +24,7 @@ def shared_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
         raise UnknownLayout(f"memory of {shape} in {layout.text}") from error
 
 
-def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _swizzled(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Row r of a tile has its groups of ``vec`` columns at the place that is the exclusive or of their number and of
     the row's phase, r / perPhase % maxPhase. Rotated tiles add the phase's own number, r / perPhase / maxPhase."""
     order, vec = layout["order"], layout.get("vec", 1)
@@ -48,7 +48,7 @@ def _swizzled(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     return with_blocks(made.bases, blocks, own, shape)
 
 
-def _nvmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _nvmma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """TMA's and wgmma's tiles: columns of ``swizzlingByteWidth`` bytes side by side, in which bits 4 to 6 of an
     address are exchanged by those from 7 on (PTX ISA, tensor map's swizzle modes). ``transposed`` has rows for columns.
     Tiles of more than two dimensions have the outer ones in their rows."""
@@ -92,16 +92,16 @@ def _powers(first: int, end: int) -> list[int]:
     return [first << bit for bit in range((end // first).bit_length() - 1)]
 
 
-def _written_out(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _written_out(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     return map_of(shape, {"offset": layout["offset"], "block": layout.get("block", [])})
 
 
-def _padded(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _padded(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Returns the places of elements before gaps are put between them."""
     return _swizzled(layout, shape) if layout.get("order") is not None else _written_out(layout, shape)
 
 
-_SHARED: dict[str, Callable[[Layout, tuple[int, ...]], LinearMap]] = {
+_SHARED: dict[str, Callable[[TtgirLayout, tuple[int, ...]], LinearMap]] = {
     "swizzled_shared": _swizzled, "amd_rotating_shared": _swizzled, "nvmma_shared": _nvmma,
     "shared_linear": _written_out, "padded_shared": _padded,
 }  # fmt: skip
@@ -111,7 +111,7 @@ _SHARED: dict[str, Callable[[Layout, tuple[int, ...]], LinearMap]] = {
 
 
 @functools.lru_cache(maxsize=65536)
-def tensor_memory_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def tensor_memory_map(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Returns the map from the lanes ("row") and places of a lane ("column") of tensor memory to the elements of a tile
     of ``shape``. A place has the size of an element. Raises UnknownLayout."""
     if layout.kind == "tensor_memory_scales_encoding":
@@ -143,7 +143,7 @@ def tensor_memory_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     return with_blocks(made.bases, blocks, own, shape)
 
 
-def _scales(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _scales(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Scales of tcgen05: 32 rows in the lanes of each warp, and the four warps have the same; four scales of a row side
     by side, then its rows 32 further on (PTX ISA, scale factor's layout in tensor memory)."""
     if len(shape) != 2 or cluster_bases(layout):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.ttgir.machine import PROGRAM, Schedule
-from conformance.ttgir.text import Module, Region
+from conformance.ttgir.text import Region, TtgirModule
 
 #: The kinds of operations that go on while the agent does.
 ASYNCHRONOUS = frozenset({"copy", "mma", "store"})
@@ -20,7 +20,7 @@ SCHEDULES = (
 RANDOM = 3
 
 
-def agents_of(module: Module) -> list[str]:
+def agents_of(module: TtgirModule) -> list[str]:
     """The names of the agents that ``module`` has: the program first, then its partitions."""
     return [PROGRAM, *dict.fromkeys(_partitions(module.function.body))]
 
@@ -33,7 +33,7 @@ def _partitions(region: Region) -> Iterator[str]:
             yield from _partitions(inner)
 
 
-def orders_of(module: Module, seeds: int = RANDOM) -> tuple[Schedule, ...]:
+def orders_of(module: TtgirModule, seeds: int = RANDOM) -> tuple[Schedule, ...]:
     """The orders that show faults of ``module``: those of SCHEDULES, each agent in turn last, both with operations
     that end at once and as late as allowed, and ``seeds`` random ones. A text of one agent has none that could be
     last, and one without asynchronous operations runs in one order only."""

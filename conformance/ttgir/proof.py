@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from conformance.ttgir.arithmetic import UnknownOperation
-from conformance.ttgir.machine import PROGRAM, Agent, Program, Schedule
-from conformance.ttgir.memory import Fault, GlobalMemory
+from conformance.ttgir.machine import PROGRAM, Agent, ProgramRun, Schedule
+from conformance.ttgir.memory import GlobalMemory, ProgramFault
 from conformance.ttgir.orders import orders_of
 from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.text import TextError, parse
@@ -147,11 +147,11 @@ def said_of(text: str, known: Known) -> str:
 def _said_in(order: Schedule, text: str, known: Known) -> str:
     given, result = torch.arange(1.0, SIZE + 1), torch.zeros(SIZE)
     names = {"%in": np.int64(given.data_ptr()), "%out": np.int64(result.data_ptr())}
-    program = Program((0, 0, 0), (1, 1, 1), GlobalMemory((given, result)), order)
+    program = ProgramRun((0, 0, 0), (1, 1, 1), GlobalMemory((given, result)), order)
     agent = Agent(program, PROGRAM, {})
     try:
         program.run(agent, run_steps(prepared(parse(text).function.body), agent, names))
-    except Fault as fault:
+    except ProgramFault as fault:
         return str(fault)
     wanted = known.times * given + known.sums * given.sum()
     return "" if torch.equal(result, wanted) else f"wrong numbers in order '{order.name}'"

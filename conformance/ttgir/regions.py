@@ -30,7 +30,7 @@ from conformance.ttgir.arithmetic import (
 )
 from conformance.ttgir.known_words import refuse_other_words
 from conformance.ttgir.machine import Agent, Promise, Running
-from conformance.ttgir.memory import Fault
+from conformance.ttgir.memory import ProgramFault
 from conformance.ttgir.steps import (
     Names,
     Step,
@@ -352,7 +352,7 @@ def _assert(operation: Operation) -> Step:
 
     def step(agent: Agent, names: Names) -> None:
         if not np.all(taken(names[condition])):
-            raise Fault(f"{what} does not hold: {operation.words.partition(', ')[2][:120]}")
+            raise ProgramFault(f"{what} does not hold: {operation.words.partition(', ')[2][:120]}")
 
     return step
 

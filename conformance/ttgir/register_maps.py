@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from conformance.ttgir.layouts import Layout, UnknownLayout, cluster_bases
+from conformance.ttgir.layouts import TtgirLayout, UnknownLayout, cluster_bases
 from conformance.ttgir.linear_maps import LinearMap, MapBuilder, map_of, own_shape
 
 
 @functools.lru_cache(maxsize=65536)
-def register_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def register_map(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Returns the map from each register of each lane of each warp to the element of a tensor of ``shape`` that it
     holds. Raises UnknownLayout."""
     if layout.kind not in _REGISTERS:
@@ -26,7 +26,7 @@ def register_map(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
         raise UnknownLayout(f"a tensor of {shape} in {layout.text}") from error
 
 
-def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _blocked(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     order, made = layout["order"], MapBuilder(len(shape))
     words = {"register": "sizePerThread", "lane": "threadsPerWarp", "warp": "warpsPerCTA"}
     for holder, word in words.items():
@@ -35,7 +35,7 @@ def _blocked(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     return made.finished(shape, order, cluster_bases(layout))
 
 
-def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _linear(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Returns the map that the layout writes out. Where the tensor is larger, registers go on along its axes, in the
     order in which those that are written out do."""
     made = MapBuilder(len(shape))
@@ -47,7 +47,7 @@ def _linear(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     return map_of(shape, made.bases)
 
 
-def _slice(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _slice(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     axis = layout["dim"]
     return register_map(layout["parent"], (*shape[:axis], 1, *shape[axis:])).without(axis)
 
@@ -76,18 +76,18 @@ def _nvidia_tile(made: MapBuilder, rows: int, columns: int, width: int, outer: i
     made.fill("register", inner, columns)
 
 
-def _nvidia_instruction(layout: Layout) -> tuple[int, int]:
+def _nvidia_instruction(layout: TtgirLayout) -> tuple[int, int]:
     """Rows and columns of one instruction's result for one warp."""
     shape = layout.get("instrShape", [16, 8])
     rows, columns = shape[:2] if layout["versionMajor"] >= 3 else shape[-2:]
     return rows, columns
 
 
-def _nvidia_warp_order(layout: Layout, rank: int) -> list[int]:
+def _nvidia_warp_order(layout: TtgirLayout, rank: int) -> list[int]:
     return list(range(rank)) if layout["versionMajor"] == 3 else _rows_first(rank)
 
 
-def _nvidia_mma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _nvidia_mma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     if layout["versionMajor"] not in (2, 3):
         raise UnknownLayout(f"nvidia_mma of version {layout['versionMajor']}: {layout.text}")
     rank, made = len(shape), MapBuilder(len(shape))
@@ -97,26 +97,26 @@ def _nvidia_mma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     return made.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
-def _operand_axes(layout: Layout, rank: int) -> tuple[int, int]:
+def _operand_axes(layout: TtgirLayout, rank: int) -> tuple[int, int]:
     """The axis of an operand that is summed over, and the other one."""
     if layout["opIdx"] not in (0, 1):
         raise UnknownLayout(f"operand {layout['opIdx']}: {layout.text}")
     return (rank - 1, rank - 2) if layout["opIdx"] == 0 else (rank - 2, rank - 1)
 
 
-def _operand_cluster(parent: Layout, rank: int, depth: int) -> list[Sequence[int]]:
+def _operand_cluster(parent: TtgirLayout, rank: int, depth: int) -> list[Sequence[int]]:
     """The parent's blocks; those along the axis that is summed over hold the same."""
     return [[value * (axis != depth) for axis, value in enumerate(basis)] for basis in cluster_bases(parent)]
 
 
-def _operand(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _operand(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     parent = layout["parent"]
     if parent.kind not in _OPERANDS:
         raise UnknownLayout(f"an operand of {parent.kind}: {layout.text}")
     return _OPERANDS[parent.kind](layout, parent, shape)
 
 
-def _nvidia_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _nvidia_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     rank, width = len(shape), layout["kWidth"]
     version = parent["versionMajor"]
     if version not in (2, 3) or (version == 3 and layout["opIdx"] != 0):
@@ -132,7 +132,7 @@ def _nvidia_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> L
     return made.finished(shape, order, _operand_cluster(parent, rank, depth))
 
 
-def _fma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _fma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """An operand of products without a matrix unit: each thread has the whole depth of its rows or columns."""
     depth, _ = _operand_axes(layout, len(shape))
     order, made = parent["order"], MapBuilder(len(shape))
@@ -147,7 +147,7 @@ def _fma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> Line
     return made.finished(shape, order, _operand_cluster(parent, len(shape), depth))
 
 
-def _mfma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _mfma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     rank, made = len(shape), MapBuilder(len(shape))
     rows, columns = layout["instrShape"][:2]
     row, column = (rank - 1, rank - 2) if layout["isTransposed"] else (rank - 2, rank - 1)
@@ -162,7 +162,7 @@ def _mfma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     return made.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
-def _tiles_and_warps(layout: Layout, made: MapBuilder, shape: Sequence[int], depth: int | None = None) -> None:
+def _tiles_and_warps(layout: TtgirLayout, made: MapBuilder, shape: Sequence[int], depth: int | None = None) -> None:
     """Along each axis, the last one first: the tiles of one warp, the warps, and registers for the rest of ``shape``.
     Along ``depth`` all warps hold the same."""
     for axis in _rows_first(len(shape)):
@@ -174,7 +174,7 @@ def _tiles_and_warps(layout: Layout, made: MapBuilder, shape: Sequence[int], dep
         made.fill("register", axis, shape[axis])
 
 
-def _mfma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _mfma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     rank, width = len(shape), layout["kWidth"]
     depth, other = _operand_axes(layout, rank)
     rows = parent["instrShape"][layout["opIdx"]]
@@ -190,7 +190,7 @@ def _mfma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> Lin
     return made.finished(shape, _rows_first(rank), blocks)
 
 
-def _wmma_warps(parent: Layout, made: MapBuilder, rank: int, depth: int | None = None) -> None:
+def _wmma_warps(parent: TtgirLayout, made: MapBuilder, rank: int, depth: int | None = None) -> None:
     """Warps as ``ctaLayout`` or ``warpsPerCTA`` places them, in tiles of one instruction."""
     if parent.get("warpsPerCTA") is not None:
         _warps(made, parent["warpsPerCTA"], _rows_first(rank), depth)
@@ -204,7 +204,7 @@ def _wmma_warps(parent: Layout, made: MapBuilder, rank: int, depth: int | None =
                 made.sizes[axis] = max(made.sizes[axis], 2 * value * tile[axis])
 
 
-def _wmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _wmma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     rank, made = len(shape), MapBuilder(len(shape))
     version = layout["version"]
     row, column = (rank - 1, rank - 2) if layout.get("isTranspose", False) else (rank - 2, rank - 1)
@@ -222,7 +222,7 @@ def _wmma(layout: Layout, shape: tuple[int, ...]) -> LinearMap:
     return made.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
-def _wmma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> LinearMap:
+def _wmma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     rank, width = len(shape), layout["kWidth"]
     depth, other = _operand_axes(layout, rank)
     made = MapBuilder(rank)
@@ -239,7 +239,7 @@ def _wmma_operand(layout: Layout, parent: Layout, shape: tuple[int, ...]) -> Lin
 
 
 @functools.lru_cache(maxsize=65536)
-def scales_map(unit: Layout, index: int, shape: tuple[int, ...]) -> LinearMap:
+def scales_map(unit: TtgirLayout, index: int, shape: tuple[int, ...]) -> LinearMap:
     """Returns the map of the scales of operand ``index`` that a block-scaled product with its result in ``unit`` reads:
     a tensor of ``shape``, of its rows, or B's columns, by blocks of its depth, behind those of a batch. Raises
     UnknownLayout."""
@@ -276,10 +276,10 @@ def scales_map(unit: Layout, index: int, shape: tuple[int, ...]) -> LinearMap:
     return held if index == 0 else held.transposed([*range(rank - 2), rank - 1, rank - 2])
 
 
-_REGISTERS: dict[str, Callable[[Layout, tuple[int, ...]], LinearMap]] = {
+_REGISTERS: dict[str, Callable[[TtgirLayout, tuple[int, ...]], LinearMap]] = {
     "blocked": _blocked, "linear": _linear, "slice": _slice, "dot_op": _operand, "nvidia_mma": _nvidia_mma,
     "amd_mfma": _mfma, "amd_wmma": _wmma,
 }  # fmt: skip
-_OPERANDS: dict[str, Callable[[Layout, Layout, tuple[int, ...]], LinearMap]] = {
+_OPERANDS: dict[str, Callable[[TtgirLayout, TtgirLayout, tuple[int, ...]], LinearMap]] = {
     "blocked": _fma_operand, "nvidia_mma": _nvidia_operand, "amd_mfma": _mfma_operand, "amd_wmma": _wmma_operand,
 }  # fmt: skip

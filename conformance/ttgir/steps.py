@@ -13,7 +13,7 @@ import numpy as np
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.formats import size_of, type_of
 from conformance.ttgir.machine import Agent, Promise
-from conformance.ttgir.memory import Fault
+from conformance.ttgir.memory import ProgramFault
 from conformance.ttgir.text import Operation, split_outside
 
 Names = dict[str, Any]
@@ -65,9 +65,9 @@ class Descriptor:
         pitches = [pitch for pitch, extent in zip(self.pitches[:-1], self.sizes[:-1], strict=True) if extent > 1]
         for name, count in (("begins at", self.base), *(("has a pitch of", pitch) for pitch in pitches)):
             if count % TMA_BYTES:
-                raise Fault(f"{what} takes a tensor that {name} {count} bytes, no multiple of {TMA_BYTES}")
+                raise ProgramFault(f"{what} takes a tensor that {name} {count} bytes, no multiple of {TMA_BYTES}")
         if column * size % TMA_BYTES:
-            raise Fault(f"{what} begins {column * size} bytes into a row, no multiple of {TMA_BYTES}")
+            raise ProgramFault(f"{what} begins {column * size} bytes into a row, no multiple of {TMA_BYTES}")
         units = TMA_BYTES // size
         return replace(self, sizes=(*self.sizes[:-1], -(-self.sizes[-1] // units) * units)) if stored else self
 
@@ -83,7 +83,7 @@ def taken(value: Any) -> Any:
     if isinstance(value, Promise):
         if value.pending.over:
             return value.value
-        raise Fault(f"the result of {value.pending.what} is read before anybody waited for it")
+        raise ProgramFault(f"the result of {value.pending.what} is read before anybody waited for it")
     return value
 
 

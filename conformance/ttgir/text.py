@@ -64,7 +64,7 @@ class Function:
 
 
 @dataclass
-class Module:
+class TtgirModule:
     """One module: attributes as text, layouts by name, and its one public function. What that one calls is in the
     regions of its calls."""
 
@@ -133,7 +133,7 @@ def _without_locations(line: str) -> tuple[str, str]:
     return line, last
 
 
-class _Places:
+class _SourceLines:
     """Source lines by location."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -150,10 +150,10 @@ class _Places:
         return ""
 
 
-def parse(text: str) -> Module:
+def parse(text: str) -> TtgirModule:
     """The module that ``text`` holds. Raises TextError for text of another form."""
     lines = text.splitlines()
-    places, layouts = _Places(lines), {}
+    places, layouts = _SourceLines(lines), {}
     top = Region()
     # What is open: the operation whose region it is, and that region.
     stack: list[tuple[Operation | None, Region]] = [(None, top)]
@@ -185,7 +185,7 @@ def parse(text: str) -> Module:
         raise TextError(f"{len(public)} public functions, one is expected")
     defined = {id(operation): _function(operation) for operation in functions}
     _give_bodies(top, {function.name: function for function in defined.values()})
-    return Module(attributes, layouts, defined[id(public[0])])
+    return TtgirModule(attributes, layouts, defined[id(public[0])])
 
 
 def _module_attributes(line: str) -> dict[str, str]:

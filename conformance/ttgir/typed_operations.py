@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from conformance.ttgir.arithmetic import operands
 from conformance.ttgir.formats import Type, type_of
-from conformance.ttgir.text import Module, Operation, Region, split_outside
+from conformance.ttgir.text import Operation, Region, TtgirModule, split_outside
 
 #: Types by the names of values; each region has its own names and sees those around it.
 Types = ChainMap[str, Type]
@@ -64,7 +64,7 @@ def same_type(first: Type, second: Type) -> bool:
     return _spelled(first) == _spelled(second)
 
 
-def typed_operations(module: Module) -> Iterator[TypedOperation]:
+def typed_operations(module: TtgirModule) -> Iterator[TypedOperation]:
     """Every operation of ``module`` in the order of its text."""
     types = {name: type_of(kind) for name, kind in module.function.parameters}
     warps = int(module.attributes.get("ttg.num-warps", "0").split()[0])

@@ -19,11 +19,11 @@ from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.layout_check import verified
 from conformance.ttgir.machine import Schedule
-from conformance.ttgir.memory import Fault, MissingFence
+from conformance.ttgir.memory import MissingFence, ProgramFault
 from conformance.ttgir.orders import orders_of
 from conformance.ttgir.problem_sizes import problems_of
 from conformance.ttgir.proof import objection
-from conformance.ttgir.text import Module, TextError, parse
+from conformance.ttgir.text import TextError, TtgirModule, parse
 
 #: Elements of all tensors of a problem, gaps included, up to which it runs in every order.
 LARGE = 1 << 17
@@ -106,7 +106,7 @@ def executed(
     except (UnknownOperation, NotImplementedError) as error:
         wrong = tuple(verdict for verdict in verdicts if not verdict.passed)
         return Executed(wrong, str(error), layouts=layouts, seconds=time.perf_counter() - started)
-    except Fault as fault:
+    except ProgramFault as fault:
         unfenced = isinstance(fault, MissingFence)
         verdicts.append(_verdict(False, f"{where}{fault}"))
     if all(verdict.passed for verdict in verdicts):
@@ -116,7 +116,7 @@ def executed(
     return Executed(tuple(verdicts), "", tuple(ran), tuple(exact), seconds, layouts, first, unfenced)
 
 
-def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:
+def _of_layouts(modules: Sequence[TtgirModule]) -> tuple[str, list[Verdict]]:
     """Returns the state of the layouts of ``modules``, and verdicts about their faults, or that there are none."""
     checked = [verified(module) for module in modules]
     faults = [fault for one in checked for fault in one.faults]
@@ -129,7 +129,7 @@ def _of_layouts(modules: Sequence[Module]) -> tuple[str, list[Verdict]]:
     return CHECKED, [Verdict(check, True, "every layout fits those that it meets")]
 
 
-def _runs(plan: Plan, main: Module) -> Iterator[tuple[Plan, Schedule]]:
+def _runs(plan: Plan, main: TtgirModule) -> Iterator[tuple[Plan, Schedule]]:
     """The problems and orders to run: ``plan`` itself at once, and problems of few tiles that the same code serves at
     once and as late as allowed. The largest of all that is not too large runs in every order; if each is, ``plan`` runs
     as late as allowed and with each agent last."""

@@ -47,7 +47,7 @@ from conformance.records import CaseRecord, Check, Reason, ReasonCode, Status, V
 from conformance.user_files import toml_entries
 from conformance.user_files.case_patterns import any_matches, matches
 from conformance.user_files.stack_ranges import holds
-from conformance.user_files.toml_entries import Day, Entry, EntryError, Link, NamedEntry, Ranges, Targets, Text
+from conformance.user_files.toml_entries import Day, EntryError, Link, NamedEntry, Ranges, Targets, Text, TomlEntry
 
 BUILT_IN = "expected_failures.toml"  # in conformance/data
 
@@ -237,7 +237,7 @@ def _refuse_another_kernels(entry: ExpectedFailure, kernel: str, place: str) -> 
 
 def table_to_record(entry: ExpectedFailure) -> dict[str, Any]:
     """Returns an entry as ``run.json`` keeps it: the keys that its file has, as JSON data."""
-    keys = [field for field in msgspec.structs.fields(ExpectedFailure) if field.name not in Entry.__struct_fields__]
+    keys = [field for field in msgspec.structs.fields(ExpectedFailure) if field.name not in TomlEntry.__struct_fields__]
     values = {key.name: getattr(entry, key.name) for key in keys if getattr(entry, key.name) != key.default}
     return {name: msgspec.to_builtins(value) for name, value in values.items()}
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from conformance.user_files.case_patterns import matches
-from conformance.user_files.toml_entries import EntryError, Span, load
+from conformance.user_files.toml_entries import EntryError, LineSpan, load
 
 
-def spans(text: str, file: str, table: str) -> list[Span]:
+def spans(text: str, file: str, table: str) -> list[LineSpan]:
     """Returns the lines of each ``[[table]]`` of the TOML ``text``, without the blank lines and comments after its last
     key.
 
@@ -23,11 +23,11 @@ def spans(text: str, file: str, table: str) -> list[Span]:
     lines = text.split("\n")
     header = re.compile(rf"\s*\[\[\s*[\"']?{table}[\"']?\s*\]\]\s*(#.*)?\r?")
     heads = [number for number, line in enumerate(lines) if header.fullmatch(line)]
-    places: list[Span] = []
+    places: list[LineSpan] = []
     for wanted in load(text, file).get(table, []):
         place = next(
             (
-                Span(start, _without_tail(lines, start, stop))
+                LineSpan(start, _without_tail(lines, start, stop))
                 for start in heads
                 for stop in (*(head for head in heads if head > start), len(lines))
                 if _parsed(lines[start:stop]) == {table: [wanted]}
@@ -55,7 +55,7 @@ def _without_tail(lines: Sequence[str], start: int, stop: int) -> int:
     return stop
 
 
-def key_span(text: str, span: Span, table: str, key: str) -> Span:
+def key_span(text: str, span: LineSpan, table: str, key: str) -> LineSpan:
     """The lines of ``key`` in the table at ``span``; all of the table if they cannot be told from the rest."""
     lines = text.split("\n")[span.start : span.stop]
     (whole,) = (_parsed(lines) or {})[table]
@@ -64,11 +64,11 @@ def key_span(text: str, span: Span, table: str, key: str) -> Span:
         if re.match(rf"\s*[\"']?{key}[\"']?\s*=", line):
             for stop in range(start + 1, len(lines) + 1):
                 if _parsed([*lines[:start], *lines[stop:]]) == rest:
-                    return Span(span.start + start, span.start + stop)
+                    return LineSpan(span.start + start, span.start + stop)
     return span
 
 
-def hunk(text: str, file: str, span: Span, replacement: Sequence[str] = ()) -> str:
+def hunk(text: str, file: str, span: LineSpan, replacement: Sequence[str] = ()) -> str:
     """A unified diff of ``file`` that puts ``replacement`` where the lines of ``span`` are."""
     lines = text.removesuffix("\n").split("\n")
     changed = [*lines[: span.start], *replacement, *lines[span.stop :]]

@@ -1,7 +1,7 @@
 """Reads the TOML files that people write: waivers, expected failures and profiles, one table per entry.
 
-A kind of entry is a subclass of :class:`Entry`, with a field for each key of its table. msgspec checks the values; the
-``description`` of a field's type is the requirement that an error message states.
+A kind of entry is a subclass of :class:`TomlEntry`, with a field for each key of its table. msgspec checks the values;
+the ``description`` of a field's type is the requirement that an error message states.
 
 Expected failures and waivers have files of their own because different people write them at different times. An
 expected failure is a defect that the suites know while they run; it decides the status in the record. A waiver is a
@@ -41,21 +41,21 @@ class EntryError(ValueError):
 
 
 @dataclass(frozen=True)
-class Span:
+class LineSpan:
     """Lines of a file: ``start`` and ``stop`` are indices into its lines, ``stop`` excluded."""
 
     start: int
     stop: int
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TomlEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of a file. ``file`` and ``span`` say where it was read, and are no keys of the table."""
 
     table: ClassVar[str]  # as the file writes it: [[table]]
     title: ClassVar[str]  # as messages write it
 
     file: str = ""
-    span: Span = Span(0, 0)
+    span: LineSpan = LineSpan(0, 0)
 
     @property
     def line(self) -> int:
@@ -69,13 +69,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(problem)
 
 
-class NamedEntry(Entry, frozen=True, kw_only=True):
+class NamedEntry(TomlEntry, frozen=True, kw_only=True):
     """An entry with an ``id``, which no other entry of its kind has."""
 
     id: Name
 
 
-AnyEntry = TypeVar("AnyEntry", bound=Entry)
+AnyEntry = TypeVar("AnyEntry", bound=TomlEntry)
 AnyNamed = TypeVar("AnyNamed", bound=NamedEntry)
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
@@ -102,7 +102,7 @@ def read_texts(built_in: str, paths: Iterable[Path], what: str) -> dict[str, str
     return {f"conformance/data/{built_in}": text, **{str(path): read_text(path, what) for path in paths}}
 
 
-def load(text: str, file: str, *kinds: type[Entry]) -> dict[str, Any]:
+def load(text: str, file: str, *kinds: type[TomlEntry]) -> dict[str, Any]:
     """The TOML in ``text``, which was read from ``file``. Raises :class:`EntryError`: if ``kinds`` are given, also for
     anything but tables of these kinds."""
     try:
@@ -138,11 +138,11 @@ def by_id(named: Iterable[AnyNamed]) -> dict[str, AnyNamed]:
 
 def _entry(table: dict[str, Any], number: int, file: str, kind: type[AnyEntry]) -> AnyEntry:
     place = f"{file}: {kind.title} {table.get('id', number)!r}"
-    fields = [field for field in msgspec.structs.fields(kind) if field.name not in Entry.__struct_fields__]
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in TomlEntry.__struct_fields__]
     required = ", ".join(field.name for field in fields if field.required)
     optional = ", ".join(field.name for field in fields if not field.required)
     keys = f"the keys are {required}" + (f"; {optional} may be left out" if optional else "")
-    if not table.keys().isdisjoint(Entry.__struct_fields__):
+    if not table.keys().isdisjoint(TomlEntry.__struct_fields__):
         raise EntryError(f"{place}: unknown key file or span: {keys}")
     return convert({**table, "file": file}, place, kind, keys)
 

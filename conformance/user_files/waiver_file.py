@@ -40,7 +40,7 @@ from conformance.user_files import toml_entries
 from conformance.user_files.case_patterns import any_matches
 from conformance.user_files.findings import SEVERITY, Kind, Severity
 from conformance.user_files.toml_edits import spans
-from conformance.user_files.toml_entries import Day, Entry, Link, Ranges, Targets, Text
+from conformance.user_files.toml_entries import Day, Link, Ranges, Targets, Text, TomlEntry
 
 WAIVABLE = tuple(kind for kind in Kind if SEVERITY[kind] is Severity.REGRESSION)
 
@@ -55,7 +55,7 @@ _CASES = "a pattern of case ids, or a list of patterns, that are more than wildc
 _KINDS = f"one of {', '.join(kind.value for kind in WAIVABLE)}"
 
 
-class Waiver(Entry, frozen=True, kw_only=True):
+class Waiver(TomlEntry, frozen=True, kw_only=True):
     """One waiver; the module says what its keys mean."""
 
     table = "waiver"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.blame.attribution import Span, blamed, spans, turn
+from conformance.blame.attribution import StageSpan, blamed, spans, turn
 
 
 def test_one_stage_is_guilty_in_both_directions():
     blame = blamed([1, 1, 1, 0, 0], [0, 0, 0, 1, 1])
-    assert blame.span == Span(3, 3)
+    assert blame.span == StageSpan(3, 3)
     assert blame.agreed is True
     assert blame.beside == ()
 
@@ -17,21 +17,21 @@ def test_one_stage_is_guilty_in_both_directions():
 def test_directions_that_disagree_blame_nobody():
     blame = blamed([1, 1, 1, 0, 0], [0, 1, 1, 1, 1])
     assert (blame.span, blame.agreed) == (None, False)
-    assert blame.by_direction == (Span(3, 3), Span(1, 1))
+    assert blame.by_direction == (StageSpan(3, 3), StageSpan(1, 1))
 
 
 def test_stages_between_which_nothing_was_measured_are_not_separated():
-    assert blamed([1, 1, None, 0, 0], [0, 0, None, 1, 1]).span == Span(2, 3)
+    assert blamed([1, 1, None, 0, 0], [0, 0, None, 1, 1]).span == StageSpan(2, 3)
 
 
 def test_one_direction_narrows_the_other():
     blame = blamed([1, 1, None, 0, 0], [0, 0, 1, 1, 1])
-    assert (blame.span, blame.agreed) == (Span(2, 2), True)
+    assert (blame.span, blame.agreed) == (StageSpan(2, 2), True)
 
 
 def test_a_direction_that_could_not_be_measured_is_said():
     blame = blamed([1, None, None, 0], [0, 0, 1, 1])
-    assert (blame.span, blame.agreed) == (Span(2, 2), None)
+    assert (blame.span, blame.agreed) == (StageSpan(2, 2), None)
 
 
 def test_nothing_measured_blames_nobody():
@@ -41,8 +41,8 @@ def test_nothing_measured_blames_nobody():
 
 def test_a_large_part_beside_the_largest_is_named():
     blame = blamed([100, 100, 40, 0], [0, 0, 60, 100])
-    assert blame.span == Span(2, 2, 0.6)
-    assert blame.beside == (Span(3, 3, 0.4),)
+    assert blame.span == StageSpan(2, 2, 0.6)
+    assert blame.beside == (StageSpan(3, 3, 0.4),)
 
 
 def test_many_small_parts_blame_nobody():

@@ -8,7 +8,7 @@ import mmap
 import torch
 
 from conformance.execution.device.page_edges import PageEdges
-from conformance.execution.device.virtual_memory import Region, Unmappable
+from conformance.execution.device.virtual_memory import MappedRegion, Unmappable
 from conformance.records import ExecutorName
 from tests.execution.test_trial import TorchExecutor
 
@@ -32,7 +32,7 @@ class ProtectedMemory:
         for address in (start, start + GRANULE + length):
             assert protect(ctypes.c_void_p(address), ctypes.c_size_t(GRANULE), 0) == 0
         memory = torch.frombuffer(whole, dtype=torch.uint8, offset=GRANULE, count=length)
-        self.regions.append(Region(memory))
+        self.regions.append(MappedRegion(memory))
         return self.regions[-1]
 
 

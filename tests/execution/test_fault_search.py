@@ -9,7 +9,7 @@ import torch
 
 from conformance.execution.device import fault_search
 from conformance.execution.device.device_process import READY
-from conformance.execution.device.fault_search import Ended, Placed, Search, fault_of, launches
+from conformance.execution.device.fault_search import EdgeLaunch, EdgeSearch, Ended, fault_of, launches
 from conformance.execution.device.page_edges import Edge, slack, workspace_operand
 from conformance.kernels.launch import workspace
 from tests.execution.protected_memory import EdgeExecutor
@@ -27,7 +27,7 @@ def search(pipe, *, seed):
     plan, fills, beside = *asker.recv(), FAULTS[seed]
     if "second" in beside:
         fault_search.get = lambda name: WithWorkspace()
-    asker.send(Search(EdgeExecutor(beside), plan, fills, seed).run(asker.send))
+    asker.send(EdgeSearch(EdgeExecutor(beside), plan, fills, seed).run(asker.send))
 
 
 class WithWorkspace:
@@ -117,9 +117,9 @@ def test_the_work_of_a_search_is_bounded():
     workspaces = [workspace_operand((3, 5), torch.float32)]
     at_edges = {Edge.BEGIN: "wide-A", Edge.END: "transparent"}
     planned = list(launches(PLAN, ("transparent", "wide-A", "randn"), at_edges, workspaces))
-    assert planned[:2] == [Placed("wide-A"), Placed("transparent")]
-    assert Placed("transparent", Edge.END, "a", mapped=slack(PROBLEM.operand("a"), Edge.END)) in planned
-    assert Placed("transparent", Edge.END, workspace=0, mapped=4) in planned
+    assert planned[:2] == [EdgeLaunch("wide-A"), EdgeLaunch("transparent")]
+    assert EdgeLaunch("transparent", Edge.END, "a", mapped=slack(PROBLEM.operand("a"), Edge.END)) in planned
+    assert EdgeLaunch("transparent", Edge.END, workspace=0, mapped=4) in planned
     assert len(planned) == 3 + 2 * len(PROBLEM.tensors) + 2 * len(workspaces) + 2
 
 
@@ -131,6 +131,6 @@ def test_a_search_ends_at_the_first_error_and_says_whether_it_is_the_devices(mon
     said = []
     for fault in (None, "sticky"):
         monkeypatch.setattr(fault_search, "device_fault", lambda fault=fault: fault)
-        ended = Search(Broken(), PLAN, ("transparent",), 0).run(said.append)
+        ended = EdgeSearch(Broken(), PLAN, ("transparent",), 0).run(said.append)
         assert ended == Ended("RuntimeError: an illegal memory access was encountered", fault is not None)
-    assert said == [Placed("transparent")] * 2
+    assert said == [EdgeLaunch("transparent")] * 2

@@ -11,7 +11,7 @@ from conformance.execution.trial.fill_groups import fills_at_once, fills_for, ke
 from conformance.execution.trial.kept import Kept
 from conformance.execution.trial.trial import JudgesDiffer, trial
 from conformance.families.gemm.problem import mm
-from conformance.numerics.verdict import Limits
+from conformance.numerics.verdict import AllowedValues
 from conformance.problems import Layout
 from tests.execution import test_trial as wrong
 from tests.execution.test_trial import KERNEL, PLAN, PROBLEM, TorchExecutor
@@ -62,14 +62,14 @@ def test_an_element_that_is_not_written_is_seen():
 @pytest.mark.parametrize(
     ("owner", "name", "blind"),
     [
-        (Limits, "judge", lambda self, out: _blind(out)),
+        (AllowedValues, "judge", lambda self, out: _blind(out)),
         (trial_module.GuardedBatch, "changed", lambda self: torch.zeros(6, 2, dtype=torch.bool)),
     ],
     ids=["numbers", "memory"],
 )
 def test_a_judge_that_sees_nothing_is_found(monkeypatch, owner, name, blind):
     monkeypatch.setattr(owner, name, blind)
-    fault = wrong.one_element_off if owner is Limits else wrong.neighbour_overwritten
+    fault = wrong.one_element_off if owner is AllowedValues else wrong.neighbour_overwritten
     with pytest.raises(JudgesDiffer, match="the device says right"):
         trial(KERNEL, PLAN, TorchExecutor(fault), compare=True)
 

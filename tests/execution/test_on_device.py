@@ -9,7 +9,7 @@ import torch
 from conformance import targets
 from conformance.execution.device import fault_search
 from conformance.execution.device.device_process import device_for
-from conformance.execution.device.fault_search import Search, fault_of
+from conformance.execution.device.fault_search import EdgeSearch, fault_of
 from conformance.execution.device.stress import second_stream, stressed
 from conformance.execution.trial.fill_groups import fills_at_once, group_of
 from conformance.execution.trial.trial import place, trial
@@ -121,7 +121,7 @@ def search_planted(pipe, *, seed):
     plan, fills = asker.recv()
     with planted(PLANTED[seed]) as kernel:
         fault_search.get = lambda name: kernel
-        asker.send(Search(device, plan, fills, 0).run(asker.send))
+        asker.send(EdgeSearch(device, plan, fills, 0).run(asker.send))
 
 
 @pytest.mark.parametrize("number", range(len(BESIDE)))

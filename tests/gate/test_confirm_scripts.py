@@ -9,7 +9,7 @@ from conformance.gate.stacks.confirm_scripts import (
     OUTPUT_LIMIT,
     Attempt,
     Confirmation,
-    Outcome,
+    ScriptOutcome,
     attempt,
     confirm,
     state_baseline,
@@ -38,19 +38,19 @@ def confirmed(tmp_path):
 @pytest.mark.parametrize(
     ("baseline", "candidate", "outcome"),
     [
-        (FINE, FAULT, Outcome.CONFIRMED),
-        (FINE, FINE, Outcome.NOT_REPRODUCED),
-        (FAULT, FINE, Outcome.NOT_REPRODUCED),
-        (FAULT, FAULT, Outcome.BOTH_FAIL),
-        (FINE, "print('CANNOT RUN: a GPU is needed'); raise SystemExit(2)", Outcome.CANNOT_RUN),
-        ("import no_such_module", FAULT, Outcome.CANNOT_RUN),
+        (FINE, FAULT, ScriptOutcome.CONFIRMED),
+        (FINE, FINE, ScriptOutcome.NOT_REPRODUCED),
+        (FAULT, FINE, ScriptOutcome.NOT_REPRODUCED),
+        (FAULT, FAULT, ScriptOutcome.BOTH_FAIL),
+        (FINE, "print('CANNOT RUN: a GPU is needed'); raise SystemExit(2)", ScriptOutcome.CANNOT_RUN),
+        ("import no_such_module", FAULT, ScriptOutcome.CANNOT_RUN),
         # Python ends with 1 after an exception of the script's own: that is no finding
-        (FINE, "raise RuntimeError('FAULT')", Outcome.CANNOT_RUN),
-        (FINE, "os.abort()", Outcome.CONFIRMED),
-        ("os.abort()", "os.abort()", Outcome.BOTH_FAIL),
-        ("os.abort()", FINE, Outcome.NOT_REPRODUCED),
+        (FINE, "raise RuntimeError('FAULT')", ScriptOutcome.CANNOT_RUN),
+        (FINE, "os.abort()", ScriptOutcome.CONFIRMED),
+        ("os.abort()", "os.abort()", ScriptOutcome.BOTH_FAIL),
+        ("os.abort()", FINE, ScriptOutcome.NOT_REPRODUCED),
         # what ends a process from outside, such as the end of memory, is no finding
-        (FINE, "os.kill(os.getpid(), 9)", Outcome.CANNOT_RUN),
+        (FINE, "os.kill(os.getpid(), 9)", ScriptOutcome.CANNOT_RUN),
     ],
 )
 def test_what_two_runs_show(confirmed, baseline, candidate, outcome):
@@ -60,7 +60,7 @@ def test_what_two_runs_show(confirmed, baseline, candidate, outcome):
 def test_no_module_beside_a_script_is_found(confirmed, tmp_path):
     (tmp_path / "beside.py").write_text("")
     confirmation = confirmed(FINE, f"import beside; {FAULT}")
-    assert confirmation.outcome is Outcome.CANNOT_RUN
+    assert confirmation.outcome is ScriptOutcome.CANNOT_RUN
     assert "No module named 'beside'" in confirmation.candidate.output
 
 
@@ -86,13 +86,13 @@ def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path):
 def test_a_script_that_hangs_shows_a_fault():
     hung = Attempt(None, "")
     assert hung.faulty
-    confirmation = Confirmation(Outcome.CONFIRMED, Attempt(0, ""), hung)
+    confirmation = Confirmation(ScriptOutcome.CONFIRMED, Attempt(0, ""), hung)
     assert confirmation.text == "the fault shows in the candidate (it ran past its time) and not in the baseline"
 
 
 def test_only_the_end_of_a_long_output_is_kept(confirmed):
     confirmation = confirmed(FINE, f"print('x' * 10**6); {FAULT}")
-    assert confirmation.outcome is Outcome.CONFIRMED
+    assert confirmation.outcome is ScriptOutcome.CONFIRMED
     assert len(confirmation.candidate.output) <= OUTPUT_LIMIT
 
 

@@ -23,7 +23,7 @@ from conformance.commands.shared.blamed_findings import SYMPTOMS
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.show import describe
 from conformance.gate.runs.run_reader import read_compared_run
-from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, Outcome
+from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, ScriptOutcome
 from conformance.records import CaseRecord, RunInfo, Status, Verdict, from_line
 from conformance.reporting import html_data
 from conformance.reporting.comparison import render_markdown, render_terminal
@@ -230,7 +230,7 @@ def ended(*statuses: Status, problems: tuple[str, ...] = ()) -> Text:
     return text
 
 
-def tried(before: Attempt, after: Attempt, outcome: Outcome) -> Text:
+def tried(before: Attempt, after: Attempt, outcome: ScriptOutcome) -> Text:
     return lambda _: Confirmation(outcome, before, after).text
 
 
@@ -429,12 +429,12 @@ def planted() -> Iterable[tuple[str, str, str, Text]]:
     yield "a crash that is refused now", SEEN, "nothing was judged there", no_scripts(refused, crash)
     yield "a failure that is no longer run, in words", SEEN, "no fault can be excluded", meanings(not_run, wrong)
     other = "the fault shows in the baseline"
-    yield "it died before and is wrong now", other, "it died by SIGSEGV", tried(DIED, FAILS, Outcome.BOTH_FAIL)
+    yield "it died before and is wrong now", other, "it died by SIGSEGV", tried(DIED, FAILS, ScriptOutcome.BOTH_FAIL)
     yield (
         "it hung before and died now",
         other,
         "it ran past its time",
-        tried(Attempt(None, ""), DIED, Outcome.BOTH_FAIL),
+        tried(Attempt(None, ""), DIED, ScriptOutcome.BOTH_FAIL),
     )
     for outcome in (
         "both fail, in the baseline it fails too",

@@ -10,7 +10,7 @@ from made_records import BASE, KERNEL, changed, compared, failing
 
 from conformance.commands.shared import confirmed_scripts
 from conformance.gate.shortened_text import first_words, last_words
-from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, Outcome
+from conformance.gate.stacks.confirm_scripts import Attempt, Confirmation, ScriptOutcome
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.github import annotation_lines
 from conformance.user_files.findings import Finding, Kind
@@ -48,7 +48,7 @@ def test_no_script_names_the_whole_case_whatever_the_command_wrote(monkeypatch, 
 
 def test_a_script_that_cannot_run_names_the_whole_case():
     wrong = Attempt(2, f"{'word ' * 50}{CASE}")
-    text = Confirmation(Outcome.CANNOT_RUN, wrong, wrong).text
+    text = Confirmation(ScriptOutcome.CANNOT_RUN, wrong, wrong).text
     assert "::" not in text.replace(CASE, "")
 
 

@@ -13,7 +13,7 @@ from conformance.families.gemm.integer_budget import BudgetError, check_budget
 from conformance.inputs.fills import fill_names, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import bits, round_to
-from conformance.numerics.verdict import Limits, judge
+from conformance.numerics.verdict import AllowedValues, judge
 from tests.inputs.fill_quality import check_operands, contract_of
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
@@ -93,7 +93,7 @@ def test_kernels_may_skip_padding_or_multiply_it_unless_they_declare_one(problem
         assert {way for way, out in outputs.items() if judge(problem, contract, fill, out).passed} == right
         # on a device the limits of several fills are one: the same verdicts
         others = [*fills(problem, contract, seed=1, names=["transparent", "randn"]), fill]
-        limits = Limits.of(problem, contract, others, problem.output.name)
+        limits = AllowedValues.of(problem, contract, others, problem.output.name)
         for way, out in outputs.items():
             runs = torch.stack([round_to(other.expected, problem.output_dtype) for other in others[:-1]] + [out])
             wrong, _ = limits.judge(bits(runs).unsqueeze(1))

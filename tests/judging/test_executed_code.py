@@ -21,8 +21,8 @@ from conformance.machine.gpus import Gpus
 from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode, Verdict
 from conformance.ttgir import verdict
-from conformance.ttgir.layout_check import Verified
-from conformance.ttgir.memory import Fault
+from conformance.ttgir.layout_check import VerifiedLayouts
+from conformance.ttgir.memory import ProgramFault
 from conformance.ttgir.verdict import Executed
 from conformance.user_files.expected_failures import read_expected_failures
 
@@ -148,9 +148,9 @@ def test_what_is_not_known_is_named_and_shows_nothing(judge, text):
 @pytest.mark.parametrize(
     ("said", "passes", "recorded"),
     [
-        (Verified([], []), True, "checked"),
-        (Verified(["dot (k.py:1): B repeats some k"], []), False, "checked"),
-        (Verified([], ["#ttg.spiral"]), True, "not known: #ttg.spiral"),
+        (VerifiedLayouts([], []), True, "checked"),
+        (VerifiedLayouts(["dot (k.py:1): B repeats some k"], []), False, "checked"),
+        (VerifiedLayouts([], ["#ttg.spiral"]), True, "not known: #ttg.spiral"),
     ],
 )
 def test_what_the_layouts_are_said_to_be(judge, text, monkeypatch, said, passes, recorded):
@@ -284,7 +284,7 @@ def test_a_value_that_nothing_makes_is_unknown(judge, text):
 
 @pytest.mark.parametrize("gone", ["tt.make_range", "ttg.async_wait"])
 def test_a_fault_of_layouts_stays_where_the_code_cannot_run(judge, text, monkeypatch, gone):
-    monkeypatch.setattr(verdict, "verified", lambda module: Verified(["dot (k.py:1): B repeats some k"], []))
+    monkeypatch.setattr(verdict, "verified", lambda module: VerifiedLayouts(["dot (k.py:1): B repeats some k"], []))
     name = next(line.split(" = ")[0].strip() for line in text.splitlines() if f" = {gone}" in line)
     other = f"{name}_gone = {gone}" if gone.startswith("tt.") else f"{name} = {gone}_of_the_future"
     result = judge(text.replace(f"{name} = {gone}", other, 1))
@@ -299,7 +299,7 @@ def test_a_fault_of_another_size_names_its_problem(judge, text, monkeypatch):
 
     def faulty(kernel, plan, *arguments, **options):
         if plan is other:
-            raise Fault("the tile is read before anybody wrote it")
+            raise ProgramFault("the tile is read before anybody wrote it")
         return real(kernel, plan, *arguments, **options)
 
     monkeypatch.setattr(verdict, "trial", faulty)

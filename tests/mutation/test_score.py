@@ -10,14 +10,18 @@ from conformance.mutation import score
 from conformance.mutation.causes import ACCEPTED, Named, named_cause
 from conformance.mutation.known_survivors import KNOWN, WrongLine, known_survivors
 from conformance.mutation.operators import CLASSES
-from conformance.mutation.results import Lines, Outcome, Result
+from conformance.mutation.results import Lines, MutantOutcome, Result
 from conformance.mutation.session import sample, unknown
 
-KILLED = Result("key", "tiles.f:body0:mask:1", "mask", "tiles.f", Outcome.KILLED, "numerics/wide-A", diff=("-a", "+b"))
-SURVIVED = dataclasses.replace(
-    KILLED, key="other", mutant="tiles.f:body1:loop:1", kind="loop", outcome=Outcome.SURVIVED
+KILLED = Result(
+    "key", "tiles.f:body0:mask:1", "mask", "tiles.f", MutantOutcome.KILLED, "numerics/wide-A", diff=("-a", "+b")
 )
-EQUIVALENT = dataclasses.replace(KILLED, mutant="tiles.g:body1:loop:1", function="tiles.g", outcome=Outcome.EQUIVALENT)
+SURVIVED = dataclasses.replace(
+    KILLED, key="other", mutant="tiles.f:body1:loop:1", kind="loop", outcome=MutantOutcome.SURVIVED
+)
+EQUIVALENT = dataclasses.replace(
+    KILLED, mutant="tiles.g:body1:loop:1", function="tiles.g", outcome=MutantOutcome.EQUIVALENT
+)
 
 
 def test_equivalents_count_neither_way():

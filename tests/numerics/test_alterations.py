@@ -36,7 +36,7 @@ from conformance.numerics.alterations import Seen
 from conformance.numerics.contract import FMA, INT32, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.tiling import Tiling
-from conformance.numerics.work import Work
+from conformance.numerics.work import WorkBudget
 
 BLOCK = (32, 32, 16)
 BMM = bmm(40, 24, 24, batch=3)
@@ -363,7 +363,7 @@ def test_a_mask_that_several_causes_describe_has_the_plainest_name():
 def test_the_search_counts_work_and_not_seconds(monkeypatch):
     problem, compute, _ = FAULTS["first matrix"]
     seen = seen_of(problem, compute)
-    monkeypatch.setattr(diagnosis, "Work", lambda: Work(left=100_000))
+    monkeypatch.setattr(diagnosis, "WorkBudget", lambda: WorkBudget(left=100_000))
     result = diagnosis_of(problem, seen)
     assert result.causes == ()
     assert "the search for causes ended before every hypothesis was tried" in result.text

@@ -18,7 +18,7 @@ import numpy as np
 
 from conformance.ttgir import known_words, regions
 from conformance.ttgir.barriers import barrier_at
-from conformance.ttgir.machine import Agent, Program, Schedule
+from conformance.ttgir.machine import Agent, ProgramRun, Schedule
 from conformance.ttgir.memory import View
 from conformance.ttgir.text import Operation
 from tests.ttgir.edits import Edit
@@ -302,7 +302,7 @@ def _is_unused(barrier: str, text: str) -> bool:
     return all(any(word in line for word in idle) for line in uses)
 
 
-def _serves(program: Program, known: list[View], state: _State) -> None:
+def _serves(program: ProgramRun, known: list[View], state: _State) -> None:
     """Marks ``state`` when an asynchronous operation reads what the fence that is to come makes visible."""
     own = program.check_fence
 

@@ -19,7 +19,7 @@ from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.machine import Schedule
-from conformance.ttgir.memory import Fault
+from conformance.ttgir.memory import ProgramFault
 from conformance.ttgir.orders import orders_of
 from conformance.ttgir.problem_sizes import problems_of
 from conformance.ttgir.text import TextError, parse
@@ -88,7 +88,7 @@ def wrong(one: Prepared, texts: Mapping[str, str], order: Schedule) -> str:
         outputs, disturbed, _ = run_guarded(
             launcher, problem, one.fill.inputs, executor, 0, stores_once=contract.stores_once
         )
-    except Fault as fault:
+    except ProgramFault as fault:
         return f"fault: {fault}"
     except (UnknownOperation, TextError) as error:
         return f"unknown: {error}"

@@ -25,8 +25,8 @@ from conformance.ttgir.executor import MOST_PROGRAMS, TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
 from conformance.ttgir.known_words import refuse_other_words
 from conformance.ttgir.layout_check import verified
-from conformance.ttgir.machine import Agent, Barrier, Pending, Program, Promise
-from conformance.ttgir.memory import Fault, GlobalMemory, allocated
+from conformance.ttgir.machine import Agent, Barrier, Pending, ProgramRun, Promise
+from conformance.ttgir.memory import GlobalMemory, ProgramFault, allocated
 from conformance.ttgir.orders import SCHEDULES, orders_of
 from conformance.ttgir.regions import STEPS, prepared
 from conformance.ttgir.steps import Descriptor, taken
@@ -81,7 +81,7 @@ def verdict(compiled_one, text=None, schedules=SCHEDULES):
             result = trial(
                 get(plan.kernel), plan, TtgirExecutor({function: text or own}, schedule), names=("transparent",)
             )
-        except Fault as fault:
+        except ProgramFault as fault:
             return str(fault)
         if not result.passed:
             return f"order '{schedule.name}': wrong"
@@ -136,7 +136,7 @@ def test_an_edit_is_named(compiled, name, pattern, replacement, number, seen):
 def test_what_tma_cannot_address_is_a_fault(fields, column, said):
     tensor = dataclasses.replace(Descriptor(4096, (8, 100), (208, 2), "f16"), **fields)
     if said:
-        with pytest.raises(Fault, match=said):
+        with pytest.raises(ProgramFault, match=said):
             tensor.by_tma("copy", column)
     else:
         assert tensor.by_tma("copy", column) == tensor
@@ -291,7 +291,7 @@ def test_text_of_any_other_form_is_an_answer_and_no_crash(compiled, name):
         try:
             verified(parse(altered))
             trial(get(plan.kernel), plan, TtgirExecutor({function: altered}), names=("transparent",))
-        except (Fault, TextError, UnknownOperation, NotImplementedError):
+        except (ProgramFault, TextError, UnknownOperation, NotImplementedError):
             continue
 
 
@@ -329,7 +329,7 @@ def test_what_was_read_stays_when_the_buffer_is_written(element):
 
 
 def machine():
-    program = Program((0, 0, 0), (1, 1, 1), GlobalMemory(()), SCHEDULES[0])
+    program = ProgramRun((0, 0, 0), (1, 1, 1), GlobalMemory(()), SCHEDULES[0])
     return Agent(program, "first", {}), Agent(program, "second", {})
 
 
@@ -337,7 +337,7 @@ def test_two_agents_need_a_barrier_between_a_write_and_a_read():
     first, second = machine()
     tile = allocated("tile", (4,), "f32")
     first.touch(tile, "store (k.py:1)", writes=True)
-    with pytest.raises(Fault, match=r"reads tile, which store \(k.py:1\) may still be writing"):
+    with pytest.raises(ProgramFault, match=r"reads tile, which store \(k.py:1\) may still be writing"):
         second.touch(tile, "load (k.py:2)", writes=False)
 
 
@@ -349,7 +349,7 @@ def test_an_arrival_that_was_waited_for_orders_them():
     second.learn(barrier.complete)
     second.touch(tile, "load", writes=False)
     first.tick()
-    with pytest.raises(Fault, match="which load may still be reading"):
+    with pytest.raises(ProgramFault, match="which load may still be reading"):
         first.touch(tile, "store again", writes=True)
 
 
@@ -362,11 +362,11 @@ def test_parts_that_do_not_overlap_need_none():
 
 @pytest.mark.parametrize("proxies", [True, False])
 def test_a_copy_needs_a_fence_behind_a_write_where_it_reads_by_another_proxy(proxies):
-    program = Program((0, 0, 0), (1, 1, 1), GlobalMemory(()), SCHEDULES[0], proxies=proxies)
+    program = ProgramRun((0, 0, 0), (1, 1, 1), GlobalMemory(()), SCHEDULES[0], proxies=proxies)
     agent, tile = Agent(program, "first", {}), allocated("tile", (4,), "f32")
     agent.fill(tile, "store")
     if proxies:
-        with pytest.raises(Fault, match="no fence follows store"):
+        with pytest.raises(ProgramFault, match="no fence follows store"):
             agent.begin("store", "copy", lambda: None, [(tile, False)])
         agent.fence()
     agent.begin("store", "copy", lambda: None, [(tile, False)])
@@ -375,7 +375,7 @@ def test_a_copy_needs_a_fence_behind_a_write_where_it_reads_by_another_proxy(pro
 def test_one_arrival_too_many_is_a_fault():
     barrier = Barrier("ready", 2)
     barrier.arrive(1, {}, "first")
-    with pytest.raises(Fault, match="expects 2 arrivals"):
+    with pytest.raises(ProgramFault, match="expects 2 arrivals"):
         barrier.arrive(2, {}, "second")
 
 
@@ -390,7 +390,7 @@ def test_what_was_read_stays_as_it_was():
 def test_an_accumulator_under_way_may_be_renamed_and_not_read():
     pending = Pending(1, "mma", "dot (k.py:1)", {}, lambda: None)
     renamed = Promise(pending, made=np.array([[1, 2], [3, 4]])).renamed(np.transpose)
-    with pytest.raises(Fault, match="before anybody waited"):
+    with pytest.raises(ProgramFault, match="before anybody waited"):
         taken(renamed)
     pending.over = True
     assert np.array_equal(taken(renamed), [[1, 3], [2, 4]])

@@ -13,7 +13,7 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
-from conformance.ttgir.machine import Agent, Program, Schedule
+from conformance.ttgir.machine import Agent, ProgramRun, Schedule
 from conformance.ttgir.memory import GlobalMemory
 from conformance.ttgir.orders import SCHEDULES, agents_of, orders_of
 from conformance.ttgir.problem_sizes import EMPTINESS, TILES, problems_of
@@ -52,7 +52,7 @@ def test_what_is_not_asynchronous_has_one_order():
 
 
 def test_the_agent_that_is_last_goes_when_no_other_can():
-    program = Program((0, 0, 0), (1, 1, 1), GlobalMemory(()), Schedule("first last", starved="first"))
+    program = ProgramRun((0, 0, 0), (1, 1, 1), GlobalMemory(()), Schedule("first last", starved="first"))
     went = []
 
     def steps(agent, count):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conformance.commands.reproduce import SECONDS
 from conformance.gate.shortened_text import last_words
-from conformance.gate.stacks.confirm_scripts import Outcome, attempt, confirm, state_baseline
+from conformance.gate.stacks.confirm_scripts import ScriptOutcome, attempt, confirm, state_baseline
 from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reproducers.script_request import file_name
 from conformance.user_files.findings import Comparison, Finding, Group, Kind
@@ -94,6 +94,6 @@ def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path
     if writing.status:
         return False, f"no script for {finding.case}: {last_words(writing.output.strip(), 500)}"
     shown = confirm(script, baseline.environment, environment)
-    if shown.outcome is Outcome.CONFIRMED:
+    if shown.outcome is ScriptOutcome.CONFIRMED:
         state_baseline(script, baseline.name)
-    return shown.outcome is Outcome.CONFIRMED, f"{script}: {shown.outcome.value}, {shown.text}"
+    return shown.outcome is ScriptOutcome.CONFIRMED, f"{script}: {shown.outcome.value}, {shown.text}"

@@ -14,7 +14,7 @@ _LEAVES = re.compile(r"(bra|brx|ret|exit|trap|s_c?branch\w*|s_endpgm|s_setpc_b64
 
 
 @dataclass
-class Code:
+class AssemblyCode:
     """A kernel's instructions: the operation of each, its operands as text, the predicate that guards it ("" if none),
     its line in the text from 1 on, and the numbers of those that may follow."""
 
@@ -51,9 +51,9 @@ class Code:
         return tuple(range(first, end) for first, end in pairwise(bounds))
 
 
-def parsed(stage: str, text: str) -> Code:
+def parsed(stage: str, text: str) -> AssemblyCode:
     """The instructions of ``text``, which is PTX or AMD's assembly, with their successors."""
-    comment, code = ("//" if stage == "ptx" else ";"), Code()
+    comment, code = ("//" if stage == "ptx" else ";"), AssemblyCode()
     labels: dict[str, dict[int, int]] = {}  # by name and block of braces, the number of the instruction
     tables: dict[str, list[str]] = {}
     table: list[str] | None = None

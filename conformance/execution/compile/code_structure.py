@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from conformance.execution.compile.assembly import Code, parsed
+from conformance.execution.compile.assembly import AssemblyCode, parsed
 from conformance.record_figures import (
     BARE_COMMITS,
     LATE_WAITS,
@@ -86,7 +86,7 @@ def structure(stage: str, text: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def _bare_commits(code: Code) -> int:
+def _bare_commits(code: AssemblyCode) -> int:
     """Counts the commits that have no barrier between them and a wait.
 
     One thread commits the products of all warps, which is an arrival at an mbarrier. Where all of them wait and no
@@ -98,7 +98,7 @@ def _bare_commits(code: Code) -> int:
 
 
 def _reaches(
-    code: Code,
+    code: AssemblyCode,
     nexts: Mapping[int, Sequence[int]],
     start: int,
     wanted: re.Pattern[str],
@@ -118,7 +118,7 @@ def _reaches(
     return False
 
 
-def _moves_accumulators(code: Code, loop: range) -> bool:
+def _moves_accumulators(code: AssemblyCode, loop: range) -> bool:
     """Returns True if ``loop`` stores values to tensor memory that it has loaded from there, or made of such values.
     They are followed from register to register, and not through other memory. An epilogue only loads, and what a sum
     begins with was not loaded."""
@@ -155,7 +155,7 @@ def _smallest(loops: Iterable[range], numbers: Iterable[int]) -> set[range]:
     return {min(each, key=len) for each in around if each}
 
 
-def _is_behind_its_barrier(code: Code, wait: int, waits: set[int]) -> bool:
+def _is_behind_its_barrier(code: AssemblyCode, wait: int, waits: set[int]) -> bool:
     """True if shared memory is used behind ``wait``, one of the ``waits`` for asynchronous copies, before a barrier:
     what other threads copied is there only behind one."""
     waiting, seen = [*code.successors[wait]], set[int]()
@@ -171,7 +171,7 @@ def _is_behind_its_barrier(code: Code, wait: int, waits: set[int]) -> bool:
     return False
 
 
-def _waits_for_copies(code: Code, before: Mapping[int, Sequence[int]]) -> set[int]:
+def _waits_for_copies(code: AssemblyCode, before: Mapping[int, Sequence[int]]) -> set[int]:
     """The waits of AMD's code for loads that go to LDS, on all paths."""
     loads = {at for at in code.numbers(_GLOBAL_LOAD) if "lds" in re.split(r"[\s_]", _text(code, at))}
     waits = set()
@@ -182,7 +182,7 @@ def _waits_for_copies(code: Code, before: Mapping[int, Sequence[int]]) -> set[in
     return waits
 
 
-def _ended_by(code: Code, before: Mapping[int, Sequence[int]], wait: int, left: int) -> set[int]:
+def _ended_by(code: AssemblyCode, before: Mapping[int, Sequence[int]], wait: int, left: int) -> set[int]:
     """The latest accesses of memory, one on each path, that have ended behind a ``wait`` that leaves ``left`` open:
     accesses end in their order."""
     waiting, seen, ended = [(at, left) for at in before.get(wait, ())], set[int](), set[int]()
@@ -200,5 +200,5 @@ def _ended_by(code: Code, before: Mapping[int, Sequence[int]], wait: int, left: 
     return ended
 
 
-def _text(code: Code, at: int) -> str:
+def _text(code: AssemblyCode, at: int) -> str:
     return f"{code.operations[at]} {code.operands[at]}"

@@ -129,7 +129,7 @@ class CompileResult:
         return CompileFailure(self.status, f"{what}: {self.error}" if what else self.error, self.fault)
 
 
-class Answer(NamedTuple):
+class ChildAnswer(NamedTuple):
     """The answer of a child; see :class:`CompileResult`."""
 
     status: Status
@@ -383,7 +383,7 @@ class _Child:
         except (EOFError, OSError):
             pass
 
-    def answer(self) -> Answer:
+    def answer(self) -> ChildAnswer:
         """The answer to the request, once there is something to read. Raises :class:`NoAnswer` for bytes that something
         else wrote into the pipe: their length would be that of a message which never comes."""
         begun = os.read(self.pipe.fileno(), len(ANSWER))
@@ -392,7 +392,7 @@ class _Child:
         if begun == ANSWER:
             with contextlib.suppress(pickle.UnpicklingError):
                 answer = pickle.loads(self.pipe.recv_bytes())
-                assert isinstance(answer, Answer)
+                assert isinstance(answer, ChildAnswer)
                 return answer
         raise NoAnswer(f"something wrote {begun!r} into the pipe of the compiler's answers")
 

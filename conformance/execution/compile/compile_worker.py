@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.execution.compile import carried_kernels, machine_code
-from conformance.execution.compile.compilation import ANSWER, NO_MEMORY, Answer, Artefact, Request, Task
+from conformance.execution.compile.compilation import ANSWER, NO_MEMORY, Artefact, ChildAnswer, Request, Task
 from conformance.execution.compile.resources import read_resources
 from conformance.execution.compile.specialisation import bound_arguments, specialisation
 from conformance.execution.device.first_error import with_first_error
@@ -62,23 +62,23 @@ class Compiler:
         self._drivers: dict[tuple[str, int | str, int], StubDriver] = {}
         self._done: dict[str, Artefact] = {}
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> ChildAnswer:
         """The answer to ``request``; never raises."""
         try:
             if isinstance(request, Task):
-                return Answer(Status.PASS, value=named(request.function)(request.payload, request.target))
+                return ChildAnswer(Status.PASS, value=named(request.function)(request.payload, request.target))
             launch = named(request.factory)(request.payload, request.target)
             if request.carried is not None:
                 answer = self._carried(launch, request.target, *request.carried)
             else:
-                answer = Answer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
+                answer = ChildAnswer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
             if request.describe is not None and answer.artefact is not None:
                 machine_code.describe(answer.artefact, request.target, disassemble=request.describe == "sass")
             return answer
         except Exception as error:  # whatever the compiler raises is this request's result
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             reason = getattr(error, "reason", None)
-            return Answer(
+            return ChildAnswer(
                 _status(error),
                 error=f"{with_first_error(error)}\n{where}".strip(),
                 reason=reason if isinstance(reason, Reason) else None,
@@ -94,15 +94,15 @@ class Compiler:
             self._done[key] = dataclasses.replace(compiled, seconds=processor_seconds() - started)
         return self._done[key]
 
-    def _carried(self, launch: Launch, target: Target, folder: str, edition: str) -> Answer:
+    def _carried(self, launch: Launch, target: Target, folder: str, edition: str) -> ChildAnswer:
         """Returns the kernels that another machine made of ``launch``; compiles here what it lacks."""
         kernels, key = carried_kernels.carried(folder), specialisation(launch, target).key
         if failure := kernels.failure(key, edition):
-            return Answer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
+            return ChildAnswer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
         files = kernels.files(key, edition)
         with carried_kernels.offered(files) as taken:
             artefact = self.compile(launch, target, deduplicate=False)
-        return Answer(Status.PASS, dataclasses.replace(artefact, cached=artefact.cached or bool(taken)))
+        return ChildAnswer(Status.PASS, dataclasses.replace(artefact, cached=artefact.cached or bool(taken)))
 
     def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
         from triton.runtime import driver
@@ -218,7 +218,7 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
         return pickle.dumps(compiler.answer(pickle.loads(blob)))
     except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
         text = f"{type(error).__name__}: {error}"
-        return pickle.dumps(Answer(_status(error), error=text, fault=fault_of_error(error)))
+        return pickle.dumps(ChildAnswer(_status(error), error=text, fault=fault_of_error(error)))
 
 
 def _status(error: BaseException) -> Status:

@@ -42,7 +42,7 @@ def workspace_name(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Placed:
+class EdgeLaunch:
     """One launch of the search: of ``fill``, with ``operand``, or the workspace of this number, alone at ``edge``.
     Without either all of them are there, and without an edge none is. ``mapped`` bytes lie between it and the edge."""
 
@@ -96,7 +96,7 @@ def _unnamed(error: str, why: str) -> DeviceFault:
     return DeviceFault(Verdict(str(Check(CheckKind.MEMORY)), False, text, {"operand": None}), named=False)
 
 
-def _verdict(plan: Plan, last: Placed, error: str) -> Verdict:
+def _verdict(plan: Plan, last: EdgeLaunch, error: str) -> Verdict:
     check = str(Check(CheckKind.MEMORY, last.fill))
     if last.edge is None:
         text = f"{error}: an address far from every operand, which all lie in guarded memory"
@@ -112,9 +112,9 @@ def _verdict(plan: Plan, last: Placed, error: str) -> Verdict:
     return Verdict(check, False, text, {"operand": last.subject, "edge": last.edge.name.lower()})
 
 
-def _searched(plan: Plan, fills: Sequence[str], seed: int) -> tuple[bool, Placed | None]:
+def _searched(plan: Plan, fills: Sequence[str], seed: int) -> tuple[bool, EdgeLaunch | None]:
     """Returns True if a launch in a new process has a fault, and the last launch that it began."""
-    last: Placed | None = None
+    last: EdgeLaunch | None = None
     with device_process(SEARCH, "the search for an operand", seed=seed) as process:
         process.send((plan, tuple(fills)))
         while True:
@@ -136,25 +136,27 @@ def search(pipe: int, *, seed: int) -> None:
     begins."""
     asker, executor = device_for(pipe)
     plan, fills = asker.recv()
-    asker.send(Search(executor, plan, fills, seed).run(asker.send))
+    asker.send(EdgeSearch(executor, plan, fills, seed).run(asker.send))
 
 
 def launches(
     plan: Plan, fills: Sequence[str], at_edges: Mapping[Edge, str], workspaces: Sequence[Operand]
-) -> Iterator[Placed]:
+) -> Iterator[EdgeLaunch]:
     """The launches of a search in their order; ``at_edges`` are the fills whose operands were at the edges. After the
     first one ``workspaces`` has those of a launch."""
-    yield from (Placed(fill) for fill in at_edges.values())
+    yield from (EdgeLaunch(fill) for fill in at_edges.values())
     for operand in plan.problem.tensors:
-        yield from (Placed(fill, edge, operand.name, mapped=slack(operand, edge)) for edge, fill in at_edges.items())
+        yield from (
+            EdgeLaunch(fill, edge, operand.name, mapped=slack(operand, edge)) for edge, fill in at_edges.items()
+        )
     for number, workspace in enumerate(workspaces):
         for edge, fill in at_edges.items():
-            yield Placed(fill, edge, workspace=number, mapped=slack(workspace, edge))
-    yield from (Placed(fill) for fill in fills if fill not in at_edges.values())
-    yield from (Placed(fill, edge) for edge, fill in at_edges.items())
+            yield EdgeLaunch(fill, edge, workspace=number, mapped=slack(workspace, edge))
+    yield from (EdgeLaunch(fill) for fill in fills if fill not in at_edges.values())
+    yield from (EdgeLaunch(fill, edge) for edge, fill in at_edges.items())
 
 
-class Search:
+class EdgeSearch:
     """The launches of ``plan`` over the ``fills`` of these names and ``seed``, on ``executor``."""
 
     def __init__(self, executor: DeviceExecutor, plan: Plan, fills: Sequence[str], seed: int) -> None:
@@ -163,7 +165,7 @@ class Search:
         self._fills = {fill.name: fill for fill in fills_for(plan.problem, contract, seed, fills)}
         self._workspaces: list[Operand] = []
 
-    def run(self, begin: Callable[[Placed], None]) -> Ended:
+    def run(self, begin: Callable[[EdgeLaunch], None]) -> Ended:
         """Launches until the device has an error, each after a call of ``begin``; how that ends."""
         names = list(self._fills)
         at_edges = {edge: names[number] for number, edge in fills_at_edges(list(self._fills.values())).items()}
@@ -178,7 +180,7 @@ class Search:
                 return Ended(f"{type(error).__name__}: {error}", device_fault() is not None)
         return Ended()
 
-    def _launch(self, placed: Placed) -> Launch:
+    def _launch(self, placed: EdgeLaunch) -> Launch:
         """Raises NoEdge if nothing can lie where it is to be."""
         problem, device, edges = self._plan.problem, self._executor.device, self._executor.page_edges
         inputs = {name: values.to(device) for name, values in self._fills[placed.fill].inputs.items()}

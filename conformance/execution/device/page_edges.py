@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conformance.execution.device.virtual_memory import Region, Unmappable, VirtualMemory
+from conformance.execution.device.virtual_memory import MappedRegion, Unmappable, VirtualMemory
 from conformance.inputs.guarded_memory import distinct
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES, Operand, Problem, itemsize
@@ -42,7 +42,7 @@ class NoEdge(Exception):
 class Memory(Protocol):
     """An object that maps regions, as :class:`VirtualMemory` does."""
 
-    def region(self, size: int) -> Region: ...
+    def region(self, size: int) -> MappedRegion: ...
 
 
 def start(operand: Operand, begin: int, end: int, edge: Edge) -> int:
@@ -71,8 +71,8 @@ class PageEdges:
 
     def __init__(self, memory: Memory, limit: int = LIMIT) -> None:
         self._memory, self._limit = memory, limit
-        self._regions: list[Region] = []
-        self._free: list[Region] = []  # those that nothing of the launch lies in that is being made
+        self._regions: list[MappedRegion] = []
+        self._free: list[MappedRegion] = []  # those that nothing of the launch lies in that is being made
 
     @classmethod
     def of(cls, device: torch.device) -> PageEdges:
@@ -113,7 +113,7 @@ class PageEdges:
         for operand in operands:
             _elements(to[operand.name], operand).copy_(_elements(from_[operand.name], operand))
 
-    def view(self, operand: Operand, region: Region, edge: Edge) -> Tensor:
+    def view(self, operand: Operand, region: MappedRegion, edge: Edge) -> Tensor:
         """``operand`` at this ``edge`` of ``region``."""
         first = start(operand, region.begin, region.begin + region.size, edge) - region.begin
         memory = region.memory.view(DTYPES[operand.dtype])
@@ -126,14 +126,14 @@ class PageEdges:
         operand = workspace_operand(shape, dtype)
         return self.view(operand, self._taken(operand), edge)
 
-    def _taken(self, operand: Operand) -> Region:
+    def _taken(self, operand: Operand) -> MappedRegion:
         """The smallest free region that has room for ``operand``, or a new one; it is free no longer."""
         for place, region in enumerate(self._free):
             if region.size >= _bytes(operand):
                 return self._free.pop(place)
         return self._new(operand)
 
-    def _new(self, operand: Operand) -> Region:
+    def _new(self, operand: Operand) -> MappedRegion:
         mapped = sum(region.size for region in self._regions)
         if mapped + _bytes(operand) > self._limit:
             raise NoEdge(

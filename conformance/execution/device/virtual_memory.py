@@ -27,7 +27,7 @@ class Unmappable(Exception):
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverLibrary:
     """The place of a driver's calls: names of its ``library``, of which the first that can be loaded is taken, and the
     ``prefix`` of the calls."""
 
@@ -35,9 +35,9 @@ class Driver:
     prefix: str
 
 
-CUDA = Driver(("libcuda.so.1",), "cuMem")
+CUDA = DriverLibrary(("libcuda.so.1",), "cuMem")
 #: torch has loaded the library under one of these names.
-HIP = Driver(("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"), "hipMem")
+HIP = DriverLibrary(("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"), "hipMem")
 
 
 class Location(ctypes.Structure):
@@ -58,14 +58,14 @@ class AllocationProperties(ctypes.Structure):
     )
 
 
-class Access(ctypes.Structure):
+class AccessDescription(ctypes.Structure):
     """CUmemAccessDesc, hipMemAccessDesc."""
 
     _fields_ = (("location", Location), ("flags", ctypes.c_int))
 
 
 @dataclass(frozen=True, eq=False)
-class Region:
+class MappedRegion:
     """``memory``: bytes (size,) on the device. The pages before its first and behind its last byte are not mapped."""
 
     memory: Tensor
@@ -92,7 +92,7 @@ class VirtualMemory:
         self._library, self._prefix = library or _loaded(driver), driver.prefix
         where = Location(ON_DEVICE, device.index or 0)
         self._properties = AllocationProperties(type=PINNED, location=where)
-        self._access = Access(where, READ_AND_WRITE)
+        self._access = AccessDescription(where, READ_AND_WRITE)
         granularity = ctypes.c_size_t()
         self._call(
             "GetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(self._properties), ctypes.c_int(MINIMUM)
@@ -100,7 +100,7 @@ class VirtualMemory:
         #: Bytes of which the size of a region is a multiple
         self.granularity = granularity.value
 
-    def region(self, size: int) -> Region:
+    def region(self, size: int) -> MappedRegion:
         """A new region of ``size`` bytes at least. Raises Unmappable, for want of memory, too."""
         granule = self.granularity
         length = max(1, -(-size // granule)) * granule
@@ -117,7 +117,7 @@ class VirtualMemory:
             undo.callback(self._call, "Unmap", begin, mapped)
             self._call("SetAccess", begin, mapped, ctypes.byref(self._access), ctypes.c_size_t(1))
             undo.pop_all()
-        return Region(self._tensor(start.value + granule, length))
+        return MappedRegion(self._tensor(start.value + granule, length))
 
     def _tensor(self, address: int, length: int) -> Tensor:
         return torch.as_tensor(_Bytes(address, length), device=self._device)
@@ -147,7 +147,7 @@ class _Bytes:
         }
 
 
-def _loaded(driver: Driver) -> Any:
+def _loaded(driver: DriverLibrary) -> Any:
     for name in driver.library:
         with contextlib.suppress(OSError):
             return ctypes.CDLL(name)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from conformance.execution.interpreter.corrections import add_atomically
 from conformance.execution.interpreter.footprints import Footprints
-from conformance.execution.interpreter.regions import Region
+from conformance.execution.interpreter.regions import TensorRegion
 
 #: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
 _BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parents[1]))
@@ -94,7 +94,7 @@ class Accesses:
                 self._stored_again(region, writers, elements)
             writers[elements] = len(self._programs)
 
-    def _stored_again(self, region: Region, writers: np.ndarray, stored: np.ndarray) -> None:
+    def _stored_again(self, region: TensorRegion, writers: np.ndarray, stored: np.ndarray) -> None:
         """Notes which elements of ``region`` are stored again by a store to ``stored``, the numbers of elements."""
         elements, counts = np.unique(stored, return_counts=True)
         again = elements[(writers[elements] > 0) | (counts > 1)]
@@ -158,11 +158,11 @@ class Accesses:
         self.strays.setdefault((what, line), f"{line}: {text}")
 
 
-def _regions(tensors: Mapping[str, Any]) -> list[Region]:
-    return [Region(name, value) for name, value in tensors.items() if isinstance(value, Tensor) and value.numel()]
+def _regions(tensors: Mapping[str, Any]) -> list[TensorRegion]:
+    return [TensorRegion(name, value) for name, value in tensors.items() if isinstance(value, Tensor) and value.numel()]
 
 
-def _addresses(values: Iterable[Any], regions: Sequence[Region]) -> list[int]:
+def _addresses(values: Iterable[Any], regions: Sequence[TensorRegion]) -> list[int]:
     """Returns the numbers in ``values`` (numbers and tensors of int64) that may be addresses and lie in none of the
     ``regions``."""
     numbers = {value for value in values if isinstance(value, int) and value >= _ADDRESSES}

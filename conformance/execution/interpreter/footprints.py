@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.execution.interpreter.regions import Region
+from conformance.execution.interpreter.regions import TensorRegion
 
 #: For each dimension of a tensor, which of its indices were touched.
 Touched = tuple[Tensor, ...]
@@ -32,10 +32,10 @@ class Footprints:
     was read of a workspace before any program had stored it, by workspace."""
 
     def __init__(self, operands: Mapping[str, Tensor]) -> None:
-        self._regions = [Region(name, tensor) for name, tensor in operands.items() if tensor.numel()]
+        self._regions = [TensorRegion(name, tensor) for name, tensor in operands.items() if tensor.numel()]
         self._launch = -1
         self._by_program: dict[tuple[int, tuple[int, ...]], Footprint] = {}
-        self._workspaces: list[tuple[Region, np.ndarray]] = []  # and which elements have been stored
+        self._workspaces: list[tuple[TensorRegion, np.ndarray]] = []  # and which elements have been stored
         self.unwritten: dict[str, str] = {}
 
     @property
@@ -46,7 +46,7 @@ class Footprints:
         """New memory for intermediate results, which is watched."""
         memory = torch.empty(shape, dtype=dtype)
         if memory.numel() and dtype.is_floating_point:
-            region = Region("a workspace", memory)
+            region = TensorRegion("a workspace", memory)
             self._workspaces.append((region, np.zeros(region.count, dtype=bool)))
         return memory
 

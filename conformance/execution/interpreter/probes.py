@@ -22,7 +22,7 @@ _SIZE = 256
 
 
 @dataclass(frozen=True)
-class Probe:
+class KernelProbe:
     """A kernel over x and y in format ``name``, as problems.DTYPES has it, what it stores in ``output``, a format, and
     the method that is refused for the format if it stores something else."""
 
@@ -54,36 +54,36 @@ def _operands(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def probes() -> Iterator[Probe]:
+def probes() -> Iterator[KernelProbe]:
     """The kernels with what they must store."""
     x, y = _operands(None)
     with np.errstate(all="ignore"):
         stepwise = rounded(rounded(x * 2.5, "bf16") + rounded(np.array(0.2), "bf16"), "bf16")
-        yield Probe(probe.constants, "bf16", stepwise, "get_bf16")
-        yield Probe(probe.comparisons, "bf16", (x > y) + 2.0 * (x == y), "binary_op")
+        yield KernelProbe(probe.constants, "bf16", stepwise, "get_bf16")
+        yield KernelProbe(probe.comparisons, "bf16", (x > y) + 2.0 * (x == y), "binary_op")
         zeros = (x == 0) & (y == 0)
         larger = np.where(np.isnan(y) | (x > y) | (zeros & np.signbit(y)), x, y)
         smaller = np.where(np.isnan(x) | (x < y) | (zeros & np.signbit(x)), x, y)
         for name in ("bf16", "fp32"):
-            yield Probe(probe.larger_numbers, name, larger, "create_maxnumf")
-            yield Probe(probe.smaller_or_nan, name, smaller, "create_minimumf")
-        yield Probe(probe.clamped, "bf16", np.where(x > -1, np.where(x < 1, x, 1.0), -1.0), "create_clampf")
-        yield Probe(probe.fused_products, "bf16", rounded(x * y + x, "bf16"), "create_fma")
+            yield KernelProbe(probe.larger_numbers, name, larger, "create_maxnumf")
+            yield KernelProbe(probe.smaller_or_nan, name, smaller, "create_minimumf")
+        yield KernelProbe(probe.clamped, "bf16", np.where(x > -1, np.where(x < 1, x, 1.0), -1.0), "create_clampf")
+        yield KernelProbe(probe.fused_products, "bf16", rounded(x * y + x, "bf16"), "create_fma")
         for output in ("bf16", "fp16", "e5m2"):
             finite = np.arange(FORMATS[output].largest_code + 1, dtype=np.uint16 if output != "e5m2" else np.uint8)
             values = (
                 torch.from_numpy(finite.view(np.dtype(f"i{finite.itemsize}"))).view(DTYPES[output]).double().numpy()
             )
-            yield Probe(probe.truncated, "bf16", cut(x * 1.00390625, values), "create_fp_to_fp", output)
-    yield Probe(probe.sums, "bf16", np.full_like(x, 258.0), "sum")
-    yield Probe(probe.atomic_sums, "bf16", np.where(np.arange(len(x)) == 0, 256.0, 0.0), "create_atomic_rmw")
+            yield KernelProbe(probe.truncated, "bf16", cut(x * 1.00390625, values), "create_fp_to_fp", output)
+    yield KernelProbe(probe.sums, "bf16", np.full_like(x, 258.0), "sum")
+    yield KernelProbe(probe.atomic_sums, "bf16", np.where(np.arange(len(x)) == 0, 256.0, 0.0), "create_atomic_rmw")
     if hasattr(triton.language, "make_tensor_descriptor"):
         added, tile = np.zeros((_SIZE // 16, 16)), _operands(probe.added_tiles)[1].reshape(-1, 16)
         added[2:14, 4:12] = 2 * tile[:12, :8]
-        yield Probe(probe.added_tiles, "fp32", added.ravel(), "create_descriptor_reduce")
+        yield KernelProbe(probe.added_tiles, "fp32", added.ravel(), "create_descriptor_reduce")
 
 
-def _fault(probed: Probe, run: Callable[[Launch], object]) -> str:
+def _fault(probed: KernelProbe, run: Callable[[Launch], object]) -> str:
     x, y = _operands(probed.kernel)
     dtype = DTYPES[probed.name]
     out = torch.zeros(len(x), dtype=DTYPES[probed.output or probed.name])

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 
-class Region:
+class TensorRegion:
     """The elements of one tensor."""
 
     def __init__(self, name: str, tensor: Tensor) -> None:

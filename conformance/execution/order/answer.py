@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Answer:
+class OrderAnswer:
     """The answer about ``subject``, such as "fence": the first ``fault``, or what is ``unknown``; the code is in order
     if both are empty."""
 

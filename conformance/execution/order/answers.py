@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.execution.compile.assembly import parsed
-from conformance.execution.order.answer import Answer
+from conformance.execution.order.answer import OrderAnswer
 from conformance.execution.order.lds_accesses import lds_answer
 from conformance.execution.order.product_waits import wait_answer
 from conformance.execution.order.proxy_fences import fence_answer
@@ -12,7 +12,7 @@ from conformance.execution.order.proxy_fences import fence_answer
 STAGES = ("ptx", "amdgcn")
 
 
-def order_answers(stage: str, text: str) -> list[Answer]:
+def order_answers(stage: str, text: str) -> list[OrderAnswer]:
     """The answers for the kernel in ``text`` of ``stage``, one of :data:`STAGES`. All kernels of a stage have the same
     kinds of answers, so that a comparison misses none."""
     code = parsed(stage, text)

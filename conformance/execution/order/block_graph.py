@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
-from conformance.execution.compile.assembly import Code
+from conformance.execution.compile.assembly import AssemblyCode
 
 State = TypeVar("State")
 
@@ -15,7 +15,7 @@ class BlockGraph:
     """The basic blocks of ``code`` by their numbers; ``following`` has the numbers of those that may come next. Sets of
     blocks are bits of a number."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: AssemblyCode) -> None:
         self.blocks = code.blocks()
         first_of = {block.start: number for number, block in enumerate(self.blocks)}
         self.following = [

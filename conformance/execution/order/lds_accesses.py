@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.compile.assembly import Code
-from conformance.execution.order.answer import Answer
+from conformance.execution.compile.assembly import AssemblyCode
+from conformance.execution.order.answer import OrderAnswer
 from conformance.execution.order.register_values import Value
 
 #: More accesses than the counters of the hardware can hold.
@@ -103,13 +103,13 @@ def _sign_of_field(value: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray
     return extended
 
 
-def lds_answer(code: Code, text: str) -> Answer:
+def lds_answer(code: AssemblyCode, text: str) -> OrderAnswer:
     """Judges whether an access of LDS in AMD's ``code``, whose text is ``text``, is open across a barrier where other
     waves may meet it."""
     barriers, before = code.numbers(_BARRIER), code.predecessors()
     opened = {barrier: _open_accesses(code, before, barrier) for barrier in barriers}
     if not any(opened.values()):
-        return Answer("lds")
+        return OrderAnswer("lds")
     pieces = _Addresses(code, text).pieces
     shifted = any(_is_skipped(code, barrier) for barrier in barriers)
     unknown = ""
@@ -127,11 +127,11 @@ def lds_answer(code: Code, text: str) -> Answer:
                     verb = (
                         "overwrites what it reads" if _LOAD.match(code.operations[access]) else "needs what it writes"
                     )
-                    return Answer("lds", f"{where}, and {_named(code, other)} of other waves {verb}")
-    return Answer("lds", unknown=unknown)
+                    return OrderAnswer("lds", f"{where}, and {_named(code, other)} of other waves {verb}")
+    return OrderAnswer("lds", unknown=unknown)
 
 
-def _open_accesses(code: Code, before: Mapping[int, Sequence[int]], barrier: int) -> set[int]:
+def _open_accesses(code: AssemblyCode, before: Mapping[int, Sequence[int]], barrier: int) -> set[int]:
     """The LDS accesses that some path brings to ``barrier`` without a wait for them.
 
     Accesses end in the order in which they began. So the paths are followed back from the barrier, with the number of
@@ -163,12 +163,12 @@ def _left_open(operation: str, operands: str) -> int:
     return MOST_OPEN
 
 
-def _is_skipped(code: Code, barrier: int) -> bool:
+def _is_skipped(code: AssemblyCode, barrier: int) -> bool:
     """Returns True if some waves jump over ``barrier``, so that the others fall one barrier behind."""
     return any(_SKIPPED.match(code.operations[at]) for at in range(max(0, barrier - 3), barrier))
 
 
-def _met(code: Code, before: Mapping[int, Sequence[int]], barrier: int, shifted: bool) -> list[int]:
+def _met(code: AssemblyCode, before: Mapping[int, Sequence[int]], barrier: int, shifted: bool) -> list[int]:
     """The accesses of other waves while this wave is between ``barrier`` and the next one."""
     after = dict(enumerate(code.successors))
     accesses, ends = _until_barrier(code, after, [barrier])
@@ -179,7 +179,9 @@ def _met(code: Code, before: Mapping[int, Sequence[int]], barrier: int, shifted:
     return sorted(accesses)
 
 
-def _until_barrier(code: Code, nexts: Mapping[int, Sequence[int]], starts: Iterable[int]) -> tuple[set[int], set[int]]:
+def _until_barrier(
+    code: AssemblyCode, nexts: Mapping[int, Sequence[int]], starts: Iterable[int]
+) -> tuple[set[int], set[int]]:
     """The accesses of LDS on the paths from ``starts`` to the next barriers, and those barriers."""
     waiting = [to for start in starts for to in nexts.get(start, ())]
     seen, accesses, ends = set[int](), set[int](), set[int]()
@@ -211,7 +213,7 @@ class _Addresses:
     loops several times. Where a jump forward ends, or masked lanes run again, the registers are joined with those that
     were there before."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: AssemblyCode, text: str) -> None:
         match = _THREADS.search(text)
         self._threads = int(match[1]) if match else 256
         self._lanes = 32 if _WAVE_32.search(text) else 64
@@ -337,5 +339,5 @@ def _names(operand: str) -> Iterator[str]:
         yield f"{match[1]}{number}"
 
 
-def _named(code: Code, at: int) -> str:
+def _named(code: AssemblyCode, at: int) -> str:
     return f"{code.operations[at]} at line {code.lines[at]}"

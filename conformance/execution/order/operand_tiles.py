@@ -31,7 +31,7 @@ _SWIZZLE_BITS = {1: 0, 2: 1, 4: 2, 8: 3}
 
 
 @dataclass(frozen=True)
-class Operand:
+class SharedOperand:
     """An operand of one product: its ``rows`` of M or N, whether they lie next to each other (``transposed``), the
     bytes of an element, and which instruction's descriptor it has. ``element`` is 0 where the layout is not known:
     then only the first piece counts."""
@@ -46,20 +46,22 @@ class Operand:
         return _pieces(self, descriptor)
 
 
-def wgmma_operands(operation: str, operands: list[str]) -> Iterator[tuple[str, Operand]]:
+def wgmma_operands(operation: str, operands: list[str]) -> Iterator[tuple[str, SharedOperand]]:
     """The registers with descriptors of a wgmma, each with its operand."""
     match = _WGMMA.match(operation)
     rows, columns, depth = (int(number) for number in match.groups()) if match else (0, 0, 0)
     element = _DEPTH // depth if depth in (8, 16, 32) else 0
     flags = [text.lstrip("-") for text in operands[-2:]] if element == 2 and len(operands) > 6 else ["0", "0"]
     if not operands[1].startswith("{"):
-        yield operands[1], Operand(rows, flags[0] == "1", element, False)
-        yield operands[2], Operand(columns, flags[-1] == "1", element, False)
+        yield operands[1], SharedOperand(rows, flags[0] == "1", element, False)
+        yield operands[2], SharedOperand(columns, flags[-1] == "1", element, False)
     else:  # A lies in registers, and has no flag
-        yield operands[2], Operand(columns, flags[-1] == "1", element, False)
+        yield operands[2], SharedOperand(columns, flags[-1] == "1", element, False)
 
 
-def tcgen05_operands(operation: str, operands: list[str], instruction: int | None) -> Iterator[tuple[str, Operand]]:
+def tcgen05_operands(
+    operation: str, operands: list[str], instruction: int | None
+) -> Iterator[tuple[str, SharedOperand]]:
     """The registers with descriptors of a tcgen05.mma, each with its operand. ``instruction`` is the value of its
     instruction descriptor, None if it is not known."""
     kind = _KIND.search(operation)
@@ -68,12 +70,12 @@ def tcgen05_operands(operation: str, operands: list[str], instruction: int | Non
     halves = 2 if "cta_group::2" in operation else 1  # each block of the pair holds its half of the rows
     rows, columns = (bits >> 24 & 31) * 16 // halves, (bits >> 17 & 63) * 8 // halves
     if not operands[1].startswith("["):  # not in tensor memory
-        yield operands[1], Operand(rows, bool(bits >> 15 & 1), element, True)
-    yield operands[2], Operand(columns, bool(bits >> 16 & 1), element, True)
+        yield operands[1], SharedOperand(rows, bool(bits >> 15 & 1), element, True)
+    yield operands[2], SharedOperand(columns, bool(bits >> 16 & 1), element, True)
 
 
 @lru_cache(maxsize=1024)
-def _pieces(operand: Operand, descriptor: int) -> NDArray[np.int64]:
+def _pieces(operand: SharedOperand, descriptor: int) -> NDArray[np.int64]:
     start = (descriptor & 0x3FFF) * PIECE
     leading, stride = (descriptor >> 16 & 0x3FFF) * PIECE, (descriptor >> 32 & 0x3FFF) * PIECE
     top = descriptor >> 61 & 7 if operand.tcgen05 else descriptor >> 62 & 3

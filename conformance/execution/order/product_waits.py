@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from conformance.execution.compile.assembly import Code
-from conformance.execution.order.answer import Answer
+from conformance.execution.compile.assembly import AssemblyCode
+from conformance.execution.order.answer import OrderAnswer
 from conformance.execution.order.block_graph import BlockGraph
 
 _PRODUCT = re.compile(r"wgmma\.mma_async")
@@ -55,10 +55,10 @@ class _Open:
         return bits
 
 
-def wait_answer(code: Code) -> Answer:
+def wait_answer(code: AssemblyCode) -> OrderAnswer:
     """Judges whether PTX ``code`` waits for each wgmma."""
     if not code.numbers(_PRODUCT):
-        return Answer("wait")
+        return OrderAnswer("wait")
     graph = BlockGraph(code)
     loops = [loop for loop in _loops(graph) if not any(_WAIT.match(code.operations[at]) for at in loop)]
     faults: dict[int, str] = {}
@@ -69,7 +69,7 @@ def wait_answer(code: Code) -> Answer:
         return state
 
     graph.states(_Open(), _Open.__or__, through)
-    return Answer("wait", fault=faults[min(faults)] if faults else "")
+    return OrderAnswer("wait", fault=faults[min(faults)] if faults else "")
 
 
 def _loops(graph: BlockGraph) -> Iterator[set[int]]:
@@ -87,7 +87,7 @@ def _loops(graph: BlockGraph) -> Iterator[set[int]]:
         yield {at for number in (head, *within) for at in graph.blocks[number]}
 
 
-def _after(code: Code, at: int, state: _Open, loops: list[set[int]], faults: dict[int, str]) -> _Open:
+def _after(code: AssemblyCode, at: int, state: _Open, loops: list[set[int]], faults: dict[int, str]) -> _Open:
     """Returns the operations that are open after an instruction. A use of what is open goes into ``faults``; ``loops``
     are those that wait for no product."""
     operation = code.operations[at]
@@ -124,7 +124,7 @@ def _after(code: Code, at: int, state: _Open, loops: list[set[int]], faults: dic
     return _used(code, at, state, registers, faults) if any(one in state.of for one in registers) else state
 
 
-def _used(code: Code, at: int, state: _Open, registers: list[str], faults: dict[int, str]) -> _Open:
+def _used(code: AssemblyCode, at: int, state: _Open, registers: list[str], faults: dict[int, str]) -> _Open:
     """Returns the operations that are open after an instruction that has registers of open products among its
     ``registers``."""
     operation, operands, of = code.operations[at], code.operands[at], dict(state.of)
@@ -147,5 +147,5 @@ def _used(code: Code, at: int, state: _Open, registers: list[str], faults: dict[
     return replace(state, of=of)
 
 
-def _first(code: Code, products: int) -> str:
+def _first(code: AssemblyCode, products: int) -> str:
     return f"wgmma.mma_async at line {code.lines[(products & -products).bit_length() - 1]}"

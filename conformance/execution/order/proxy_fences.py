@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.compile.assembly import Code
-from conformance.execution.order.answer import Answer
+from conformance.execution.compile.assembly import AssemblyCode
+from conformance.execution.order.answer import OrderAnswer
 from conformance.execution.order.block_graph import BlockGraph
 from conformance.execution.order.operand_tiles import PIECE, tcgen05_operands, wgmma_operands
 from conformance.execution.order.register_values import WARP, Registers
@@ -73,16 +73,16 @@ _MOST_BYTES = 1 << 16
 _TARGETS = 40
 
 
-def fence_answer(code: Code, text: str) -> Answer:
+def fence_answer(code: AssemblyCode, text: str) -> OrderAnswer:
     """Judges whether what tensor cores and TMA read in the PTX ``code``, whose text is ``text``, is fenced."""
     events = {at: kind for kind, pattern in _KINDS.items() for at in code.numbers(pattern)}
     if not any(kind in _ASYNCHRONOUS for kind in events.values()):
-        return Answer("fence")
+        return OrderAnswer("fence")
     graph = BlockGraph(code)
     partitions = _Partitions(code, graph, events)
     suspects = _suspects(code, graph, events, partitions)
     if not suspects:
-        return Answer("fence")
+        return OrderAnswer("fence")
     match = _THREADS.search(text)
     return _judged(code, graph, events, partitions, suspects, int(match[1]) if match else _USUAL_THREADS)
 
@@ -91,7 +91,7 @@ class _Partitions:
     """The partitions of a kernel whose warps do different work: no instruction of one leads to another one's, except
     through the place where warps learn what their work is."""
 
-    def __init__(self, code: Code, graph: BlockGraph, events: dict[int, str]) -> None:
+    def __init__(self, code: AssemblyCode, graph: BlockGraph, events: dict[int, str]) -> None:
         self.block_of = graph.block_of(events)
         states = [at for at in code.numbers(_STATE_OF_PARTITIONS) if _follows_barrier(code, at)]
         self.several = bool(states)
@@ -106,7 +106,7 @@ class _Partitions:
         return first != second and not (self._reached[first] >> second | self._reached[second] >> first) & 1
 
 
-def _follows_barrier(code: Code, at: int) -> bool:
+def _follows_barrier(code: AssemblyCode, at: int) -> bool:
     return any(_BARRIER.match(code.operations[before]) for before in range(max(0, at - 4), at))
 
 
@@ -124,7 +124,9 @@ class _Pending:
         return _Pending(self.written | other.written, ages, self.reported | other.reported)
 
 
-def _suspects(code: Code, graph: BlockGraph, events: dict[int, str], partitions: _Partitions) -> dict[int, set[int]]:
+def _suspects(
+    code: AssemblyCode, graph: BlockGraph, events: dict[int, str], partitions: _Partitions
+) -> dict[int, set[int]]:
     """The writes without a fence that some path leads from, by the number of the read that it leads to."""
     of_block: dict[int, list[int]] = defaultdict(list)
     for at in sorted(events):
@@ -163,7 +165,7 @@ def _suspects(code: Code, graph: BlockGraph, events: dict[int, str], partitions:
     return {at: _numbers(written) for at, written in suspects.items() if written}
 
 
-def _same_barrier(code: Code, one: int, other: int) -> bool:
+def _same_barrier(code: AssemblyCode, one: int, other: int) -> bool:
     return code.operands[one].split(",")[0].strip() == code.operands[other].split(",")[0].strip()
 
 
@@ -176,7 +178,7 @@ def _numbers(bits: int) -> set[int]:
     return numbers
 
 
-def _after(pending: _Pending, kind: str, code: Code, at: int) -> _Pending:
+def _after(pending: _Pending, kind: str, code: AssemblyCode, at: int) -> _Pending:
     """Returns the writes that are pending after an instruction."""
     ages = pending.by_age
     if kind == "write":
@@ -202,7 +204,7 @@ def _after(pending: _Pending, kind: str, code: Code, at: int) -> _Pending:
     return pending
 
 
-def _first_done(code: Code, at: int) -> int:
+def _first_done(code: AssemblyCode, at: int) -> int:
     """The age of the youngest group that a wait for copies ends; 0 if it ends those of no group, too."""
     if "wait_all" in code.operations[at]:
         return 0
@@ -226,7 +228,7 @@ class _Shared:
         self.state[pieces] = _UNFENCED
 
 
-class _Judge:
+class _WalkJudge:
     """Takes walks through a kernel, and remembers what they show."""
 
     def __init__(self, walker: Walker, events: dict[int, str], partitions: _Partitions) -> None:
@@ -402,14 +404,14 @@ def _bytes_of(operation: str) -> int:
 
 
 def _judged(
-    code: Code,
+    code: AssemblyCode,
     graph: BlockGraph,
     events: dict[int, str],
     partitions: _Partitions,
     suspects: dict[int, set[int]],
     threads: int,
-) -> Answer:
-    judge = _Judge(Walker(code, graph, events, threads), events, partitions)
+) -> OrderAnswer:
+    judge = _WalkJudge(Walker(code, graph, events, threads), events, partitions)
     writes = {write for several in suspects.values() for write in several}
     # first those that write, so that what they release and copy is known
     copies = [at for at, kind in events.items() if kind == "bulk write"]
@@ -424,14 +426,14 @@ def _judged(
             if faults:
                 at, write = min(faults)
                 does = "writes over" if events[at] == "bulk write" else "reads"
-                return Answer("fence", f"{_named(code, at)} {does} shared memory that {_named(code, write)} wrote")
+                return OrderAnswer("fence", f"{_named(code, at)} {does} shared memory that {_named(code, write)} wrote")
     unknown = [read for read, writes in suspects.items() if not _elsewhere(judge, read, writes)]
     if not unknown:
-        return Answer("fence")
-    return Answer("fence", unknown=f"{_named(code, min(unknown))}, and {len(unknown) - 1} more")
+        return OrderAnswer("fence")
+    return OrderAnswer("fence", unknown=f"{_named(code, min(unknown))}, and {len(unknown) - 1} more")
 
 
-def _elsewhere(judge: _Judge, at: int, writes: Iterable[int]) -> bool:
+def _elsewhere(judge: _WalkJudge, at: int, writes: Iterable[int]) -> bool:
     """Returns True if walks passed the asynchronous access ``at`` and all ``writes``, which touch no piece of its tile.
     A tile that a bulk copy brings for products is what these read."""
     tile = judge.touched.get(at)
@@ -445,5 +447,5 @@ def _elsewhere(judge: _Judge, at: int, writes: Iterable[int]) -> bool:
     return tile is not None and all(other is not None and not (other & tile).any() for other in touched)
 
 
-def _named(code: Code, at: int) -> str:
+def _named(code: AssemblyCode, at: int) -> str:
     return f"{'.'.join(code.operations[at].split('.')[:2])} at line {code.lines[at]}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.compile.assembly import Code
+from conformance.execution.compile.assembly import AssemblyCode
 from conformance.execution.order.block_graph import BlockGraph
 from conformance.execution.order.register_values import REGISTER, Registers, split_operands, written
 
@@ -45,7 +45,7 @@ class Step:
 class Walker:
     """Walks through ``code`` that stop at ``stops``, and compute what the addresses and predicates there depend on."""
 
-    def __init__(self, code: Code, graph: BlockGraph, stops: Collection[int], threads: int) -> None:
+    def __init__(self, code: AssemblyCode, graph: BlockGraph, stops: Collection[int], threads: int) -> None:
         self.code, self.graph, self.threads = code, graph, threads
         self.operands = [split_operands(text) for text in code.operands]
         self._stops = set(stops)

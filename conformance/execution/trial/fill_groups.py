@@ -22,7 +22,7 @@ from conformance.inputs.guarded_batch import GuardedBatch, row_bytes
 from conformance.inputs.guarded_memory import POISON
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import bits
-from conformance.numerics.verdict import Limits
+from conformance.numerics.verdict import AllowedValues
 from conformance.problems import DTYPES, Problem
 
 #: Bytes of device memory that the fills of a group may take while they run and are judged.
@@ -53,7 +53,7 @@ class FillGroup:
 
     fills: tuple[Fill, ...]
     inputs: Mapping[str, Tensor]
-    limits: Mapping[str, Limits]
+    limits: Mapping[str, AllowedValues]
     size: int
 
 
@@ -76,7 +76,7 @@ def group_of(problem: Problem, contract: Contract, fills: Sequence[Fill], device
     inputs = {
         name: move(torch.stack([bits(fill.inputs[name].contiguous()) for fill in fills])) for name in fills[0].inputs
     }
-    limits = {output.name: Limits.of(problem, contract, fills, output.name, move) for output in problem.outputs}
+    limits = {output.name: AllowedValues.of(problem, contract, fills, output.name, move) for output in problem.outputs}
     size = sum(tensor.nbytes for tensor in inputs.values()) + sum(allowed.nbytes for allowed in limits.values())
     return FillGroup(tuple(fills), inputs, limits, size)
 

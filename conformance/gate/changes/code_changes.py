@@ -12,7 +12,7 @@ from conformance.gate.changes.occupancy import occupancy, shared_memory_text
 from conformance.gate.changes.status_changes import about, finding
 from conformance.gate.changes.sync_changes import count_findings, fault_findings, mended_findings
 from conformance.gate.shortened_text import first_words
-from conformance.record_figures import Code, Resources
+from conformance.record_figures import CodeFigures, Resources
 from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.user_files.findings import Finding, Kind
 from conformance.user_files.thresholds import DEFAULT, SpillThresholds, Thresholds
@@ -271,7 +271,7 @@ def _occupancies(after: CaseRecord, was: Resources, now: Resources, thresholds: 
         yield replace(one, minor=less < thresholds.less_occupancy.regression_share * before.resident)
 
 
-def _features(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding]:
+def _features(after: CaseRecord, was: CodeFigures, now: CodeFigures) -> Iterator[Finding]:
     if was.features == now.features:
         return
     had, has = (set(code.features) - {SPILL} for code in (was, now))
@@ -288,7 +288,9 @@ def _features(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding]:
         yield finding(Kind.FEATURE_GAINED, after, about(f"{feature} gained", after), f"no {feature}", feature)
 
 
-def _instructions(after: CaseRecord, before: Code, code: Code, kinds: list[Kind], share: float) -> Iterator[Finding]:
+def _instructions(
+    after: CaseRecord, before: CodeFigures, code: CodeFigures, kinds: list[Kind], share: float
+) -> Iterator[Finding]:
     """Findings about the mix of instructions; none where a lost or gained feature already says what changed."""
     was, now = before.instructions, code.instructions
     alike = before.instructions_of == code.instructions_of

@@ -20,7 +20,7 @@ from conformance.record_figures import (
     ROUND_TRIPS,
     UNAWAITED,
     UNFENCED,
-    Code,
+    CodeFigures,
 )
 from conformance.records import CaseRecord
 from conformance.user_files.findings import Finding, Kind
@@ -72,14 +72,14 @@ _LOWERED = "what the compiler makes of the waits of TTGIR"
 _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 
 
-def fault_findings(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding]:
+def fault_findings(after: CaseRecord, was: CodeFigures, now: CodeFigures) -> Iterator[Finding]:
     """Yields findings about what may race or cost time in the code ``now`` and did not in the code it ``was``."""
     for name, count in new_faults(was, now).items():
         counts, executed = (f"{name}: none", f"{name}: {count}"), when_run(after, [name])
         yield finding(_FAULTS[name], after, about(name, after), *counts, detail=executed)
 
 
-def mended_findings(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding]:
+def mended_findings(after: CaseRecord, was: CodeFigures, now: CodeFigures) -> Iterator[Finding]:
     """Yields findings about what might race or cost time in the code it ``was``, and does so less often or no longer in
     the code ``now``. A count that newer records do not have says nothing where it is missing."""
     if was.sync is None or now.sync is None:
@@ -92,7 +92,7 @@ def mended_findings(after: CaseRecord, was: Code, now: Code) -> Iterator[Finding
             yield finding(Kind.FIXED, after, about(cause, after), *counts, detail=executed)
 
 
-def new_faults(was: Code, now: Code) -> dict[str, int]:
+def new_faults(was: CodeFigures, now: CodeFigures) -> dict[str, int]:
     """Counts by name what may race or cost time in the code ``now`` and did not in the code it ``was``."""
     if was.sync is None or now.sync is None:
         return {}
@@ -105,7 +105,7 @@ def new_faults(was: Code, now: Code) -> dict[str, int]:
     return faults
 
 
-def count_findings(after: CaseRecord, was: Code, now: Code, share: float) -> Iterator[Finding]:
+def count_findings(after: CaseRecord, was: CodeFigures, now: CodeFigures, share: float) -> Iterator[Finding]:
     """The finding about other counts of synchronising instructions, or of tensor-memory accesses in loops. Counts that
     move with every schedule differ if it is by more than this ``share`` of the smaller one. A count that fell gives the
     finding its cause before one that rose: what waits less often may race. Faults that fell are no part of it: they are
@@ -153,7 +153,7 @@ def _listed(counts: Mapping[str, int], names: Sequence[str]) -> str:
     return ", ".join(f"{name} {counts.get(name, 0)}" for name in names[:SHOWN_COUNTS]) + more
 
 
-def _counts(code: Code) -> Mapping[str, int]:
+def _counts(code: CodeFigures) -> Mapping[str, int]:
     sass = code.instructions if code.instructions_of == "sass" else {}
     return {**(code.sync or {}), **{name + _IN_SASS: sass[name] for name in _SASS if name in sass}}
 

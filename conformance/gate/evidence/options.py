@@ -53,7 +53,7 @@ class _Option:
     narrows: bool
 
 
-class _Parser(argparse.ArgumentParser):
+class _OptionParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
@@ -96,7 +96,7 @@ def _accepted() -> list[_Option]:
 
 
 def _parser(accepted: Sequence[_Option]) -> argparse.ArgumentParser:
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = _OptionParser(add_help=False, allow_abbrev=False)
     for option in accepted:
         if option.is_flag:
             parser.add_argument(*option.spellings, dest=option.shown, action="count")

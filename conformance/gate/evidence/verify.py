@@ -45,7 +45,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedBundle:
     """A bundle that holds: its members (all but the envelope), their contents and the signed statement."""
 
     members: Mapping[str, bytes]
@@ -53,7 +53,7 @@ class Verified:
     statement: Mapping[str, Any]
 
 
-def verify(data: bytes, policy: Policy) -> Verified:
+def verify(data: bytes, policy: Policy) -> VerifiedBundle:
     """The verified contents of the bundle in ``data``. The archive is read within its limits, then the signature is
     checked, and only then is anything believed. Raises :class:`Rejected` with the first thing that is wrong."""
     members = read_archive(data)
@@ -66,7 +66,7 @@ def verify(data: bytes, policy: Policy) -> Verified:
     check_owed(members, contents)
     _check_claims(payload, statement, build_statement(members, contents, statement["predicate"][EXTENSION]["schema"]))
     _check_policy(contents, members, policy)
-    return Verified(members, contents, statement)
+    return VerifiedBundle(members, contents, statement)
 
 
 def _statement(payload: bytes) -> dict[str, Any]:

@@ -32,7 +32,7 @@ OUTPUT_LIMIT = 20_000
 NOT_TRIED = "\nfine with:  not tried\n"
 
 
-class Outcome(Enum):
+class ScriptOutcome(Enum):
     """The result of running a script in one environment."""
 
     CONFIRMED = "confirmed"  # fine in the baseline, the fault shows in the candidate
@@ -80,7 +80,7 @@ class Attempt:
 class Confirmation:
     """The results of a script with the baseline's stack and with the candidate's."""
 
-    outcome: Outcome
+    outcome: ScriptOutcome
     baseline: Attempt
     candidate: Attempt
 
@@ -89,11 +89,11 @@ class Confirmation:
         """The outcome in a sentence."""
         how = f" (it {self.candidate.ending})" if self.candidate.died else ""
         return {
-            Outcome.CONFIRMED: f"the fault shows in the candidate{how} and not in the baseline",
-            Outcome.NOT_REPRODUCED: "the fault does not show in the candidate",
-            Outcome.BOTH_FAIL: f"in the baseline it fails too (it {self.baseline.ending}; in the candidate it "
+            ScriptOutcome.CONFIRMED: f"the fault shows in the candidate{how} and not in the baseline",
+            ScriptOutcome.NOT_REPRODUCED: "the fault does not show in the candidate",
+            ScriptOutcome.BOTH_FAIL: f"in the baseline it fails too (it {self.baseline.ending}; in the candidate it "
             f"{self.candidate.ending})",
-            Outcome.CANNOT_RUN: f"the script cannot run: {self._why}",
+            ScriptOutcome.CANNOT_RUN: f"the script cannot run: {self._why}",
         }[self.outcome]
 
     @property
@@ -112,11 +112,11 @@ def confirm(script: Path, baseline: Environment, candidate: Environment, seconds
         command = [sys.executable, copy]
         before, after = (attempt(command, stack.environ(), seconds) for stack in (baseline, candidate))
     if not all(attempt.fine or attempt.faulty for attempt in (before, after)):
-        outcome = Outcome.CANNOT_RUN
+        outcome = ScriptOutcome.CANNOT_RUN
     elif after.fine:
-        outcome = Outcome.NOT_REPRODUCED
+        outcome = ScriptOutcome.NOT_REPRODUCED
     else:
-        outcome = Outcome.CONFIRMED if before.fine else Outcome.BOTH_FAIL
+        outcome = ScriptOutcome.CONFIRMED if before.fine else ScriptOutcome.BOTH_FAIL
     return Confirmation(outcome, before, after)
 
 
