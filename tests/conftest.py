@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests import forked_python
+
 
 def pytest_configure():
     """A shell has its background jobs ignore SIGINT, and so would the runs that tests interrupt."""
@@ -28,3 +30,10 @@ def _registered():
     families = fill_set.REGISTERED if fill_set else {}
     listed = catalogue is not None and catalogue.catalogue.cache_info().currsize
     return [*families, *(map(type, catalogue.catalogue().values()) if listed else ())]
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """``sys.executable``, for a test whose subject is not the start of Python; see ``forked_python``."""
+    monkeypatch.setattr(sys, "executable", forked_python.executable())
+    return sys.executable

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from conformance.records import CaseRecord, Status, read_records, read_run
+from tests.forked_python import executable
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 #: What the tests run of the suites of products, and of the suites that take kernels of every family.
-PRODUCTS = ("-k", "transposed or awkward")
-EVERY_FAMILY = ("-k", "test_config_space or test_random_problem")
+PRODUCTS = ("--suite", "transposition", "--suite", "dynamic_shapes", "-k", "transposed or awkward")
+EVERY_FAMILY = ("--suite", "config_space", "--suite", "random_problems")
 
 
 def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +25,7 @@ def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERPRET"))
     }
-    command, variables = [sys.executable, *arguments], {**inherited, "PYTHONPATH": path, **environment}
+    command, variables = [executable(), *arguments], {**inherited, "PYTHONPATH": path, **environment}
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
@@ -86,7 +87,9 @@ checks = ["*"]
 def test_a_kernel_from_elsewhere_brings_its_known_defects(tmp_path, cases, seen, statuses):
     (tmp_path / "known.toml").write_text(KNOWN.format(cases=cases, seen=seen))
     variables = {"VENDOR_SKIPPED_BLOCKS": "1", "VENDOR_EXPECTED": str(tmp_path / "known.toml")}
-    done = _run(tmp_path / "run", "vendor_mm", "-k", "row.row and static=False", **variables)
+    done = _run(
+        tmp_path / "run", "vendor_mm", "--suite", "transposition", "-k", "row.row and static=False", **variables
+    )
     if not statuses:
         assert done.returncode == pytest.ExitCode.USAGE_ERROR
         assert "a pattern with '[vendor_mm-' is required" in done.stderr
@@ -98,7 +101,7 @@ def test_a_kernel_from_elsewhere_brings_its_known_defects(tmp_path, cases, seen,
 
 
 def test_wrong_kernel_from_elsewhere_is_caught(tmp_path):
-    done = _run(tmp_path / "run", "vendor_mm", "-k", "col.row or awkward", VENDOR_SKIPPED_BLOCKS="1")
+    done = _run(tmp_path / "run", "vendor_mm", *PRODUCTS[:-1], "col.row or awkward", VENDOR_SKIPPED_BLOCKS="1")
     records = _records(tmp_path / "run")
     assert done.returncode == 1, done.stdout + done.stderr
     assert {record.status for record in records} == {Status.FAIL}

@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import textwrap
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_python import executable
 from tests.releases import NEWEST
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -465,7 +465,7 @@ class Follower:
         tools = folder / ".venv" / "bin"
         tools.mkdir(parents=True)
         for name, module in (("conformance", "conformance"), ("pytest", "pytest"), ("pip", "pip"), ("python", "")):
-            words = f'{shlex.quote(sys.executable)} {f"-m {module}" if module else ""} "$@"'
+            words = f'{shlex.quote(executable())} {f"-m {module}" if module else ""} "$@"'
             (tools / name).write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec {words}\n')
             (tools / name).chmod(0o755)
         (tools / "activate").write_text(f"PATH={tools}:$PATH\n")

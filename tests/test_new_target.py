@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import subprocess
-import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from conformance.gate.mustpass.profiles import read_profiles
 from conformance.judging import sweep
 from conformance.kernels.catalogue import get
 from conformance.targets import KIB, Architecture, Target, claims, compile_targets, find
+from tests.forked_python import executable
 
 ROW = Architecture("cuda", 110, "made up", 227 * KIB, 20, claims=("nvidia-blackwell",), inductor=True)
 
@@ -83,7 +83,7 @@ def test_the_quick_tier_has_cases_on_it() -> None:
         "sys.exit(cli.main(sys.argv[1:]))"
     )
     options = ["list", "--tier", "quick", "--no-gpu", "--suite", "transposition", "--suite", "inductor_gemm"]
-    done = subprocess.run([sys.executable, "-c", script, *options], capture_output=True, text=True, check=True)
+    done = subprocess.run([executable(), "-c", script, *options], capture_output=True, text=True, check=True)
     cases = [line for line in done.stdout.splitlines() if line.rstrip().endswith("sm_110]")]
     assert {case.partition("::")[0].rpartition("/")[2] for case in cases} == {
         "test_transposition.py",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from conformance.execution.compile.resources import read_resources
 from conformance.proof_level import ProofLevel, proof_level
 from conformance.records import CaseRecord, Status, read_records, read_run
 from tests.command_runs import call
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(__file__).parent / "third_family"
@@ -26,7 +26,7 @@ def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     inherited = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_"))}
     path = os.pathsep.join([str(PACKAGE), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**inherited, "PYTHONPATH": path, **variables}
-    command = [sys.executable, *arguments]
+    command = [executable(), *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

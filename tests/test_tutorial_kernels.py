@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,6 +29,7 @@ from conformance.records import CaseRecord, Reason, ReasonCode, Status, read_rec
 from conformance.suites import test_scaling, test_transposition
 from conformance.suites.test_batching import STRIDES, strides_of
 from conformance.targets import Target, find
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(__file__).parent / "tutorial_style"
@@ -41,7 +41,7 @@ def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
     inherited = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_"))}
     path = os.pathsep.join([environment.pop("PACKAGE", str(PACKAGE)), str(ROOT), os.environ.get("PYTHONPATH", "")])
     variables = {**inherited, "PYTHONPATH": path, **environment}
-    command = [sys.executable, *arguments]
+    command = [executable(), *arguments]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 

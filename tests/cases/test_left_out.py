@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from conformance.cases.left_out import left_out
 from conformance.records import ReasonCode
 from conformance.suites import test_transposition
 from conformance.targets import compile_targets
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("kernel", "dtype", "static")
@@ -60,7 +60,7 @@ def test_a_suite_names_all_of_the_default_tier(kernels):
 
 
 def test_the_command_prints_ids_and_reasons(tmp_path):
-    command = [sys.executable, "-m", "conformance", "list", "--no-gpu", "--tier", "quick", "--suite", "split_k"]
+    command = [executable(), "-m", "conformance", "list", "--no-gpu", "--tier", "quick", "--suite", "split_k"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         [*command, "--left-out"], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -11,6 +12,7 @@ import pty
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import dataclass
 from importlib import metadata
@@ -28,6 +30,7 @@ from conformance.gate.stacks.stack_runs import Abilities, NoRun, RunError, abili
 from conformance.records import RunInfo, jsonable
 from conformance.reporting import progress
 from conformance.user_files.case_list import kept_case_list
+from tests.forked_python import executable
 
 #: Stands in for the command: a run with one case, or what a variable of its environment says.
 COMMAND = """
@@ -74,16 +77,23 @@ SAYS = """{
 CAN = Abilities({"triton": "4.0"}, ("sm_90",), {}, (), None, ("mm",))
 
 
+DIGEST = running.folder_digest
+KEPT = functools.cache(DIGEST)
+SITE = sysconfig.get_paths()["purelib"]
+
+
 @pytest.fixture(autouse=True)
 def unchanged_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets nobody who works on the harness meanwhile change the runs of these tests."""
+    """Lets nobody who works on the harness meanwhile change the runs of these tests. Installed packages have the digest
+    that they had first: to look at all their files takes a second."""
     monkeypatch.setattr(running, "code_digest", lambda: "the code")
+    monkeypatch.setattr(running, "folder_digest", lambda path: (KEPT if SITE in str(path) else DIGEST)(path))
 
 
 @dataclass(frozen=True)
 class Standing(Environment):
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-c", COMMAND, *arguments]
+        return [executable(), "-c", COMMAND, *arguments]
 
 
 def environment(folder: Path, **variables: str) -> Environment:

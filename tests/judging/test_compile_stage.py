@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import Future
 from functools import partial
@@ -30,6 +29,7 @@ from conformance.records import Status
 from conformance.targets import find
 from conformance.user_files.expected_failures import ExpectedFailures
 from tests.execution.sample_kernels import Sample
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 SM90 = find("sm_90")
@@ -244,11 +244,12 @@ def test_kernels_of_nobody_are_refused(tmp_path):
 def run(*words, folder: Path, cache: Path, planted: str = "") -> subprocess.CompletedProcess[str]:
     """A command of ``python -m`` with a cache of Triton's. ``planted`` is code that every process runs at its start."""
     folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(planted)
+    if planted:
+        (folder / "sitecustomize.py").write_text(planted)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "TRITON_CACHE_DIR": str(cache)}
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, "-m", *words], env=environment, capture_output=True, text=True, timeout=500, check=False
+        [executable(), "-m", *words], env=environment, capture_output=True, text=True, timeout=500, check=False
     )
 
 

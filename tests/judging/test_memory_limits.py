@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from conformance.judging import conform
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.records import jsonable, read_records
 from conformance.targets import find
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A row of mm for Hopper and one for gfx950, both past the limit by estimate.
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, list[d
     words = ["--tier=full", "--suite=config_space", "--kernel=mm", *targets, "--no-gpu", "-n1", "-q"]
     # torch's own tables may have the second row with another kpack
     rows = f"shape and ((sm_90 and {PAST[1:]}) or (gfx950 and kpack2 and {FITS[1:]}))"
-    command = [sys.executable, "-m", "pytest", "conformance/suites", *words, "-k", rows, f"--run-dir={folder}"]
+    command = [executable(), "-m", "pytest", "conformance/suites", *words, "-k", rows, f"--run-dir={folder}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     cases = [jsonable(record) for record in read_records(folder).records]
     output = done.stdout + (folder / "summary.md").read_text()

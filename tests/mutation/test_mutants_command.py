@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +22,7 @@ SURVIVOR = "loops.accumulate:body4.body4.orelse2.value:other:2"
 def mutants(folder, *options):
     """The result of the command about int_mm."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-m", "conformance", "mutants", "--kernel", "int_mm", "--no-gpu", f"--folder={folder}"]
+    command = [executable(), "-m", "conformance", "mutants", "--kernel", "int_mm", "--no-gpu", f"--folder={folder}"]
     return subprocess.run([*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -65,8 +65,16 @@ def workers(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def bare(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project without suites."""
+def new_python() -> None:
+    """The processes of the test start as a user's do; see ``bare``."""
+
+
+@pytest.fixture
+def bare(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project without suites. Its pytest is a fork, unless the test asks for ``new_python``: where it kills
+    processes, or asks what is imported or left running."""
+    if "new_python" not in request.fixturenames:
+        request.getfixturevalue("forked")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TRITON_INTERPRET", "OMP_NUM_THREADS"):
         monkeypatch.delenv(variable, raising=False)

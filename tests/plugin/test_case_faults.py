@@ -12,6 +12,7 @@ from conformance.records import read_records
 from tests.plugin.test_run_faults import SLOW, wait_until
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("new_python")
 
 #: The body of a case after its verdict, and the status of the case.
 FAULTS = {

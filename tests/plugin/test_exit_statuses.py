@@ -75,6 +75,7 @@ def test_a_case_that_the_machine_does_not_excuse(project, name):
     assert (record.status, record.fault_class, record.fault) == (status, FaultClass.REGRESSION, None)
 
 
+@pytest.mark.usefixtures("new_python")
 def test_a_wrong_result_stays_one_if_its_worker_is_killed(project):
     source = "    recorder.verdict('numerics/randn', False)\n    recorder.set(kernel='mm')\n"
     kill = "    os.kill(os.getpid(), 9)\n    time.sleep(60)\n"
@@ -93,6 +94,7 @@ def test_a_regression_beside_a_broken_machine_stays_one(project):
     result.stdout.fnmatch_lines(["exit status 1: regression, infrastructure (*"])
 
 
+@pytest.mark.usefixtures("new_python")
 def test_a_worker_that_is_killed_from_outside(project):
     project.suite("good", GOOD)
     project.suite("killed", "def test_killed(recorder):\n    os.kill(os.getpid(), 9)\n    time.sleep(60)\n")
@@ -105,6 +107,7 @@ def test_a_worker_that_is_killed_from_outside(project):
     result.stdout.fnmatch_lines(["infrastructure (killed): 1 case, first test_killed.py::test_killed: *SIGKILL*"])
 
 
+@pytest.mark.usefixtures("new_python")
 def test_workers_that_are_killed_while_they_start(project):
     project.suite("killed", "os.kill(os.getpid(), 9)\n")
     result = project.run("-n", "1")

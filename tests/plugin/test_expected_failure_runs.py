@@ -226,6 +226,7 @@ def test_bad(recorder, target):
     }
 
 
+@pytest.mark.usefixtures("new_python")
 def test_the_version_that_was_imported_counts(project):
     (project.path / "torch.py").write_text('__version__ = "2.13.1+cpu"\n')
     source = 'def test_bad(recorder):\n    import torch\n    raise KeyError("Unregistered range")\n'

@@ -28,6 +28,7 @@ def test_nothing_changed(pytestconfig, request):
 """
 
 
+@pytest.mark.usefixtures("new_python")
 @pytest.mark.parametrize(
     "arguments", [(), (".",), ("test_it.py", "--seed", "5"), ("-n", "auto"), ("--dist=loadfile", "-n1")]
 )
@@ -66,6 +67,7 @@ def test_more(recorder, i):
 """
 
 
+@pytest.mark.usefixtures("new_python")
 def test_without_a_gpu_the_interpreter_is_chosen(project):
     project.suite("env", ENVIRONMENT)
     assert project.run().ret == 0
@@ -75,6 +77,7 @@ def test_without_a_gpu_the_interpreter_is_chosen(project):
     assert project.info.tier == "quick"
 
 
+@pytest.mark.usefixtures("new_python")
 def test_each_worker_is_bound_to_a_gpu_of_the_list_that_is_set(project, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aaaa,GPU-bbbb,GPU-cccc")
     project.suite("env", ENVIRONMENT)

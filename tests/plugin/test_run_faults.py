@@ -371,6 +371,7 @@ def test_of_a_dead_process(recorder):
 """
 
 
+@pytest.mark.usefixtures("new_python")
 def test_what_a_case_starts_does_not_outlive_the_run(project, workers):
     project.suite("left", LEFT if workers else LEFT.replace("os._exit(1)", "recorder.verdict('x', True)"))
     result = project.run(*workers)

@@ -35,6 +35,7 @@ from conformance.reproducers.kernel_scripts import Checks, compiling_script, lim
 from conformance.reproducers.launch_arguments import packed, without_memory, written
 from conformance.reproducers.script_request import ScriptRequest, file_name
 from conformance.reproducers.script_text import SeenFailure
+from tests.forked_python import executable
 from tests.planted import cases as on
 from tests.planted.accumulator_faults import CHAINED, DUAL, WITH_SUMS
 from tests.planted.cases import Case, Fault
@@ -56,7 +57,7 @@ def run(tmp_path):
         script = tmp_path / "case.py"
         script.write_text(text)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", ALONE, str(script)]
+        command = [executable(), "-c", ALONE, str(script)]
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
         )

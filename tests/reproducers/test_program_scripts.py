@@ -7,7 +7,6 @@ import dataclasses
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
@@ -16,6 +15,7 @@ from conformance.inductor.source.source_checks import exactly
 from conformance.records import CaseRecord, Status, Verdict
 from conformance.reproducers.definitions import NotReproducible
 from conformance.reproducers.program_scripts import program_script
+from tests.forked_python import executable
 
 PROGRAM = {
     "graph": "conformance.inductor.topics.gemm:mm",
@@ -64,7 +64,7 @@ def run(text, tmp_path):
     (tmp_path / "case.py").write_text(text)
     alone = "import runpy, sys; sys.modules['conformance'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", alone, str(tmp_path / "case.py")]
+    command = [executable(), "-c", alone, str(tmp_path / "case.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout + done.stderr
 
