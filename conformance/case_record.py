@@ -38,7 +38,7 @@ class CheckKind(str, Enum):
     REQUIRES = "codegen/requires"  # a feature that the code must have
     FORBIDS = "codegen/forbids"  # a feature that the code must not have
     CODEGEN = "codegen"  # anything else about the code
-    RESOURCES = "resources"  # the target's limits; a launch beside the main one
+    RESOURCES = "resources"  # the target's limits; a launch other than the main one
     SPILLS = "spills"
     COMPILE = "compile"  # a generated kernel
     EXECUTED = "executed"  # what the compiler made, run without a device; its stage, or the check that failed there
@@ -89,7 +89,7 @@ def _parsed_check(text: str) -> Check:
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What one check said. ``check`` is the text of a :class:`Check`, ``details`` hold its figures."""
+    """The verdict of one check. ``check`` is the text of a :class:`Check`, ``details`` hold its figures."""
 
     check: str
     passed: bool
@@ -170,9 +170,9 @@ class CaseRecord:
 
 @dataclass(frozen=True)
 class KernelDeclarations:
-    """What a third-party kernel says that its results are measured by. ``by`` is the entry point with the package
-    that brought it; ``thresholds`` are tables by kinds of findings, as :mod:`conformance.user_files.thresholds` has
-    them. ``expected_failures`` are the tables of its file, ``spills`` the lines about known spills."""
+    """The declarations of a third-party kernel by which its results are judged. ``by`` is the entry point with the
+    package that brought it; ``thresholds`` are tables by kinds of findings, as :mod:`conformance.user_files.thresholds`
+    has them. ``expected_failures`` are the tables of its file, ``spills`` the lines about known spills."""
 
     by: str
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -182,8 +182,8 @@ class KernelDeclarations:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What ``run.json`` holds. ``wall_s`` is None until the run ended; ``problems`` are sentences about the run as a
-    whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list. ``bill`` names all
+    """The contents of ``run.json``. ``wall_s`` is None until the run ended; ``problems`` are sentences about the run as
+    a whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list. ``bill`` names all
     that makes code, as :mod:`conformance.gate.runs.bill_of_materials` finds it. ``declared`` is by kernels' names.
 
     ``faults`` are all that went wrong, those of cases counted by kind, and ``exit_status`` is what pytest returned.
@@ -269,7 +269,7 @@ def from_line(line: str | bytes) -> CaseRecord:
 
 
 def run_from_text(text: str | bytes) -> RunInfo:
-    """Returns what ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
+    """Returns the run that ``text``, a ``run.json``, describes. Raises :class:`RecordError`."""
     text = _without_surrogates(text)
     try:
         if schema_of(text) not in READABLE_SCHEMAS:

@@ -37,8 +37,8 @@ FAILING = (
 
 
 class ExecutorName(str, Enum):
-    """Where launches run; formats as its value. A later one shows more: the source, what the compiler made of it, and
-    that on a device."""
+    """The executors of launches; each formats as its value. A later one shows more: the source, what the compiler made
+    of it, and that on a device."""
 
     INTERPRETER = "interpreter"
     TTGIR = "ttgir"
@@ -48,7 +48,7 @@ class ExecutorName(str, Enum):
 
 
 class ReasonCode(str, Enum):
-    """Why a kernel or target cannot take a case. Every skip and every refusal carries one."""
+    """The reasons for which a kernel or target cannot take a case. Every skip and every refusal carries one."""
 
     OPERATION = "operation"  # the kernel computes something else
     DTYPE = "dtype"  # operand, output or bias dtype not taken

@@ -118,7 +118,7 @@ class Figures(Struct, frozen=True, dict=True):
 
     @property
     def timed_on(self) -> str | None:
-        """What tells the device that was timed from others of its kind; None where it is not known."""
+        """A text that tells the device that was timed from others of its kind; None where it is not known."""
         return self.run.device if self.run else None
 
     @cached_property

@@ -263,7 +263,7 @@ class LineProblems:
 
     @property
     def sentences(self) -> list[str]:
-        """Returns what was kept, and how many more there were."""
+        """Returns the sentences that were kept, and how many more there were."""
         more = self.count - len(self._kept)
         return [*self._kept, f"{more} more problems are not listed"] if more else list(self._kept)
 
@@ -316,8 +316,8 @@ def _each_record(
 
 
 def _lines_with(part: bytes, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Those of :func:`lines` that contain ``part`` or lack an end. Most blocks have none: to search a block takes a
-    fifth of the time of searching its lines one at a time."""
+    """Yields the items of :func:`lines` that contain ``part`` or lack an end. Most blocks have none: to search a block
+    takes a fifth of the time of searching its lines one at a time."""
     while block := stream.read(BLOCK):
         block += stream.readline(LINE_LIMIT + 1)
         if part not in block and block.endswith(b"\n") and len(block) <= LINE_LIMIT:
@@ -342,8 +342,8 @@ def _line_ends(stream: BinaryIO, start: int, end: int) -> int:
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Where each line of ``stream`` begins, and the line. One past the limit is cut, so that :func:`refuse_long`
-    refuses it; its rest is skipped."""
+    """Yields the place where each line of ``stream`` begins, and the line. One past the limit is cut, so that
+    :func:`refuse_long` refuses it; its rest is skipped."""
     while line := stream.readline(LINE_LIMIT + 1):
         yield stream.tell() - len(line), line
         while not line.endswith(b"\n") and (line := stream.readline(LINE_LIMIT + 1)):

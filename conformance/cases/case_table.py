@@ -1,4 +1,4 @@
-"""What a decorator of a test attaches to it, and what the plugin makes of that: a table of cases with ids."""
+"""The data that a decorator attaches to a test, and the table of cases with ids that the plugin makes of it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Selection:
-    """What of a run decides which cases a test has. ``kernels`` empty means all; ``asked_for_targets`` whether the user
-    named the targets."""
+    """The parts of a run that decide which cases a test has. ``kernels`` empty means all; ``asked_for_targets`` whether
+    the user named the targets."""
 
     targets: tuple[Target, ...]
     tier: str
@@ -39,7 +39,7 @@ class CaseTable:
 
 
 class Cases(Protocol):
-    """What a decorator attaches to a test."""
+    """The data that a decorator attaches to a test."""
 
     def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """The parameters of a test that takes ``arguments``, in the order of their values in a row."""
@@ -55,7 +55,7 @@ class Cases(Protocol):
 
 
 def cases_of(test: Callable[..., Any]) -> Cases | None:
-    """Returns what was attached to ``test``; None if it is no scenario."""
+    """Returns the data attached to ``test``; None if it is no scenario."""
     cases: Cases | None = getattr(test, ATTRIBUTE, None)
     return cases
 

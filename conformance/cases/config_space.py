@@ -36,7 +36,8 @@ def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
 
 
 def _new_in(more: Iterable[AnyConfig], tables: DeviceClass, kernel: Kernel) -> Iterator[AnyConfig]:
-    """Those of ``more`` that are no row here with other options of the backend, and one row for each new option."""
+    """Returns the rows of ``more`` that are no row here with other options of the backend, and one row for each new
+    option."""
     seen = {trait for config in listed_rows(kernel, tables) for trait in _whole_traits(config)}
     for config in more:
         new = _whole_traits(config) - seen
@@ -50,7 +51,7 @@ def _whole_traits(config: AnyConfig) -> set[Hashable]:
 
 
 def torch_row(kernel: Kernel, target: Target, config: AnyConfig, tier: str) -> str | None:
-    """Returns where ``config`` stands if the sweep takes it from the installed torch's tables alone, such as "cuda
+    """Returns the place of ``config`` if the sweep takes it from the installed torch's tables alone, such as "cuda
     mm_configs: 128x256x64-s4-w8"; None for a config of the tables here."""
     return torch_rows(kernel, target, tier).get(config)
 
@@ -101,8 +102,8 @@ def _devices() -> Mapping[str, live.Device]:
 
 
 def _fitting(kernel: Kernel, target: Target, enumerated: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """Returns those of the ``enumerated`` configs that can fit ``target``, final as :meth:`DeviceClass.candidates` has
-    them. Attention's are not estimated."""
+    """Returns the ``enumerated`` configs that can fit ``target``, final as :meth:`DeviceClass.candidates` has them.
+    Attention's are not estimated."""
     products = tuple(config for config in enumerated if isinstance(config, Config))
     if not products:
         return enumerated
@@ -142,7 +143,7 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
 
 
 def listed_rows(kernel: Kernel, tables: DeviceClass) -> tuple[AnyConfig, ...]:
-    """The rows that ``tables`` lists for ``kernel``, which has a table: its own and those it takes beside."""
+    """The rows that ``tables`` lists for ``kernel``, which has a table: its own and those of its second table."""
     assert kernel.table is not None
     return tuple(dict.fromkeys((*tables.rows(kernel.table), *tables.tables.get(kernel.extra_table or "", ()))))
 

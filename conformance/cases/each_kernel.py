@@ -86,7 +86,7 @@ def each_kernel(kernels: Callable[[Kernel], bool], **parameters: Sequence[str]) 
 
 
 class WithoutTarget:
-    """What :func:`each_kernel_without_target` attaches to a test."""
+    """The data that :func:`each_kernel_without_target` attaches to a test."""
 
     def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """See :class:`~conformance.cases.case_table.Cases`."""

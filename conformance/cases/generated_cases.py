@@ -1,4 +1,4 @@
-"""Which cases a test about code that Inductor generates has.
+"""The cases of a test about code that Inductor generates.
 
 A test states what it is about, like a scenario of the catalogue::
 
@@ -116,8 +116,8 @@ def needs_of(test: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def generated_for(targets: Sequence[Target], all_of_them: bool, vendors: Sequence[str] = VENDORS) -> list[Target]:
-    """Returns those of ``targets`` for which Inductor generates code, of ``vendors`` and in their order. Unless the
-    user named them (``all_of_them``), one that is no device needs ``inductor`` in its row of
-    ``conformance.targets.KNOWN``."""
+    """Returns the ``targets`` for which Inductor generates code, of ``vendors`` and in their order. Unless the user
+    named them (``all_of_them``), one that is no device needs ``inductor`` in its row of ``conformance.targets.KNOWN``.
+    """
     known = [target for vendor in vendors for target in targets if target.vendor == vendor]
     return known if all_of_them else [target for target in known if target.is_device or target.architecture.inductor]

@@ -1,4 +1,4 @@
-"""Which cases a tier leaves out, and where it shows their values instead."""
+"""Lists the cases that a tier leaves out, and where it shows their values instead."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ MOST_COMPARED = 3000
 
 @dataclass(frozen=True)
 class CaseCall:
-    """A case as a call: the ``test`` function, and by name the ``values`` of its parameters. The test takes fixtures
-    beside them, such as ``conform``."""
+    """A case as a call: the ``test`` function, and by name the ``values`` of its parameters. The test also takes
+    fixtures, such as ``conform``."""
 
     test: Callable[..., Any]
     values: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What a kernel takes and refuses, and which kernels of installed packages have no case at all."""
+"""Finds what a kernel takes and refuses, and the kernels of installed packages that have no case at all."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Asked = defaultdict[str, dict[str, None]]
 
 @dataclass
 class Answers:
-    """What a kernel says of its examples: what it takes, and by the start of a sentence what it refuses so; and the
-    plans that cases will have, one for each dtype, config and target that it takes."""
+    """The answers of a kernel about its examples: what it takes, and by the start of a sentence what it refuses so; and
+    the plans that cases will have, one for each dtype, config and target that it takes."""
 
     taken: Asked = field(default_factory=lambda: defaultdict(dict))
     refused: dict[str, Asked] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class Answers:
 
 
 def answers(kernel: Kernel, targets: Sequence[Target]) -> Answers:
-    """Returns what ``kernel`` says of its examples on ``targets``: of every dtype with every config, and with one
-    config in every shape, order and variant."""
+    """Asks ``kernel`` about its examples on ``targets``: of every dtype with every config, and with one config in every
+    shape, order and variant."""
     collected, first = Answers(), dict[str, str]()
     for way, dtype, plan in _asked(kernel, targets, collected.plans):
         reason = way.refusal(plan)
@@ -90,8 +90,8 @@ def without_case(selection: Selection) -> dict[str, str]:
 
 
 def fault_of(kernel: Kernel, plan: Plan) -> str:
-    """Returns what goes wrong when the launch of ``plan``, which ``kernel`` takes, is made without memory; empty if
-    nothing does."""
+    """Returns the error of making the launch of ``plan``, which ``kernel`` takes, without memory; empty if there is
+    none."""
     try:
         accepted = kernel.plan(plan.problem, plan.config, plan.target, plan.variant)
         meta_launch(accepted, plan.target)
@@ -114,7 +114,7 @@ def listed(asked: Asked, most: int) -> str:
 
 
 def few(values: Iterable[str], most: int) -> str:
-    """The first of ``values``, ``most`` of them at most, and how many there are beside them."""
+    """Returns the first of ``values``, ``most`` of them at most, and the number of the others."""
     words = list(values)
     rest = len(words) - most
     return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")

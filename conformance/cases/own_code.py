@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.kernels.kernel import Kernel
 
-#: Kernels that run a device function of another kernel, on fewer operands or without what the other does beside.
+#: Kernels that run a device function of another kernel, on fewer operands or without the further work of the other.
 SAME_CODE = frozenset(
     {
         *("addmm", "scaled_mm", "contiguous_mm", "bmm", "mixed_mm", "mm_persistent_tma", "scaled_mm_persistent_tma"),
@@ -15,6 +15,6 @@ SAME_CODE = frozenset(
 
 
 def has_own_code(kernel: Kernel) -> bool:
-    """True if a kernel multiplies matrices, or batches of them, with device code that no other kernel shows. One from
-    elsewhere does."""
+    """True if a kernel multiplies matrices, or batches of them, with device code that no other kernel shows. A
+    third-party kernel does."""
     return kernel.family in ("gemm", "split-k") and kernel.name not in SAME_CODE

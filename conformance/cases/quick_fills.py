@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: Fills that show what was read and written, and what beside it. The quick tier has all fills in ``transposition``,
-#: and of scaled products in ``scaling``.
+#: Fills that show what was read and written, inside the operands and outside. The quick tier has all fills in
+#: ``transposition``, and of scaled products in ``scaling``.
 QUICK_FILLS = ("transparent", "randn")
 
 

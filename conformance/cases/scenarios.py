@@ -1,4 +1,5 @@
-"""Which cases a suite's test stands for: kernels x targets x dtypes x configs x its own parameters, thinned by tier.
+"""The cases for which a suite's test stands: kernels x targets x dtypes x configs x its own parameters, thinned by
+tier.
 
 A test states what it is about and gets one case per row::
 
@@ -142,7 +143,7 @@ class Scenario:
                     yield tuple(row[name] for name in self.names(arguments))
 
     def in_tier(self, tier: str) -> Scenario:
-        """Returns what it is in ``tier``: ``every_config`` is whether it has every config there."""
+        """Returns the scenario as it is in ``tier``: ``every_config`` is whether it has every config there."""
         every = self.every_config if isinstance(self.every_config, bool) else tier in self.every_config
         return replace(self, every_config=every)
 
@@ -255,7 +256,8 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 def _refusals(
     kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...], estimated: bool
 ) -> Sequence[Reason | None]:
-    """Returns why ``kernel`` refuses each of ``targets``. Kept, because many scenarios ask the same of a kernel."""
+    """Returns the reason for which ``kernel`` refuses each of ``targets``; None where it does not. Kept, because many
+    scenarios ask the same of a kernel."""
     return kernel.example_refusals(dtype, config, targets, estimated=estimated)
 
 
@@ -298,7 +300,7 @@ def contained(kernel: Kernel) -> Iterator[None]:
 @functools.cache
 def fitted(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Kernel | None:
     """The kernel that cases with this dtype, config and target ask, None if there are none. One of ours is asked as it
-    is. One from elsewhere is asked in the shape, orders and variant that it takes (:meth:`Kernel.fitted`)."""
+    is. A third-party kernel is asked in the shape, orders and variant that it takes (:meth:`Kernel.fitted`)."""
     if kernel.name in own_kernels():
         return kernel if kernel.example_refusal(dtype, config, target) is None else None
     dtypes = kernel.dtype_names() if dtype == ANY else [dtype]
@@ -378,7 +380,8 @@ def rows(
 
 
 #: The targets of cases that differ in nothing else, their dtype and config, and the values of the test's own parameters
-#: and of those that are rotated. Groups share the last two, so that a large table holds few tuples beside its rows.
+#: and of those that are rotated. Groups share the last two, so that a large table holds few tuples in addition to its
+#: rows.
 Group = tuple[Sequence[Target], tuple[str, Any], tuple[Any, ...]]
 
 
@@ -430,7 +433,7 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     if theirs and len(theirs) < len(taken):
         ours = [row for row in taken if not from_elsewhere(row[2])]
         return [*_quick_rows(scenario, kernel, ours), *_quick_rows(scenario, kernel, theirs)]
-    # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves the others here.
+    # Third-party kernels do not count, and a new one of ours comes last: neither moves the others here.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
     place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number
     if scenario.taking_turns and not kernel.core and kernel.name in peers:

@@ -1,4 +1,4 @@
-"""What the harness asks of a family of problems besides its reference and its fills, and where families register it."""
+"""The record of a family of problems: all that the harness asks of it besides its reference and its fills."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ GRID_LIMIT = 65535
 
 @dataclass(frozen=True)
 class KernelLimits:
-    """What a kernel takes, as data. A family whose kernels have more limits adds fields in a subclass.
+    """The limits of a kernel, as data. A family whose kernels have more limits adds fields in a subclass.
 
     ``operations`` and ``dtypes`` are those of the kernel; :attr:`dtypes` lists here only those that no case has.
     """

@@ -30,7 +30,8 @@ Inputs = Mapping[str, Tensor]
 
 
 def operand_name(problem: Problem) -> str:
-    """Returns what the unit multiplies: the key of ``FORMATS`` of both operands, or "a*b" where they differ."""
+    """Returns the name of what the unit multiplies: the key of ``FORMATS`` of both operands, or "a*b" where they
+    differ."""
     first = seen_format(problem, problem.dtype)
     second = problem.second_dtype if isinstance(problem, Gemm) and problem.dtype in EVERY_FP8 else problem.dtype
     return first if second == problem.dtype else f"{first}*{second}"
@@ -47,7 +48,7 @@ def knows(problem: Problem) -> bool:
         return False
     if isinstance(problem, Gemm):
         fused = problem.fusion.epilogue if problem.fusion is not None else ()
-        # nobody has stated the bits of a device's erf and exp
+        # the bits of a device's erf and exp are not published
         return problem.has_product and "gelu" not in fused and problem.op != "dual_mm"
     if isinstance(problem, WeightGradient):
         return problem.positions > 0

@@ -1,4 +1,4 @@
-"""Whether an output has the bits that a tensor core makes: the second half of the verdict about a bounded fill."""
+"""Checks that an output has the bits that a tensor core makes: the second half of the verdict about a bounded fill."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def _products(problem: Problem) -> int:
 
 
 def differing(allowed: Tensor, out: Tensor) -> Tensor:
-    """Returns where ``out`` (..., *shape; elements or their bits) has none of the bits that are ``allowed``."""
+    """Returns a mask of the elements of ``out`` (..., *shape; elements or their bits) that have none of the ``allowed``
+    bits."""
     pattern = comparable(out)
     different = pattern != allowed[0]
     for choice in allowed[1:]:

@@ -1,4 +1,4 @@
-"""What the code of no kernel may have, whatever its plan asks for: faults of the compiler that its own text shows."""
+"""Faults of the compiler that the code's own text shows: no kernel's code may have them, whatever its plan asks for."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class CannotBeUsed(Exception):
 
 
 class Work:
-    """How far one part of the stage is: how many of its ``total`` units are done. Units end in several threads."""
+    """The progress of one part of the stage: how many of its ``total`` units are done. Units end in several threads."""
 
     def __init__(self, unit: str, total: int) -> None:
         self._unit = unit
@@ -63,9 +63,9 @@ class Work:
 
 @dataclass
 class Compiled:
-    """What was compiled: ``plans`` has the launches of each case, ``results`` a result for each identity of a launch,
-    ``kernels`` a result for each key of a specialisation. ``problems`` says which cases could not be planned. Seconds
-    are wall time."""
+    """The results of the stage: ``plans`` has the launches of each case, ``results`` a result for each identity of a
+    launch, ``kernels`` a result for each key of a specialisation. ``problems`` says which cases could not be planned.
+    Seconds are wall time."""
 
     plans: dict[str, list[PlannedLaunch]] = field(default_factory=dict)
     results: dict[str, CompileResult] = field(default_factory=dict)
@@ -119,11 +119,11 @@ class CompileStage:
             pool.close()
 
     def look(self) -> Progress:
-        """Returns how far the stage is. May be called from any thread."""
+        """Returns the progress of the stage. May be called from any thread."""
         return self.work.look()
 
     def toolchain(self, selection: Selection) -> Toolchain:
-        """Returns what these processes compile with. Raises RuntimeError if they cannot say."""
+        """Returns the tools with which these processes compile. Raises RuntimeError if they cannot say."""
         task = Task("conformance.execution.compile.carried_kernels:toolchain", None, selection.targets[0])
         result = self._pool(process_group(task.target)).submit(task).result()
         if not isinstance(result.value, Toolchain):

@@ -262,8 +262,8 @@ class CaseJudge:
             return self.harness.executed(self.kernel, self.plan, texts, self.fills, ptx=ptx, anew=anew)
 
     def explain(self, compiled: CompiledPlan, verdicts: Iterable[Verdict]) -> str:
-        """Returns what running the TTGIR says of a kernel that is wrong on a device, as ``verdicts`` show: a sentence
-        for the diagnosis."""
+        """Runs the TTGIR of a kernel that is wrong on a device, as ``verdicts`` show, and returns a sentence for the
+        diagnosis."""
         problem = self.plan.problem
         size = sum(int(tensor.span) for tensor in (*problem.operands, *problem.outputs))
         if size > EXPLAINED:
@@ -288,7 +288,7 @@ class CaseJudge:
         return f"{right}: the fault arises below it, on the device, or in an order that was not run"
 
     def grid_verdicts(self) -> list[Verdict]:
-        """Returns what the suite's own formula has against the grid that a kernel of this package planned: nothing, as
+        """Returns the objections of the suite's own formula to the grid that a kernel of this package planned: none, as
         a rule."""
         kernel, plan = self.kernel, self.plan
         expected = expected_grid(kernel, plan, carveout.current()) if kernel.name in own_kernels() else None
@@ -298,7 +298,7 @@ class CaseJudge:
         return [Verdict(str(Check(CheckKind.GRID, "formula")), False, text)]
 
     def _code_verdicts(self, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
-        """Returns whether the code has the features that the kernel declares and stays within the target's limits."""
+        """Returns verdicts on the features that the kernel declares and on the target's limits."""
         kernel, plan, target = self.kernel, self.plan, self.plan.target
         verdicts, launches = _codegen_verdicts(compiled.main, target, kernel.features(plan)), {"": compiled.main}
         launches |= compiled.others
@@ -355,9 +355,9 @@ def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None
 
 
 def launches_to_compile(plan: Plan) -> dict[str, tuple[CompileRequest, Launch]]:
-    """Returns what compiles each launch of ``plan``, and that launch over tensors without memory. The main launch comes
-    first and is called "", the others have the name of their function. Launches with an empty grid are left out; so is
-    everything if that of the main launch is."""
+    """Returns the request that compiles each launch of ``plan``, and that launch over tensors without memory. The main
+    launch comes first and is called "", the others have the name of their function. Launches with an empty grid are
+    left out; so is everything if that of the main launch is."""
     if 0 in plan.grid:
         return {}
     main = meta_launch(plan, plan.target)
@@ -371,7 +371,7 @@ def launches_to_compile(plan: Plan) -> dict[str, tuple[CompileRequest, Launch]]:
 
 @dataclass(frozen=True)
 class CompiledPlan:
-    """What was compiled for one plan: its main launch, and by function name those before and after it."""
+    """The compiled launches of one plan: its main launch, and by function name those before and after it."""
 
     main: Artefact
     others: Mapping[str, Artefact]
@@ -426,14 +426,14 @@ def _codegen_verdicts(artefact: Artefact, target: Target, features: Features) ->
 
 
 def _resource_verdict(launch: str, artefact: Artefact, target: Target) -> Verdict:
-    """The check of the target's limits. ``launch`` names one beside the main launch, which is ""."""
+    """The check of the target's limits. ``launch`` names a launch other than the main one, which is ""."""
     excess = over_limits(artefact.resources, target)
     within = "; ".join(["within the target's limits", *near_limits(artefact.resources, target)])
     return Verdict(str(Check(CheckKind.RESOURCES, launch)), not excess, "; ".join(excess) or within)
 
 
 def _identity_verdict(artefact: Artefact, launched: Any) -> Verdict:
-    """Whether the code that was checked is the code that ran: both bear Triton's hash of source and options."""
+    """Checks that the code that was checked is the code that ran: both bear Triton's hash of source and options."""
     same = artefact.metadata["hash"] == launched.hash
     text = f"judged {artefact.metadata['hash']}, launched {launched.hash}"
     return Verdict(str(Check(CheckKind.CODEGEN, "judged-is-launched")), same, text)

@@ -1,4 +1,4 @@
-"""What the cases of one process share: targets, executor, compile pool, device locks and judged numbers."""
+"""Parts that the cases of one process share: targets, executor, compile pool, device locks and judged numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def needed(problem: Problem) -> int:
 
 
 class Harness:
-    """What the cases of one process share: the executor, the compile pool and the numerics already judged."""
+    """The parts that the cases of one process share: the executor, the compile pool and the numerics already judged."""
 
     def __init__(self, chosen: Settings, folder: Path | None = None, worker: str = "main") -> None:
         """``folder`` is that of the run, in which its compile stage left what it compiled; ``worker`` names this
@@ -84,13 +84,13 @@ class Harness:
         return Turns(os.environ.get(self.settings.gpus.variable, "all"))
 
     def together(self) -> contextlib.AbstractContextManager[None]:
-        """Uses the device, if there is one, beside other workers, but not beside one that times something."""
+        """Uses the device, if there is one, together with other workers, but not with one that times something."""
         return self.turns.together() if self.settings.has_gpu else contextlib.nullcontext()
 
     def run(self, work: Callable[[], Result], size: int = 0) -> Result:
-        """The result of ``work``, which needs about ``size`` bytes of device memory. On a device it runs beside other
-        workers, but not beside another that needs much memory. If memory runs out, it runs once more, alone: only then
-        is the shortage its own fault."""
+        """The result of ``work``, which needs about ``size`` bytes of device memory. On a device it runs together with
+        other workers, but not with another that needs much memory. If memory runs out, it runs once more, alone: only
+        then is the shortage its own fault."""
         if not self.settings.has_gpu:
             return work()
         with self.turns.with_much_memory() if size >= device_memory.MUCH else contextlib.nullcontext():

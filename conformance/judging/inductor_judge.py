@@ -99,7 +99,7 @@ class PinnedRun:
 
     @property
     def excess(self) -> str:
-        """Returns what of the target's limits the kernel is past, if anything: the autotuner drops such a choice when
+        """Returns a text of the target's limits that the kernel exceeds, if any: the autotuner drops such a choice when
         it does not launch."""
         used = self.kernel.artefact.resources if self.kernel.artefact is not None else None
         return "; ".join(over_limits(used, self.target)) if used is not None else ""
@@ -204,11 +204,11 @@ class Inductor:
                 self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
 
     def sized(self, large: Size, small: Size) -> Size:
-        """Returns what ``large`` is on a device; ``small`` without one, where all is interpreted."""
+        """Returns ``large`` on a device; ``small`` without one, where all is interpreted."""
         return large if self.harness.settings.has_gpu else small
 
     def executor(self) -> Executor:
-        """Returns what runs this case's code; ends the case as not run where nothing can."""
+        """Returns the executor of this case's code; ends the case as not run if there is none."""
         executor = self.harness.executor
         if isinstance(executor, Reason):
             self.recorder.not_run(executor)
@@ -304,7 +304,7 @@ class Inductor:
             self.recorder.not_run(unjudged)
 
     def choices(self, problem: Problem, target: Target, template: str, **program: Any) -> Iterator[Generated]:
-        """What is generated with one choice of ``template`` after another, as many as the tier asks for. Nothing of it
+        """Yields the results of one choice of ``template`` after another, as many as the tier asks for. Nothing of it
         is judged. ``program`` holds further fields of a :class:`Program`."""
         unpinned = _program(problem, template, **program)
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
@@ -484,7 +484,7 @@ def as_called(compiled: Compiled, number: int) -> Compiled:
 
 
 def _operands(problem: Problem) -> tuple[Operand, ...]:
-    """Returns what the graph of ``problem`` takes: its operands, and for attention the lists of blocks."""
+    """Returns the arguments of the graph of ``problem``: its operands, and for attention the lists of blocks."""
     return (*problem.operands, *(list_operands(problem) if isinstance(problem, Attention) else ()))
 
 

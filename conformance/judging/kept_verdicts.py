@@ -26,7 +26,7 @@ def kept(plan: Plan, texts: Iterable[str], fills: object, seed: int, execute: Ca
     """The verdict of an earlier run of the same, or that of ``execute``, which is kept if it passed.
 
     The same is: the ``texts`` and the ``plan``, the ``fills`` and their ``seed``, every file of this package, and the
-    releases of NumPy and torch that compute. It is not for kernels of others, whose files nobody here knows.
+    releases of NumPy and torch that compute. It is not for kernels of others, whose files are not known here.
     """
     parts = [_digest(), np.__version__, torch.__version__, repr(plan), repr(fills), repr(seed), *texts]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -40,7 +40,7 @@ def kept(plan: Plan, texts: Iterable[str], fills: object, seed: int, execute: Ca
 
 
 def _read(path: Path) -> Executed | None:
-    """Returns what is kept there; None if it is nothing that can be used."""
+    """Returns the kept result; None if there is none that can be used."""
     try:
         data = json.loads(path.read_text())
         verdicts = tuple(Verdict(*fields) for fields in data["verdicts"])

@@ -1,4 +1,4 @@
-"""Whether the pipelined loops of a Hopper kernel overwrite tiles that a wgmma still reads, or has not read.
+"""Checks that the pipelined loops of a Hopper kernel do not overwrite tiles that a wgmma still reads, or has not read.
 
 A pipelined loop of TTGIR keeps each operand's tiles in the slots of one allocation. A copy from global memory fills
 them in turn, a product reads them in turn, and ``warp_group_dot_wait`` leaves its last ``pendings`` products running.

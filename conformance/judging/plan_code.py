@@ -1,4 +1,4 @@
-"""What a plan asks of the code of its launches, whatever the kernel says of itself.
+"""Checks what a plan asks of the code of its launches, whatever the kernel says of itself.
 
 The operands of every product have the dtype of the problem: exactly in Triton's own representation, and in the matrix
 instruction, too, unless that has a wider type that holds the same values. In Triton's own representation they are
@@ -101,8 +101,8 @@ def tiles(text: str) -> set[Tile]:
 
 
 def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: str = "") -> Iterator[Verdict]:
-    """What ``artefact`` has that ``plan`` does not allow: a failing verdict for each, none if all is as it must be.
-    ``launch`` is the name of the function, if it is not the main launch. Code without the stages that show it says
+    """Returns a failing verdict for each thing in ``artefact`` that ``plan`` does not allow, none if all is as it must
+    be. ``launch`` is the name of the function, if it is not the main launch. Code without the stages that show it says
     nothing, and a launch without products neither."""
     problem, code = plan.problem, f"{kernel.name}, {launch}," if launch else kernel.name
     texts = {stage: codegen_checks.code_of(path, stage) for stage, path in artefact.stages.items()
@@ -193,8 +193,7 @@ def _verdict(subject: str, text: str) -> Verdict:
 
 
 def descriptor_features(kernel: Kernel, plan: Plan) -> Features:
-    """Returns where the descriptors of a kernel with descriptors of Triton's own must be made, by the plan's
-    variant."""
+    """Returns the place where a kernel with Triton's descriptors must make them, by the plan's variant, as features."""
     keeps = any(plan.target.capability(unit).available for unit in ("tma", "tdm"))
     if not keeps or not kernel.descriptors or "legacy" in kernel.name or not plan.problem.has_product:
         return Features()

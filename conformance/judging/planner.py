@@ -1,4 +1,4 @@
-"""Which launches a case compiles: its test runs up to them. Nothing is compiled, run or judged."""
+"""Finds the launches that a case compiles: its test runs up to them. Nothing is compiled, run or judged."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def plan_case(settings: Settings, selection: Selection, case: str, call: CaseCal
         call.test(**call.values, **{name: fixtures[name] for name in wanted})
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # what it asks for in vain, a skip, an error: that shows when the case runs
+    except BaseException:  # a missing result, a skip, an error: that shows when the case runs
         pass
     return planner.launches
 
@@ -113,7 +113,7 @@ class _PlannedRecorder(CaseRecorder):
 
 
 class _Planner:
-    """What a planned test gets in place of its fixtures, and the launches that it asked for."""
+    """Stands in for the fixtures of a planned test, and collects the launches that it asked for."""
 
     def __init__(self, settings: Settings, selection: Selection, case: str) -> None:
         self.launches: list[PlannedLaunch] = []

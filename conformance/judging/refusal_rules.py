@@ -46,13 +46,13 @@ def right_refusals(limits: KernelLimits, plan: Plan) -> Iterator[tuple[ReasonCod
 
 
 def accepted(kernel: Kernel, broken: Broken) -> str:
-    """Returns what is said of a kernel that takes what it must refuse."""
+    """Returns a sentence about a kernel that takes what it must refuse."""
     _, operand, what = broken
     return f"{kernel.name} accepted operand {operand} with {what}; it must refuse that"
 
 
 def objection(kernel: Kernel, plan: Plan, reason: Reason) -> str | None:
-    """Returns why ``reason`` is no reason for ``kernel`` to refuse ``plan``; None if a rule justifies it, and for a
+    """Returns the reason why ``kernel`` may not refuse ``plan`` for ``reason``; None if a rule justifies it, and for a
     kernel that states no limits."""
     limits = stated_limits(kernel)
     if limits is None or (reason.code, reason.subject) in right_refusals(limits, plan):
@@ -63,7 +63,7 @@ def objection(kernel: Kernel, plan: Plan, reason: Reason) -> str | None:
 
 
 def overlooked(kernel: Kernel, plan: Plan) -> str | None:
-    """Returns why ``kernel`` must refuse ``plan``, which it accepts; None if no rule says so."""
+    """Returns the reason why ``kernel`` must refuse ``plan``, which it accepts; None if no rule says so."""
     limits = stated_limits(kernel)
     refusal = None if limits is None else next(right_refusals(limits, plan), None)
     if refusal is None:

@@ -1,4 +1,4 @@
-"""What becomes of a case whose problem a kernel is expected to refuse."""
+"""Judges a case whose problem a kernel is expected to refuse."""
 
 from __future__ import annotations
 

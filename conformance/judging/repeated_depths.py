@@ -1,4 +1,4 @@
-"""Whether registers hold the operands of ``mma.sync`` so that some k are multiplied twice and others never.
+"""Checks that registers do not hold the operands of ``mma.sync`` so that some k are multiplied twice and others never.
 
 In the layout ``dot_op`` with ``kWidth`` w, thread t of four holds w consecutive k from w t on, and w more from
 4 w + w t on: 8 w in all. If a tile has fewer k, they repeat. Triton multiplies a thread's first registers. These hold

@@ -13,7 +13,7 @@ from conformance.user_files.expected_failures import ExpectedFailures
 
 @dataclass(frozen=True)
 class Settings:
-    """What this run was asked for.
+    """The settings of this run.
 
     ``targets`` empty means the default; ``run_dir`` None a new folder under reports; ``expected_failure_files`` are as
     they were given. ``reproducers`` is the folder of scripts, ``compiled`` that of kernels from another machine; None

@@ -94,7 +94,7 @@ def _targets_with_declarations() -> frozenset[str]:
 
 
 class SpillsNotDeclared(UserWarning):
-    """Spills on a target fail no case, because nobody has declared which of them are known."""
+    """Spills on a target fail no case, because no file declares which of them are known."""
 
 
 def spill_key(kernel: Kernel, dtype: str, config: AnyConfig, target: Target, size: str = "") -> str:

@@ -107,7 +107,8 @@ class Plan:
 
 
 def lacking(plan: Plan, *capabilities: str) -> Reason | None:
-    """Returns the first of the ``capabilities`` that the plan's target lacks; None if it has all."""
+    """Returns the reason that the plan's target lacks a capability that the kernel's :attr:`limits` name; None if it
+    has all."""
     for name in capabilities:
         capability = plan.target.capability(name)
         if not capability.available:
@@ -213,7 +214,7 @@ class Kernel(abc.ABC):
         """
 
     def foreign(self, plan: Plan) -> Reason | None:
-        """Returns why the kernel does not compute the operation of the plan's problem; None if it does."""
+        """Returns the reason why the kernel does not compute the operation of the plan's problem; None if it does."""
         operation = plan.problem.op
         if operation in self.operations:
             return None
@@ -228,7 +229,8 @@ class Kernel(abc.ABC):
         return lacking(plan, *limits.needs, *((made,) if made else ()))
 
     def other_variant(self, plan: Plan) -> Reason | None:
-        """Returns why the kernel does not work in the plan's variant, by its :attr:`limits`; None if it does."""
+        """Returns the reason why the kernel does not work in the plan's variant, by its :attr:`limits`; None if it
+        does."""
         unusual = {one.name for one in dataclasses.fields(Variant) if getattr(plan.variant, one.name) != one.default}
         taken = self.limits.variant if self.limits is not None else frozenset()
         if unusual <= taken:

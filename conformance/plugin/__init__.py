@@ -74,7 +74,7 @@ def _guarded_output(config: pytest.Config) -> GuardedOutput:
 
 
 def _begin_anew(config: pytest.Config) -> None:
-    """Runs pytest anew with ``--run-dir=DIR`` if it has taken the DIR of ``--run-dir DIR`` for a place of tests."""
+    """Runs pytest again with ``--run-dir=DIR`` if it has taken the DIR of ``--run-dir DIR`` for a place of tests."""
     invocation = config.invocation_params
     taken = {str(path) for path in config.known_args_namespace.file_or_dir}
     separate = _joined(invocation)

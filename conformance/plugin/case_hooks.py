@@ -235,7 +235,7 @@ class ItemRecording:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
-        """What a worker sends: a lone surrogate, which no channel takes, is escaped."""
+        """Escapes lone surrogates, which no channel takes, in what a worker sends."""
         return encodable((yield))
 
     @pytest.hookimpl(tryfirst=True)
@@ -293,7 +293,7 @@ class ItemRecording:
 
     def _check_end(self, recorder: CaseRecorder, report: pytest.TestReport) -> None:
         """Fails a case that has not failed, or only as expected, for one of three reasons: it judged nothing, a check
-        failed beside the expected ones, or it passed although an entry says that it always fails."""
+        failed in addition to the expected ones, or it passed although an entry says that it always fails."""
         objection = recorder.objection()
         if objection is not None:
             self._record_failure(recorder, report, Status.FAIL, objection, fault_of_checks(recorder.verdicts))
@@ -301,7 +301,7 @@ class ItemRecording:
             failed = [verdict for verdict in recorder.verdicts if not verdict.passed]
             others = [verdict for verdict in failed if not _is_in_diagnosis(verdict, recorder.diagnosis)]
             if others:
-                text = f"check {others[0].check} failed beside the expected failure: {others[0].text}"
+                text = f"check {others[0].check} failed in addition to the expected failure: {others[0].text}"
                 _fail(recorder, report, text)
         elif recorder.status is Status.PASS:
             outcome = self.settings.expected_failures.success(recorder.record())

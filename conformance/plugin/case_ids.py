@@ -1,4 +1,4 @@
-"""Which tests are conformance cases, and the id of each.
+"""Finds the tests that are conformance cases, and the id of each.
 
 A case's id is its file's path below the suites directory, and what follows it in pytest's node id. So a case has the
 same id in a checkout, in an install and on every machine.
@@ -22,7 +22,7 @@ _UNSTABLE = re.compile(r"(?:^|[\[\-_=:(, ])/\w|[A-Za-z]:\\|0x[0-9a-f]{6,}")
 
 
 def suites_dirs(config: pytest.Config) -> tuple[Path, ...]:
-    """The package's suites and the directories that the project's ini names beside them."""
+    """The package's suites and the directories that the project's ini names in addition."""
     return (PACKAGE_SUITES, *(Path(path).resolve() for path in config.getini(SUITES_INI)))
 
 

@@ -65,7 +65,8 @@ class CaseReports:
         self._count_once(reporter.stats)
 
     def tracebacks(self) -> dict[str, str]:
-        """Returns what pytest shows of the cases that ended by an error, by their ids; empty if pytest has shown it."""
+        """Returns pytest's tracebacks of the cases that ended by an error, by their ids; empty if pytest has shown
+        them."""
         return self._raised
 
     def _case(self, report: Any) -> str | None:

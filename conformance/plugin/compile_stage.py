@@ -51,7 +51,7 @@ class RunStage:
             self._prepared = concurrent.futures.ThreadPoolExecutor(1, "compile-stage").submit(self.selection)
 
     def selection(self) -> Selection:
-        """Returns what of the run decides which cases a test has. Imports torch and triton."""
+        """Returns the parts of the run that decide which cases a test has. Imports torch and triton."""
         importlib.import_module("conformance.judging.compile_stage")
         return self._select()
 
@@ -79,7 +79,7 @@ class RunStage:
         self._compiled = compiled
 
     def end(self) -> list[str]:
-        """Returns what the stage missed, one sentence each. Removes the stage's files."""
+        """Ends the stage and returns a sentence for each thing that it missed. Removes the stage's files."""
         if self._compiled is None:
             return []
         from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex, asked
@@ -107,7 +107,7 @@ class RunStage:
     def waste(self) -> list[str]:
         """A sentence if the stage compiled something for a case that passed, and no case used it."""
         cases = self._in_vain
-        return [f"the compile stage compiled in vain for {len(cases)} cases, first {cases[0]}"] if cases else []
+        return [f"the compile stage compiled unused kernels for {len(cases)} cases, first {cases[0]}"] if cases else []
 
     def __str__(self) -> str:
         return "" if self._compiled is None else f"compile stage: {self._compiled}"

@@ -49,7 +49,7 @@ class ItemGroup:
 
 
 class _Unheard:
-    """The hooks ``ihook`` where nobody hears that an item was collected: the call would cost more than the item."""
+    """The hooks ``ihook`` without the hook that tells of a collected item: the call would cost more than the item."""
 
     def __init__(self, ihook: Any) -> None:
         self._ihook = ihook

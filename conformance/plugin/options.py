@@ -42,7 +42,7 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(option.long, dest=option.dest, default=None, **option.attributes)
     parser.addini(
         case_ids.SUITES_INI,
-        "directories whose tests are recorded as conformance cases, beside the package's own",
+        "directories whose tests are recorded as conformance cases, in addition to the package's own",
         type="paths",
         default=[],
     )
@@ -160,7 +160,7 @@ def check_names(config: pytest.Config, chosen: Settings, suites: Sequence[Path])
 
 def check_names_with_stack(chosen: Settings, suites: Sequence[Path]) -> None:
     """Raises pytest.UsageError for a target or a kernel that there is not. Imports torch and triton if some are named,
-    so the environment must have been prepared. Suites beside the package's may have kernels of their own."""
+    so the environment must have been prepared. Suites other than the package's may have their own kernels."""
     if chosen.targets or chosen.kernels:
         check_stack()
     try:

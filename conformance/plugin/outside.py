@@ -1,4 +1,5 @@
-"""What comes from elsewhere and must not be passed over: kernels of installed packages, and unknown accelerators."""
+"""Checks for third-party parts that must not be passed over: kernels of installed packages, and unknown
+accelerators."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class Outside:
             self._reasons[record.kernel] = str(record.reason)
 
     def problems(self) -> list[str]:
-        """Returns what is wrong with the run, one text each."""
+        """Returns the problems of the run, one text each."""
         if not self._whole:
             return list(self._missing.values())
         refused = [name for name, statuses in self._statuses.items() if statuses == {Status.NOT_APPLICABLE}]

@@ -123,7 +123,7 @@ def _named(config: pytest.Config) -> tuple[list[str], bool]:
 
 
 def selection(config: pytest.Config) -> Selection:
-    """Returns what of this run decides which cases a test has."""
+    """Returns the parts of this run that decide which cases a test has."""
     if _SELECTION not in config.stash:
         from conformance.cases.case_table import Selection
         from conformance.judging.harness import chosen_targets

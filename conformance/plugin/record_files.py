@@ -34,9 +34,9 @@ JOURNAL_LIMIT = 1 << 20
 
 
 class RecordFile:
-    """One process's records: each is one line, written before :meth:`write` returns. Beside it lies a journal. Its last
-    whole line is the record that would be right if the process died now. What cannot be written whole is not there: a
-    line that does not fit the disk is taken back, and OSError raised."""
+    """One process's records: each is one line, written before :meth:`write` returns. Next to it lies a journal. Its
+    last whole line is the record that would be right if the process died now. What cannot be written whole is not
+    there: a line that does not fit the disk is taken back, and OSError raised."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         self.path = part_file(folder, worker)
@@ -102,17 +102,18 @@ def journal_file(folder: Path, worker: str) -> Path:
 
 
 def process_file(folder: Path, worker: str) -> Path:
-    """Returns where the number of a worker's process is kept while it lives."""
+    """Returns the file that has the number of a worker's process while it lives."""
     return folder / f"process-{worker}.txt"
 
 
 def refusal_file(folder: Path, worker: str) -> Path:
-    """Returns where a worker says why it cannot run any case."""
+    """Returns the file in which a worker says why it cannot run any case."""
     return folder / f"refusal-{worker}.txt"
 
 
 def breakage_file(folder: Path, worker: str) -> Path:
-    """Returns where a worker says what of its machine or environment is broken, so that it cannot run any case."""
+    """Returns the file in which a worker names the breakage of its machine or environment that keeps it from running
+    any case."""
     return folder / f"broken-{worker}.txt"
 
 
@@ -144,7 +145,7 @@ def _last_foreseen(folder: Path, worker: str) -> CaseRecord | None:
 
 
 def stacks_file(folder: Path, worker: str) -> Path:
-    """Returns where a worker's stacks are dumped when a case runs past its deadline."""
+    """Returns the file for a worker's stacks when a case runs past its deadline."""
     return folder / f"stacks-{worker}.txt"
 
 

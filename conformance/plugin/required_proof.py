@@ -1,4 +1,4 @@
-"""Which cases of a run are proven by less than ``--require`` asks for, although they can be proven so."""
+"""Finds the cases of a run that are proven by less than ``--require`` asks for, although they can be proven so."""
 
 from __future__ import annotations
 

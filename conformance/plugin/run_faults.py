@@ -78,7 +78,7 @@ class RunFaults:
 
     @property
     def ended_early(self) -> bool:
-        """Returns whether something has ended the run before its last case, so that cases are missing."""
+        """Returns True if the run was ended before its last case, so that cases are missing."""
         return any(fault.fault_class is not FaultClass.REGRESSION for fault in self._of_run)
 
     @property

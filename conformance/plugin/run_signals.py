@@ -1,4 +1,4 @@
-"""What SIGINT, SIGTERM and SIGHUP mean for a run: it ends, and its records so far are merged."""
+"""Handles SIGINT, SIGTERM and SIGHUP: the run ends, and its records so far are merged."""
 
 from __future__ import annotations
 

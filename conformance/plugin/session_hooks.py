@@ -87,7 +87,7 @@ _NOTHING = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def new_folder(settings: Settings, invocation_dir: Path) -> Path:
-    """Returns where this run's evidence goes: the folder asked for, which must be new or empty, or one under
+    """Returns the folder for this run's evidence: the folder asked for, which must be new or empty, or one under
     reports."""
     if settings.run_dir is not None:
         if settings.run_dir.exists() and (not settings.run_dir.is_dir() or any(settings.run_dir.iterdir())):
@@ -292,7 +292,7 @@ class SessionRun:
             raise pytest.UsageError(f"{error}; {near}" if near else str(error)) from None
 
     def _near_case(self, case: str | None = None) -> str:
-        """Returns what was probably meant by ``case``, or by the first case that the user named, if there is such."""
+        """Returns a suggestion for ``case``, or for the first case that the user named, if there is such."""
         case = case or self._settings.case or min(self._settings.case_list or (), default=None)
         if case is None or self._compile_stage is None:
             return ""
@@ -568,11 +568,11 @@ class SessionRun:
             reporter.write_line(line)
 
     def _summary(self) -> Summary:
-        """Returns what the run's records show; nothing if they could not be merged."""
+        """Returns the summary of the run's records; an empty one if they could not be merged."""
         return self._tally.summary(self._info or RunInfo(**self._facts(), **self._ending_facts()), self._notes())
 
     def _ending_facts(self) -> dict[str, Any]:
-        """Returns what ``run.json`` says of the end of the run."""
+        """Returns the facts of ``run.json`` about the end of the run."""
         status = self._faults.exit_status(self._pytests, self._interrupted)
         return {
             "faults": self._faults.faults,

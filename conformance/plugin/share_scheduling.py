@@ -1,4 +1,4 @@
-"""How xdist hands cases to workers."""
+"""Hands cases to xdist's workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker loads while it waits for its first case: the others collect and the compile stage compiles meanwhile.
+"""Loads modules while a worker waits for its first case: the others collect and the compile stage compiles meanwhile.
 
 Without it the first case of each worker would pay for it, all of them at once, while no core waits for work.
 """

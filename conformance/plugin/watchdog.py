@@ -19,7 +19,7 @@ from conformance.records import CaseRecord, Status
 
 #: Seconds after the deadline at which a thread outside Python ends a process that holds the interpreter's lock.
 LOCK_GRACE_S = 5.0
-#: Seconds by which that thread may come later still. To start it anew takes as long as a short case, so it is started
+#: Seconds by which that thread may come later still. To start it again takes as long as a short case, so it is started
 #: for all cases of this time together. It is never longer than a deadline.
 REARM_S = 5.0
 EXIT_CODE = 1

@@ -1,4 +1,4 @@
-"""What the workers of a run import is imported once, by the server that forks them; see ``worker_launcher``."""
+"""Lets the server that forks the workers of a run import their modules once; see ``worker_launcher``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ INDUCTOR_IMPORT = "torch._inductor.compile_fx"
 
 
 class WorkerImports:
-    """Starts the server as the session starts: its imports take seconds. ``modules`` are those that it imports beside
-    what each worker does."""
+    """Starts the server as the session starts: its imports take seconds. ``modules`` are those that it imports in
+    addition to each worker's."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         self._launcher = [sys.executable, str(Path(__file__).with_name("worker_launcher.py")), *modules]
 
     @property
     def specification(self) -> str:
-        """Returns how xdist starts a worker."""
+        """Returns the specification by which xdist starts a worker."""
         return f"popen//python={shlex.join(self._launcher)}"
 
     def pytest_sessionstart(self) -> None:

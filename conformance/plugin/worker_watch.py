@@ -80,11 +80,11 @@ class WorkerWatch:
             _kill(watched.node)
 
     def reason(self, worker: str) -> str:
-        """Returns why this ended the worker; empty if it did not."""
+        """Returns the reason for which this ended the worker; empty if it did not."""
         return self._reasons.get(worker, "")
 
     def was_stopped(self, worker: str) -> bool:
-        """Returns whether a signal from outside had stopped ``worker`` before: that is no fault of its case."""
+        """Returns True if a signal from outside had stopped ``worker`` before: that is no fault of its case."""
         return worker in self._stopped
 
     def _run(self) -> None:

@@ -137,7 +137,7 @@ def late(recorder):
 def test_bad(recorder, late): raise KeyError("Unregistered range")
 """,
         "fail",
-        "check memory failed beside the expected failure: guard overwritten",
+        "check memory failed in addition to the expected failure: guard overwritten",
     ),
     "judged-nothing": ("def test_bad(recorder): pass\n", "fail", "without judging anything"),
     "plain-skip": ('def test_bad(recorder): pytest.skip("Unregistered range")\n', "fail", "without a typed reason"),

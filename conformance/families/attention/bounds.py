@@ -60,7 +60,7 @@ TINY = 2.0**-126
 
 @dataclass(frozen=True)
 class Cast:
-    """How an intermediate operand is rounded: with the relative error ``unit`` and the absolute error ``tiny``.
+    """The rounding of an intermediate operand: with the relative error ``unit`` and the absolute error ``tiny``.
 
     A tensor core aligns subnormal values as if they had the size ``aligned``; 0 for other units.
     """
@@ -152,7 +152,7 @@ def forward_error(
 
 
 def _small_weights(share: Tensor, rounding: Cast, sums: float) -> Tensor:
-    """Returns what rounding takes from the subnormal ones of these shares, and sums of their products, at most.
+    """Returns the most that rounding takes from the subnormal ones of these shares, and sums of their products.
 
     Against the running maximum a weight loses ``tiny``, and no more than itself. One of less than half of ``tiny`` is
     0, and adds no error to a sum; so its error is within twice its share, times what is aligned instead of ``tiny``."""
@@ -162,7 +162,7 @@ def _small_weights(share: Tensor, rounding: Cast, sums: float) -> Tensor:
 
 
 def _spread(exact: ForwardValues, rows: Tensor) -> Tensor:
-    """Returns how far the values that each of the chosen ``rows`` sees lie from its output, at most: (rows,
+    """Returns the largest distance of the values that each of the chosen ``rows`` sees from its output: (rows,
     value_dim)."""
     batch, head, _ = rows.nonzero(as_tuple=True)
     seen = exact.scores.visible.expand(exact.weights.shape)[rows].unsqueeze(-1)

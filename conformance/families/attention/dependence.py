@@ -1,4 +1,4 @@
-"""Which elements of the operands an element of an output of attention depends on."""
+"""Says on which elements of the operands an element of an output of attention depends."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _AXES = {
 
 
 def axes(problem: Attention, name: str) -> tuple[str, ...]:
-    """Returns what one index along each dimension of the operand ``name`` is called."""
+    """Returns the name of one index along each dimension of the operand ``name``."""
     return _PAGES if problem.page and name in ("k", "v") else _AXES[name]
 
 
 def needed(problem: Attention, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
-    """Returns what the elements ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
     group = problem.heads // problem.key_heads
     visible = reference.visible(problem, inputs)[:, 0].cpu()  # (batch or 1, queries, keys)
     by_key = output in ("grad_k", "grad_v")

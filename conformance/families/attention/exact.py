@@ -213,5 +213,5 @@ def _leaks(
 
 
 def _leak(problem: Attention) -> float:
-    """Largest weight of a key that a soft cap keeps from vanishing, beside a selected one of 1."""
+    """Largest weight of a key that a soft cap keeps from vanishing, next to a selected one of 1."""
     return 2 * math.exp(-problem.score.cap)

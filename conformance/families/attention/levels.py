@@ -35,7 +35,8 @@ def _weight(problem: Attention) -> float:
 
 
 def _farthest(problem: Attention) -> float:
-    """Returns how far below its number the weight lies, relatively, at most: what products of two fp8 numbers reach."""
+    """Returns the largest relative distance by which the weight lies below its number: that of products of two fp8
+    numbers."""
     return 2.0 ** (1 - 2 * FORMATS[problem.dtype].significand)
 
 

@@ -122,9 +122,9 @@ def scales_of(problem: Attention, draws: Draws, exponents: Sequence[int] = ()) -
 
 
 def packed_starts(problem: Attention, seed: int) -> dict[str, Tensor]:
-    """Returns where the packed sequences begin: anywhere. Of four or more the first has no query and the second has
-    one, the last has no key and the one before it has one. Where then no query saw a key the first sequence has
-    everything."""
+    """Returns the positions at which the packed sequences begin: anywhere. Of four or more the first has no query and
+    the second has one, the last has no key and the one before it has one. Where then no query saw a key the first
+    sequence has everything."""
     draws = Draws(seed, "attention sequences")
     more = problem.mask.size - 1
 

@@ -1,4 +1,4 @@
-"""What every alteration of attention needs: its outputs with their bounds, and where a kernel applies a mask."""
+"""Common parts of the alterations of attention: its outputs with their bounds, and where a kernel applies a mask."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def tile_shapes(problem: Attention, tiling: Tiling) -> list[tuple[int, int]]:
 
 
 def tiles_misjudged(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Tensor]]:
-    """What is seen if whole tiles are masked, not masked or left out that should not be. Each with its cause."""
+    """Returns the masks that result if whole tiles are masked, not masked or left out that should not be. Each with its
+    cause."""
     right = meaning.visible(problem, {})[0, 0]
     shapes = tile_shapes(problem, tiling)
     for rows, columns in shapes:
@@ -91,8 +92,8 @@ def tiles_misjudged(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, T
 
 
 def _by_tiles(seen: Tensor, rows: int, columns: int, axis: int | None = None, line: int = 0) -> tuple[Tensor, Tensor]:
-    """Whether anything, and whether everything, is seen of the tile in which each element of ``seen`` lies; with an
-    ``axis``, of its first (0) or last (-1) ``line`` along it."""
+    """Returns two masks: whether anything, and whether everything, is seen of the tile in which each element of
+    ``seen`` lies; with an ``axis``, of its first (0) or last (-1) ``line`` along it."""
     m, n = seen.shape
     some, every = torch.zeros_like(seen), torch.zeros_like(seen)
     for i, j in itertools.product(range(0, m, rows), range(0, n, columns)):

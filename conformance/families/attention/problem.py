@@ -30,7 +30,8 @@ STEP = 16
 
 @dataclass(frozen=True)
 class Mask:
-    """Which keys a query sees. Query i stands at key position ``i + keys - queries``: the last query sees the last key.
+    """The keys that a query sees. Query i stands at key position ``i + keys - queries``: the last query sees the last
+    key.
 
     * "full": all keys;
     * "causal": no later keys;
@@ -69,8 +70,8 @@ class Mask:
 
 @dataclass(frozen=True)
 class Score:
-    """What happens to a scaled score s before the softmax. "none"; "soft-cap": ``cap * tanh(s / cap)``; "alibi":
-    ``s + slope[head] * (key - position of the query)`` with the operand ``slopes`` (heads,), fp32."""
+    """The change to a scaled score s before the softmax. "none"; "soft-cap": ``cap * tanh(s / cap)``; "alibi": ``s +
+    slope[head] * (key - position of the query)`` with the operand ``slopes`` (heads,), fp32."""
 
     kind: str = "none"
     cap: float = 0.0
@@ -202,7 +203,7 @@ class Attention(Problem):
         return dataclasses.replace(self._query_like("out", self.values_dim, letter), dtype=dtype)
 
     def _key_like(self, name: str, dim: int, letter: str, more: int = 0) -> Operand:
-        if self.page:  # sequences fill as many pages at most; one more is nobody's
+        if self.page:  # sequences fill as many pages at most; one more is of no sequence
             pages = self.keys // self.page + self.mask.size + 1
             return self._tensor(name, pages, self.key_heads, self.page, dim, letter, more)
         return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter, more)

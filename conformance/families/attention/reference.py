@@ -1,4 +1,4 @@
-"""What attention means: masks, scores, probabilities, outputs and gradients of a problem in fp64.
+"""The reference of attention: masks, scores, probabilities, outputs and gradients of a problem in fp64.
 
 Everything has the query's batch and heads: k and v are repeated for the heads that share them, and gradients of k and
 v are summed over those heads (and over the batch where k and v have batch 1) at the end.
@@ -101,7 +101,7 @@ def positions(problem: Attention, device: Device = None) -> Tensor:
 
 
 def visible(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """Whether each query sees each key: bool, (batch or 1, 1, queries, keys).
+    """Returns the keys that each query sees: bool, (batch or 1, 1, queries, keys).
 
     ``inputs`` are needed only for a mask that is data.
     """
@@ -118,7 +118,7 @@ def visible(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device 
 
 
 def _packed(problem: Attention, inputs: Mapping[str, Tensor], device: Device) -> Tensor:
-    """Whether each query sees each key of its own sequence, and of these no later one if the mask is causal."""
+    """Returns the keys that each query sees: those of its sequence, and of these no later one if the mask is causal."""
     starts = [inputs["query_starts"].to(device or "cpu").long(), _key_starts(problem, inputs, device)]
     counts = (problem.queries, problem.keys)
     numbers = [torch.arange(count, device=device) for count in counts]
@@ -200,7 +200,7 @@ def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device 
 
 
 def attended(scored: Scores) -> ForwardValues:
-    """Returns what the forward pass makes of ``scored``, which are finite where a query sees a key."""
+    """Returns the values of the forward pass for ``scored``, which are finite where a query sees a key."""
     hidden = torch.where(scored.visible, scored.score, -math.inf)
     top = hidden.amax(-1)
     top = torch.where(top.isfinite(), top, 0.0)

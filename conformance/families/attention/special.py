@@ -36,7 +36,7 @@ from conformance.numerics.rounding import FORMATS, round_to
 
 #: The fewest rows of all heads, keys and dims that have room for special values.
 LEAST = 4
-#: A key of less weight, beside a largest weight or sum of 1, may be left out, or its weight may have become 0.
+#: A key of less weight, next to a largest weight or sum of 1, may be left out, or its weight may have become 0.
 WEIGHS = 2.0**-12
 #: The share of the results that special values leave finite, at least.
 LEFT = 0.25
@@ -98,8 +98,8 @@ def special(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Ten
 
 
 def _kinds(problem: Attention, draws: Draws) -> list[str]:
-    """Returns which values are planted. Where all queries see all keys of one head, NaN in a key would be all that
-    shows, and a gradient has room for one."""
+    """Returns the names of the values that are planted. Where all queries see all keys of one head, NaN in a key would
+    be all that shows, and a gradient has room for one."""
     alone = problem.mask.kind == "full" and problem.key_batch * problem.key_heads == 1
     if not problem.backward:
         without = {"k nan"} if alone else set()
@@ -188,7 +188,8 @@ class _Places:
 
 
 def _meets(pairs: Tensor, values: Tensor) -> Tensor:
-    """Returns where a row of ``pairs`` (..., rows, keys) meets one of ``values`` (..., keys, dim), both bool."""
+    """Returns a mask of the places where a row of ``pairs`` (..., rows, keys) meets one of ``values`` (..., keys, dim),
+    both bool."""
     return pairs.double() @ values.double() > 0
 
 
@@ -251,7 +252,8 @@ def _backward(request: FillRequest[Attention], inputs: Mapping[str, Tensor], pla
     either = (seen & ~heavy & grad) | (hidden & unsure)
 
     def keys(pairs: Tensor, values: Tensor) -> Tensor:
-        """Returns where a key meets a value of a query in a pair, over all queries that share the key."""
+        """Returns a mask of the places where a key meets a value of a query in a pair, over all queries that share the
+        key."""
         met = pairs.transpose(-1, -2).double() @ values.double()
         return meaning.gathered(problem, met) > 0
 

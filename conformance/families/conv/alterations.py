@@ -25,7 +25,7 @@ AXES = ("depth", "height", "width")
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Where an output position meets x: ``positions`` times ``stride`` less ``padding``, plus the tap times
+    """The places where an output position meets x: ``positions`` times ``stride`` less ``padding``, plus the tap times
     ``dilation``, for each axis. ``weight_taps``: which of the weight's taps stands for each tap of x, by axis."""
 
     stride: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Which elements of the input and the weights an element of a convolution depends on."""
+"""Says on which elements of the input and the weights an element of a convolution depends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SPACE = ("depth", "height", "width")
 
 
 def axes(problem: Conv, name: str) -> tuple[str, ...]:
-    """Returns what one index along each dimension of the operand ``name`` is called."""
+    """Returns the name of one index along each dimension of the operand ``name``."""
     rank = len(problem.operand(name).shape)
     first = {"x": ("image", "channel"), "w": problem.weight_axes}.get(name, ("output channel",))
     return (*first, *SPACE[len(first) - rank :]) if rank > len(first) else first
 
 
 def needed(problem: Conv, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
-    """Returns what the elements ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
     batch, channels, *places = stored
     groups = divided(channels, problem.out_channels // problem.groups, problem.groups)
     seen, taps = [], []

@@ -223,8 +223,8 @@ def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
 
 
 def _apart(places: tuple[tuple[int, ...], ...], size: int, start: int) -> list[bool]:
-    """Returns which of ``size`` indices along an axis are taken, so that no output position sees two of them:
-    ``start``, and of those behind and then before it each that is possible. ``places``: those of the axis."""
+    """Chooses some of ``size`` indices along an axis, so that no output position sees two of them: ``start``, and of
+    those after and then before it each that is possible. ``places``: those of the axis."""
     seen_by: list[set[int]] = [set() for _ in range(size)]
     for position, taps in enumerate(places):
         for place in taps:

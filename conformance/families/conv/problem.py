@@ -156,7 +156,7 @@ class Conv(Problem):
 
     @functools.cached_property
     def correlation(self) -> Correlation:
-        """Returns which element of x each output position and tap meet."""
+        """Returns the correlation: which element of x each output position and tap meet."""
         sizes = (self.batch, self.groups, self.group_channels, self.size, self.out_channels)
         return Correlation(*sizes, tuple(map(self._places, range(len(self.size)))))
 

@@ -47,7 +47,7 @@ def products(problem: Conv, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
 
 
 def _windows(problem: Conv, x: Tensor) -> Tensor:
-    """Returns what each output position sees: (positions, groups, taps, channels of a group)."""
+    """Returns the window of x for each output position: (positions, groups, taps, channels of a group)."""
     taps = []
     for tap in itertools.product(*map(range, problem.correlation.kernel)):
         values, _ = reference.seen(problem.correlation, x, tap)

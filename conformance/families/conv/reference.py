@@ -1,4 +1,4 @@
-"""What a convolution means: its fp64 value and the magnitude that error bounds need.
+"""The reference of a convolution: its fp64 value and the magnitude that error bounds need.
 
 One batched product per tap of the kernel over the elements of x that its outputs see there, so that sums of integers
 below 2**53 are exact. What a weight of NaN or infinity makes of padding depends on the kernel: 0 * NaN is NaN, but a
@@ -20,8 +20,8 @@ from conformance.problems.reference_dispatch import Device, check_inputs, in_fp6
 
 
 def seen(view: Correlation, x: Tensor, tap: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Returns what each output position sees at ``tap``: (batch, channels, *out_size), 0 where that is no element of x;
-    and a bool tensor (*out_size) that says where it is one. x has the shape of ``view`` and any dtype."""
+    """Returns the elements that each output position sees at ``tap``: (batch, channels, *out_size), 0 where that is no
+    element of x; and a bool tensor (*out_size) that says where it is one. x has the shape of ``view`` and any dtype."""
     inside = torch.ones(view.out_size, dtype=torch.bool, device=x.device)
     for axis, number in enumerate(tap):
         places = torch.tensor([taps[number] for taps in view.places[axis]], device=x.device)

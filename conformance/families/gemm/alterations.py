@@ -91,7 +91,8 @@ def _picked(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def other_indices(count: int) -> Iterator[tuple[str, Tensor]]:
-    """What may stand for index i, each once, with its name: the first, the next, the previous one, the mirror."""
+    """Yields the indices that may stand for index i, each once, with its name: the first, the next, the previous one,
+    the mirror."""
     numbers = torch.arange(count)
     partner = numbers ^ 1
     others = {
@@ -174,7 +175,7 @@ def _dual_with(
 
 
 def _about_row_sums(problem: Gemm, contract: Contract) -> Iterator[Alteration]:
-    """Other sums beside the right product."""
+    """Yields other sums with the right product."""
 
     def beside(cause: str, change: Callable[[Tensor], Tensor]) -> Alteration:
         def compute(inputs: Inputs) -> Outputs:

@@ -1,4 +1,4 @@
-"""How the operands of a problem are cut from one plain product, so that one recipe serves every operation.
+"""Cuts the operands of a problem from one plain product, so that one recipe serves every operation.
 
 A sum of products is one product with the operands side by side, and so are two products with the same A. A batch is the
 diagonal of the product of all matrices of A below each other with all those of B side by side: what holds for every row
@@ -93,7 +93,7 @@ def _pools(problem: Gemm) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Range:
-    """Which integers times a power of two an operand can hold in every format that it passes through.
+    """The integers, times a power of two, that an operand can hold in every format that it passes through.
 
     ``bits`` of significand; the exponents of the smallest normal number (``emin``) and of the largest power of two;
     whether one of the formats is an integer format, and whether all of them hold negative numbers. ``part``: the bits

@@ -108,7 +108,7 @@ def _kinds(problem: Gemm, name: str, contract: Contract) -> list[str]:
         kinds.append("subnormal")
     if contract.split is not None:  # which promises nothing of the others
         return ["nan", "zero"]
-    # a narrow accumulator overflows on the way to a sum that does not, in an order that nobody knows
+    # a narrow accumulator overflows on the way to a sum that does not, in an unknown order
     if name == "a" and FORMATS[contract.out_dtype].largest < 2**20 and contract.accumulator.dtype == "fp32":
         kinds.append("overflow")
     return kinds

@@ -1,4 +1,4 @@
-"""Which elements of the operands an element of a product depends on."""
+"""Says on which elements of the operands an element of a product depends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MATRIX = {
 
 
 def axes(problem: Gemm, name: str) -> tuple[str, ...]:
-    """Returns what one index along each dimension of the operand ``name`` is called."""
+    """Returns the name of one index along each dimension of the operand ``name``."""
     return matrix_axes(problem, name, "matrix")
 
 
@@ -33,7 +33,7 @@ def matrix_axes(problem: Problem, name: str, lead: str) -> tuple[str, ...]:
 
 
 def needed(problem: Gemm, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
-    """Returns what the elements ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
     if output == "sums":
         return {"a": (stored[0], every(problem.K))} if problem.K else {}
     return _of_product(problem, inputs, stored)

@@ -1,4 +1,4 @@
-"""Which fills a plain, batched, scaled or fused product has; :mod:`.exact` and :mod:`.bounded` build them."""
+"""The fills of a plain, batched, scaled or fused product; :mod:`.exact` and :mod:`.bounded` build them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDE_A = FillKind(
 WIDE_B = FillKind(
     "wide-B",
     True,
-    "B (a convolution's w) full; sums that climb to the limit and fall back to a tie of the output, or one unit beside",
+    "B (a convolution's w) full; sums that climb to the limit and fall back to a tie of the output, or next to one",
     "an output that is not rounded to nearest even, once; B cut to a narrower format; a lost promotion",
 )
 WIDE_SCALES = FillKind(
@@ -41,7 +41,7 @@ RANDN = FillKind("randn", False, "near-normal values and scales", "errors past t
 HOT = FillKind(
     "hot",
     False,
-    "lognormal values over many binades beside positive uniform ones",
+    "lognormal values over many binades next to positive uniform ones",
     "lost small terms, and truncation that grows with K",
 )
 SPECIAL = FillKind(
@@ -56,7 +56,7 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     """The names of the fills that ``problem`` has.
 
     Where the epilogue rounds (a gelu, a silu, or an alpha or beta that acts and is no power of two of at most 2**8),
-    "wide-A" is the only exact product, beside "transparent" of dual products. They are judged by the epilogue's own
+    "wide-A" is the only exact product, apart from "transparent" of dual products. They are judged by the epilogue's own
     error, and "wide-A" stands for "hot" too. Without a product (K == 0 or alpha == 0) there are "transparent" and
     "randn", with an empty output only one of them. "wide-scales" is for scaled problems, unless operands are rounded to
     tf32 with the scales of their blocks; integer sums have "transparent" and "wide-A"; "special" is not for a prologue

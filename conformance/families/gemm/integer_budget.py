@@ -1,4 +1,4 @@
-"""How large the integers of an exact fill may be, and by which powers of two they are multiplied.
+"""The budget of an exact fill: how large its integers may be, and by which powers of two they are multiplied.
 
 Sums. P and N are the sums of the positive and of the negative products of one output. If max(P, N) < 2**p for the p
 bits that the accumulator keeps, then every partial sum, over any subset in any order, is exact.
@@ -65,8 +65,8 @@ EPILOGUE_BITS = 24
 FACTOR_EXPONENT = 8
 #: Largest element of a bias or residual, in units of the output.
 LARGEST_ADDEND = 1023
-#: Exponents that the integers of floating-point operands may have beside those that the significand holds, where
-#: full significands alone leave the accumulator's limit far away.
+#: Exponents that the integers of floating-point operands may have in addition to those that the significand holds,
+#: where full significands alone leave the accumulator's limit far away.
 FURTHER_BITS = 3
 #: Up to how many terms of a chunk a narrow accumulator's sums are measured first.
 FEW_TERMS = 256
@@ -91,7 +91,7 @@ class BudgetError(FillError):
 
 @dataclass(frozen=True)
 class IntegerBudget:
-    """What a contract leaves for the integers of an exact fill.
+    """The room that a contract leaves for the integers of an exact fill.
 
     ``k``: that of the plain product. ``chunk``: consecutive k that the accumulator sums before a promotion or a change
     of scales. ``chunk_limit`` and ``limit``: largest max(P, N) in a chunk and over all k. ``visible``: largest |result|
@@ -122,7 +122,7 @@ class IntegerBudget:
 
 
 def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
-    """Returns what ``contract`` leaves for the integers of ``problem``. Raises FillError if :func:`allows_exact` is
+    """Returns the budget of ``contract`` for the integers of ``problem``. Raises FillError if :func:`allows_exact` is
     False."""
     a, b = (value_range(problem, contract, name) for name in "ab")
     out, product, added = FORMATS[contract.out_dtype], Product.of(problem), addends(problem)
@@ -177,7 +177,7 @@ def allows_exact(problem: Gemm) -> bool:
 
 
 def addends(problem: Gemm) -> tuple[Operand, ...]:
-    """Returns what the epilogue adds: the bias and the residual, those that are read."""
+    """Returns the operands that the epilogue adds: the bias and the residual, those that are read."""
     return tuple(
         operand
         for operand in problem.operands
@@ -357,8 +357,7 @@ def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) ->
 
 
 def _subset_sums(left: Tensor, right: Tensor, chunk: int, segment: int, step: int) -> tuple[int, int]:
-    """Returns what :func:`subset_sums` returns, of matrices in fp64 and for chunks that begin at multiples of
-    ``step``."""
+    """Does the work of :func:`subset_sums`, for matrices in fp64 and chunks that begin at multiples of ``step``."""
     largest, k = 0, left.shape[1]
     left_size, right_size = left.abs(), right.abs()
     steps = -(-chunk // step) + (step > 1 and step < k)  # any chunk lies in so many steps

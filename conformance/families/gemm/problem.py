@@ -52,7 +52,7 @@ class Bias:
 
 @dataclass(frozen=True)
 class Fusion:
-    """What a fused mm does to A before the product, and to the product after it.
+    """The steps of a fused mm: those on A before the product, and those on the product after it.
 
     ``prologue``: None, or one of
 
@@ -101,7 +101,7 @@ class Gemm(Problem):
     * ``mixed_mm``: B holds int8 or uint8 (``b_dtype``), converted to A's dtype before it is multiplied;
     * ``fused_mm``: a product with a :class:`Fusion`;
     * ``dual_mm``: ``silu(A @ B) * (A @ D)``, where silu(x) is x / (1 + exp(-x)); D lies as that of mm_plus_mm;
-    * ``mm_with_sums``: the product, and beside it ``sums``, the sum of each row of A in fp32.
+    * ``mm_with_sums``: the product, and with it ``sums``, the sum of each row of A in fp32.
 
     ``precision`` applies to fp32 operands: "ieee", "tf32" or one of :data:`SPLIT_PRECISIONS`. ``fast_accum`` applies to
     fp8 operands.

@@ -1,4 +1,4 @@
-"""What a matrix product means: its fp64 value, and the magnitude ``|A| @ |B|`` that error bounds need.
+"""The reference of a matrix product: its fp64 value, and the magnitude ``|A| @ |B|`` that error bounds need.
 
 Every operation is one product of two factors and an epilogue. A sum of products has its operands side by side, and so
 have two products that the epilogue combines; a prologue and the scales of blocks are part of the factors. Nothing here
@@ -30,8 +30,8 @@ def factors(
 ) -> tuple[Tensor, Tensor]:
     """Two fp64 matrices, or batches of them, whose product is the result before the epilogue.
 
-    A with its prologue, beside C for a sum of two products; B above D, or for a dual product beside it; both times the
-    scales of their blocks.
+    A with its prologue, next to C for a sum of two products; B above D, or for a dual product next to it; both times
+    the scales of their blocks.
     """
     check_inputs(problem, inputs)
     target = inputs["a"].device if device is None else torch.device(device)

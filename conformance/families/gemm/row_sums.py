@@ -1,4 +1,4 @@
-"""What sums of an operand's rows in fp32 must be, beside a product of that operand."""
+"""The right sums of an operand's rows in fp32, next to a product of that operand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FP32_BITS = 24
 
 
 def with_row_sums(request: FillRequest[Gemm], fill: Fill) -> Fill:
-    """``fill`` of the product of ``mm_with_sums``, and beside it that of the sums of A's rows."""
+    """Returns ``fill`` of the product of ``mm_with_sums``, and with it that of the sums of A's rows."""
     a = fill.inputs["a"].to(request.device or "cpu")
     return dataclasses.replace(fill, parts={"sums": sums_part(fill, request.contract, a, fill.meta.get("unit_a", 0))})
 

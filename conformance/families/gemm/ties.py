@@ -1,8 +1,8 @@
-"""Products of which every output lies half way between two values of its format, or one unit beside that.
+"""Products of which every output lies half way between two values of its format, or one unit next to that.
 
 Where the accumulator keeps more bits than the output, a sum T of one bit more than the output has, and odd, is a tie:
-rounding to nearest even, half away from zero, half up, to odd, at random and towards zero differ on it. One unit beside
-a tie, rounding twice differs from rounding once.
+rounding to nearest even, half away from zero, half up, to odd, at random and towards zero differ on it. One unit next
+to a tie, rounding twice differs from rounding once.
 
 T comes from two k alone, the carriers: A's and B's integers there are ``3 * 2**e`` of the row's sign times ``2**f`` of
 the column's, and odd ones whose product is small, so T stays within one binade of the output. A third k adds a unit to
@@ -29,12 +29,12 @@ from conformance.inputs.draws import Draws, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
 
-#: With fewer k than this there is no room for the carriers and a group beside them.
+#: With fewer k than this there is no room for the carriers and a group next to them.
 FEWEST_K = 6
-#: Carriers: the large term of T, the odd one, and the unit beside a tie.
+#: Carriers: the large term of T, the odd one, and the unit next to a tie.
 CARRIERS = 3
-#: Bits below half a unit of the output before rows and columns may differ: with two, one unit beside a tie is nearer to
-#: it than to anything else that has one bit more than the output.
+#: Bits below half a unit of the output before rows and columns may differ: with two, one unit next to a tie is nearer
+#: to it than to anything else that has one bit more than the output.
 BELOW = 2
 #: Rows and columns are multiplied by powers of two with exponents from 0 to this.
 SPREAD = 2
@@ -42,8 +42,8 @@ SPREAD = 2
 
 @dataclass(frozen=True)
 class TieBits:
-    """How the bits below a sum's limit are shared: ``significand`` of the output, ``below`` half a unit of it, and
-    the exponents by which ``rows`` and ``columns`` differ at most. ``step`` and ``addend``: biases and residuals are
+    """The division of the bits below a sum's limit: ``significand`` of the output, ``below`` half a unit of it, and the
+    exponents by which ``rows`` and ``columns`` differ at most. ``step`` and ``addend``: biases and residuals are
     multiples of step, at most addend, both in units of the output."""
 
     significand: int
@@ -65,9 +65,9 @@ class TieBits:
 
 
 def tie_bits(problem: Gemm, contract: Contract) -> TieBits | None:
-    """Returns how the sums of ties are made up under ``contract``. None where there can be none: an integer output, an
-    fp32 output (no accumulator keeps more than its 24 bits), an epilogue that rounds, or fewer than :data:`FEWEST_K`
-    k."""
+    """Returns the division of the bits of a sum that is a tie under ``contract``. None where there can be none: an
+    integer output, an fp32 output (no accumulator keeps more than its 24 bits), an epilogue that rounds, or fewer than
+    :data:`FEWEST_K` k."""
     out, product = FORMATS[contract.out_dtype], Product.of(problem)
     segment = min(product.one_scale, product.k)
     if out.lowest is not None or segment < FEWEST_K or not integer_budget.allows_exact(problem):
@@ -101,8 +101,8 @@ class Carriers:
 
 
 def carriers(bits: TieBits, draws: Draws, rows: int, columns: int, ranges: tuple[Range, Range]) -> Carriers:
-    """Integers whose sum of products is T times ``2**below``, times the powers of two of row and column, and beside it
-    one unit of them in every fourth row."""
+    """Integers whose sum of products is T times ``2**below``, times the powers of two of row and column, plus one unit
+    of them in every fourth row."""
     range_a, range_b = ranges
     base = bits.significand - 1 + bits.below
     base_b, below_b = base // 2, bits.below // 2

@@ -1,4 +1,5 @@
-"""Whether a fill of a product shows what it is there for: a run refuses one that does not, as oneDNN's benchdnn does.
+"""Checks that a fill of a product shows what it is there for: a run refuses one that does not, as oneDNN's benchdnn
+does.
 
 A fill whose results are mostly zero, or hide what was computed, passes whatever a kernel does. Each fill is checked
 when it is built. Exempt is what cannot show more: a problem without a product or with fewer than :data:`FEWEST_K` k,
@@ -61,7 +62,7 @@ def check_trust(
 def _shares(
     product: Gemm, contract: Contract, fill: Fill, ties: bool, possible: float
 ) -> list[tuple[str, float, float]]:
-    """Returns what is counted, its share of the results, and the least share that is required."""
+    """Returns the name of each count, its share of the results, and the least share that is required."""
     steps = product.fusion.epilogue if product.fusion is not None else ()
     left = math.prod(ZEROING.get(step, 1.0) for step in steps)
     least = NONZERO * possible * left
@@ -81,7 +82,7 @@ def _shares(
 
 
 def is_tie(values: Tensor, dtype: str) -> Tensor:
-    """Returns which of the fp64 ``values`` lie half way between two neighbours of a floating-point format, within its
-    range of normal values."""
+    """Returns a mask of the fp64 ``values`` that lie half way between two neighbours of a floating-point format, within
+    its range of normal values."""
     significand = torch.frexp(values)[0].abs() * 2.0 ** (FORMATS[dtype].significand + 1)
     return (significand == significand.floor()) & (significand.remainder(2) == 1)

@@ -76,7 +76,7 @@ def wide_scales(problem: Gemm, contract: Contract, draws: Draws) -> WideScales:
 
 
 def _by_element(problem: Gemm, name: str, of_scale: Integers, shape: tuple[int, int]) -> Integers:
-    """Returns what holds for a scale, for each element of A or B that it scales."""
+    """Returns the value for a scale at each element of A or B that it scales."""
     if problem.scaling not in BLOCK_SCALINGS:
         return np.broadcast_to(of_scale, shape)
     whole = problem.scaling.split("/")[name == "scale_b"] == "128x128"

@@ -52,7 +52,8 @@ def _is_split(problem: GroupedGemm, name: str) -> bool:
 
 
 class _Reading:
-    """Where each group's matrix is read from: the number of a group, or where it begins in a tensor that is split."""
+    """The place from which each group's matrix is read: the number of a group, or where it begins in a tensor that is
+    split."""
 
     def __init__(self, places: Mapping[str, list[int]]) -> None:
         self.places = places

@@ -1,4 +1,4 @@
-"""Which elements of the operands an element of a grouped product depends on."""
+"""Says on which elements of the operands an element of a grouped product depends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from conformance.families.index_sets import Indices, Needed, every
 
 
 def axes(problem: GroupedGemm, name: str) -> tuple[str, ...]:
-    """Returns what one index along each dimension of the operand ``name`` is called."""
+    """Returns the name of one index along each dimension of the operand ``name``."""
     return matrix_axes(problem, name, "group")
 
 
 def needed(problem: GroupedGemm, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
-    """Returns what the elements ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
     rows, columns = stored[-2:]
     inside = [torch.arange(problem.ends[-1])[None] < end for end in (0, *problem.ends)]
     member = torch.cat([last & ~first for first, last in itertools.pairwise(inside)])  # (groups, along the split axis)

@@ -73,7 +73,7 @@ def _without_product(request: FillRequest[Gemm]) -> Fill:
 
 
 def _meta(parts: Sequence[Fill]) -> dict[str, object]:
-    """Returns what all groups measured: for an exact fill its largest sum and the smallest unit."""
+    """Returns the measurements of all groups: for an exact fill the largest sum and the smallest unit."""
     meta: dict[str, object] = {}
     for key, choose in (("unit_out", min), ("budget_bits", min), ("max_subset_sum", max), ("contract_assumed", max)):
         if figures := [part.meta[key] for part in parts if key in part.meta]:

@@ -96,7 +96,7 @@ class GroupedGemm(Problem):
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Returns where each group ends in the dimension that is split: the values of ``offsets``."""
+        """Returns the end of each group in the dimension that is split: the values of ``offsets``."""
         return tuple(itertools.accumulate(self.sizes))
 
     @property

@@ -1,4 +1,4 @@
-"""What a grouped product means: its fp64 value and the magnitude that error bounds need, group by group."""
+"""The reference of a grouped product: its fp64 value and the magnitude that error bounds need, group by group."""
 
 from __future__ import annotations
 

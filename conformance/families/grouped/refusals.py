@@ -1,4 +1,4 @@
-"""When which refusal of a kernel for grouped products is right."""
+"""The refusals that are right for a kernel for grouped products."""
 
 from __future__ import annotations
 

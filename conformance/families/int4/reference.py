@@ -1,4 +1,5 @@
-"""What a product with four-bit weights means: the weights that codes, scales and zero points stand for, in fp64."""
+"""The reference of a product with four-bit weights: the weights that codes, scales and zero points stand for,
+in fp64."""
 
 from __future__ import annotations
 

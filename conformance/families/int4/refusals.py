@@ -1,4 +1,4 @@
-"""When which refusal of a kernel with packed 4-bit weights is right."""
+"""The refusals that are right for a kernel with packed 4-bit weights."""
 
 from __future__ import annotations
 

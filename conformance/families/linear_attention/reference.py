@@ -1,4 +1,4 @@
-"""What gated linear attention means: the state step by step, in fp64."""
+"""The reference of gated linear attention: the state step by step, in fp64."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP = 16
 @dataclass(frozen=True)
 class LinearValues:
     """``out`` (batch, heads, length, value_dim), and ``states`` (batch, heads, steps + 1, head_dim, value_dim): those
-    that the positions of each step find, decayed already, and the last one. Steps of :data:`STEP` positions begin anew
+    that the positions of each step find, decayed already, and the last one. Steps of :data:`STEP` positions begin again
     with each chunk. All in fp64."""
 
     out: Tensor

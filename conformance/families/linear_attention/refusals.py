@@ -1,4 +1,4 @@
-"""When which refusal of a linear attention kernel is right."""
+"""The refusals that are right for a linear attention kernel."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from conformance.problems.tensors import Layout, Operand, check_choice
 
 @dataclass(frozen=True)
 class ScaledFormat:
-    """How an operand is stored: the ``codes`` of its elements, as ``tl.dot_scaled`` calls them, the ``dtype`` of the
+    """The storage of an operand: the ``codes`` of its elements, as ``tl.dot_scaled`` calls them, the ``dtype`` of the
     tensor that holds them, and the ``scale`` dtype with the ``block`` of k that shares one scale (None: not scaled).
 
     Codes of e2m1 are packed in pairs, the first in the lower half of a byte. A scale of dtype "uint8" is a biased
@@ -44,7 +44,7 @@ SWIZZLED_LINES, SWIZZLED_BLOCKS = 128, 4
 
 
 class BlockScaled(Problem):
-    """What products of block-scaled operands share: the formats of A and B."""
+    """Base of products of block-scaled operands: the formats of A and B."""
 
     a_format: str
     b_format: str

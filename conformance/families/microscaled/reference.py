@@ -1,4 +1,4 @@
-"""What a product of block-scaled operands means: its codes times its scales, multiplied in fp64."""
+"""The reference of a product of block-scaled operands: its codes times its scales, multiplied in fp64."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fills of grouped products of block-scaled operands: those of each group's product, put together.
 
 Each group has draws of its own, so that the rows, the matrix or the scales of another group show. B of a group without
-rows, which nobody may read, has scales of NaN, or is NaN itself where it has none.
+rows, which must not be read, has scales of NaN, or is NaN itself where it has none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conformance.problems import DTYPES
 
 
 def applicable(problem: MicroscaledGroupedGemm, contract: Contract) -> tuple[str, ...]:
-    """Returns those of the product of a group that has rows."""
+    """Returns the fills of the product of a group that has rows."""
     rows = [group for group in range(problem.groups) if problem.sizes[group]]
     return microscaled.applicable(problem.group(rows[0] if rows else 0), contract)
 

@@ -55,7 +55,7 @@ class MicroscaledGroupedGemm(BlockScaled):
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Returns where each group ends: the values of ``offsets``."""
+        """Returns the end of each group: the values of ``offsets``."""
         return tuple(itertools.accumulate(self.sizes))
 
     def extent(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What a grouped product of block-scaled operands means: that of each group, one below the other."""
+"""The reference of a grouped product of block-scaled operands: that of each group, one below the other."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def alterations(problem: WeightGradient, contract: Contract, tiling: Tiling, exa
 
 
 def _other_places(problem: WeightGradient, axis: int) -> Iterator[tuple[str, str, tuple[tuple[int, ...], ...]]]:
-    """What is another one, stride, padding or dilation, and by how much; and what taps and positions meet then along
-    ``axis``."""
+    """Yields another stride, padding or dilation, and by how much it differs; and what taps and positions meet then
+    along ``axis``."""
     forward = problem.forward
     size, taps, positions = forward.size[axis], forward.kernel[axis], forward.out_size[axis]
     geometry = {what: getattr(forward, what)[axis] for what in ("stride", "padding", "dilation")}

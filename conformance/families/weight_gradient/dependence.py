@@ -1,4 +1,4 @@
-"""Which elements of the input and the output's gradient an element of a weight's gradient depends on."""
+"""Says on which elements of the input and the output's gradient an element of a weight's gradient depends."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from conformance.families.weight_gradient.problem import WeightGradient
 
 
 def axes(problem: WeightGradient, name: str) -> tuple[str, ...]:
-    """Returns what one index along each dimension of the operand ``name`` is called."""
+    """Returns the name of one index along each dimension of the operand ``name``."""
     return ("image", "channel" if name == "x" else "output channel", *SPACE[1:])
 
 
 def needed(problem: WeightGradient, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
-    """Returns what the elements ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
     forward, channels = problem.forward, stored[0]
     images = every(forward.batch)
     if not forward.batch:

@@ -1,4 +1,5 @@
-"""What the gradients of a convolution for its weights and its bias mean, in fp64: see :mod:`.conv` for the sums."""
+"""The reference of the gradients of a convolution for its weights and its bias, in fp64: see :mod:`.conv` for
+the sums."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def matrices(problem: WeightGradient, grad_w: Tensor) -> Tensor:
 
 
 def joined(problem: WeightGradient, groups: Tensor) -> Tensor:
-    """Returns what :func:`matrices` takes apart."""
+    """Returns the tensor that :func:`matrices` takes apart."""
     forward = problem.forward
     split: Tensor = groups.unflatten(2, (forward.taps, forward.group_channels))
     return split.mT.reshape(problem.output.shape)

@@ -1,4 +1,4 @@
-"""When which refusal of a kernel for gradients of weights is right."""
+"""The refusals that are right for a kernel for gradients of weights."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ Failing = tuple[tuple[str, str], ...]
 
 
 def standing(record: CaseRecord | None) -> Standing:
-    """Returns how far the case of ``record`` came, as a :class:`Standing`. One that was judged and has a failing check
+    """Returns the :class:`Standing` that the case of ``record`` reached. One that was judged and has a failing check
     has failed, whatever its status says."""
     if record is None:
         return Standing.ABSENT

@@ -140,7 +140,7 @@ def _text(releases: Releases, cases: Sequence[tuple[Finding, Mapping[Version, Si
 
 
 def _words(seen: Mapping[Version, Sight]) -> dict[str, str]:
-    """Returns what each release shows as the JSON has it, the newest first."""
+    """Returns a text for each release about what it shows, as the JSON has it, the newest first."""
     words = {Shows.YES: "shows it", Shows.NO: "does not show it"}
     return {
         str(version): words.get(sight.shows, f"not judged: {sight.why}")

@@ -54,7 +54,7 @@ class CppProgram:
         return known({**ALWAYS, **ONCE, **dict(self.program.settings)})
 
     def inputs(self, tensors: Mapping[str, Tensor]) -> list[Tensor]:
-        """Returns those of ``tensors``, by name, that are inputs."""
+        """Returns the ``tensors``, by name, that are inputs."""
         return [tensor for name, tensor in tensors.items() if name not in self.constants]
 
     def module(self) -> torch.nn.Module:
@@ -147,7 +147,7 @@ def _answer(connection: Any, function: Callable[..., Any], *arguments: Any) -> N
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a child ended: its exit code, negative for a signal and None if it was killed for being too slow, and the
+    """The end of a child: its exit code, negative for a signal and None if it was killed for being too slow, and the
     ``value`` that it sent, a :class:`Failure` if it raised."""
 
     code: int | None
@@ -155,19 +155,19 @@ class Outcome:
 
     @property
     def failure(self) -> Failure | None:
-        """Returns what was raised in the child."""
+        """Returns the error that was raised in the child."""
         return self.value if isinstance(self.value, Failure) else None
 
 
 def in_child(folder: Path, function: Callable[..., Any], *arguments: Any) -> Outcome:
-    """Returns how a fresh process ended that called ``function``. What torch and the compiler write stays below
+    """Calls ``function`` in a fresh process and returns how that ended. What torch and the compiler write stays below
     ``folder``."""
     with environment(TMPDIR=str(folder), TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor")):
         return Outcome(*spawned(_answer, function, *arguments, seconds=BUILD_SECONDS))
 
 
 def no_compiler() -> Reason | None:
-    """Returns why nothing can be compiled by C++ here; None if it can."""
+    """Returns the reason why nothing can be compiled by C++ here; None if it can."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
@@ -186,8 +186,8 @@ STANDARD_LIBRARIES = (b"libstdc++.so", b"libc++.so")
 
 @functools.cache
 def not_loadable() -> Reason | None:
-    """Returns why no package that is built here can be loaded; None if one can, or if a small library cannot be built:
-    then the package says why. To build a package takes a minute, and this a second."""
+    """Returns the reason why no package that is built here can be loaded; None if one can, or if a small library cannot
+    be built: then the package says why. To build a package takes a minute, and this a second."""
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     with tempfile.TemporaryDirectory() as folder:
@@ -198,8 +198,8 @@ def not_loadable() -> Reason | None:
 
 
 def static_standard_library(library: bytes) -> Reason | None:
-    """Returns why ``library`` cannot be loaded: it has a C++ standard library of its own. Beside that of torch's
-    process, ``std::regex`` then ends the process. None if it needs a shared one."""
+    """Returns the reason why ``library`` cannot be loaded if it contains its own C++ standard library. Together with
+    that of torch's process, ``std::regex`` then ends the process. None if it needs a shared one."""
     if any(name in library for name in STANDARD_LIBRARIES):
         return None
     detail = (

@@ -91,7 +91,7 @@ def _constant(value: object) -> Callable[[Target], Any]:
 
 
 def properties(target: Target) -> SimpleNamespace:
-    """Returns what ``torch.cuda.get_device_properties`` says of ``target``; sizes in bytes.
+    """Returns the properties of ``target`` as ``torch.cuda.get_device_properties`` has them; sizes in bytes.
 
     The registers are those of the CUDA programming guide's table, which are the same for each capability, and those
     that HIP reports of AMD's GPUs.

@@ -33,8 +33,8 @@ FIXED: Mapping[str, Any] = {
 
 
 def generate(program: Program, target: Target) -> Generated:
-    """Returns what ``torch.compile`` generates for ``program`` on ``target``, with every Triton kernel compiled to a
-    binary.
+    """Runs ``torch.compile`` of ``program`` for ``target`` and returns the results, with every Triton kernel compiled
+    to a binary.
 
     Of several choices that the program's filter leaves, the first is taken, for nothing is measured. Of a kernel with
     several configs, such as a pointwise one, the first is compiled; ``counters["configs_not_compiled"]`` counts the

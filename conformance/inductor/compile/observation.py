@@ -45,7 +45,7 @@ ALWAYS: Mapping[str, Any] = {
 
 @dataclass
 class CompilationLog:
-    """What torch did while it compiled a program: the fields of :class:`Generated` as they grow.
+    """The log of torch while it compiled a program: the fields of :class:`Generated` as they grow.
 
     ``first`` is the number of graphs that the first call took.
     """
@@ -59,7 +59,7 @@ class CompilationLog:
     def generated(
         self, kernels: tuple[GeneratedKernel, ...], failure: Failure | None, counters: Mapping[str, int]
     ) -> Generated:
-        """Returns what came of the program."""
+        """Returns the results of the program."""
         return Generated(
             modules=tuple(self.modules),
             lowerings=tuple(self.lowerings),
@@ -131,7 +131,7 @@ def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of ``options`` that the installed torch has."""
+    """Returns the ``options`` that the installed torch has."""
     return {name: value for name, value in options.items() if has_option(name)}
 
 
@@ -281,7 +281,7 @@ def _unloaded(cache: Any) -> Any:
 
 
 def matching(choices: list[Any], templates: str | None, descriptions: str | None) -> list[Any]:
-    """Returns those of ``choices`` in whose name and description the expressions are found; None is found in all."""
+    """Returns the ``choices`` in whose name and description the expressions are found; None is found in all."""
     return [
         choice
         for choice in choices
@@ -331,7 +331,7 @@ def counted(log: CompilationLog) -> dict[str, int]:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Returns what was raised, with the classes of its causes."""
+    """Returns the error as data, with the classes of its causes."""
     types: list[str] = []
     cause: BaseException | None = error
     while cause is not None:
@@ -341,8 +341,8 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """Returns what ``error`` was raised for. Inductor keeps it as ``inner_exception`` or, hidden, names it in its
-    text."""
+    """Returns the error from which ``error`` was raised. Inductor keeps it as ``inner_exception`` or, hidden, names it
+    in its text."""
     inner = getattr(error, "inner_exception", None) or error.__cause__
     context = error.__context__
     hidden = context is None or (error.__suppress_context__ and type(context).__name__ not in str(error))

@@ -23,7 +23,7 @@ from conformance.targets import Target
 
 
 def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[..., Any]]:
-    """Returns what came of compiling ``program`` on the device of ``target``, and the compiled function.
+    """Compiles ``program`` on the device of ``target`` and returns the results, and the compiled function.
 
     The function is compiled when it runs: once on each set of the program's operands, which are zeros. What
     ``torch.compile`` or a run raises is the result's ``failure``. Raises ValueError for a setting that the installed
@@ -127,7 +127,7 @@ def call(
     """The outputs of the compiled ``function`` over ``views``, which stand for ``operands``.
 
     With ``observe`` also the (name, grid) of every kernel that it launched. Raises AssertionError if the function was
-    compiled anew: what ran is then not what was pinned.
+    compiled again: what ran is then not what was pinned.
     """
     tensors = [without_base(view, operand) for view, operand in zip(views, operands, strict=True)]
     compiled = observation.graphs()
@@ -143,6 +143,6 @@ def call(
         torch.accelerator.synchronize()
         launches = ()
     if observation.graphs() != compiled:
-        raise AssertionError("the function was compiled anew for tensors that it had been compiled for")
+        raise AssertionError("the function was compiled again for tensors that it had been compiled for")
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     return outputs, launches

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` is given, and what came of it: plain data that passes between processes."""
+"""The input of ``torch.compile`` and its results: plain data that passes between processes."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Invocation:
 
 @dataclass(frozen=True)
 class Generated:
-    """What came of a :class:`Program`: ``modules`` are the generated sources in the order of their generation,
+    """The results of a :class:`Program`: ``modules`` are the generated sources in the order of their generation,
     ``invocations`` which of them each call of the program would have run (without a device only), ``failure`` what
     stopped the compilation, ``counters`` torch's own counters, such as ``recompiles`` (compilations of the function
     after its first), ``notes`` what the replacement of the program's ``decision`` noted."""

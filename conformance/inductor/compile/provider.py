@@ -18,7 +18,8 @@ PRELOADED = ("torch._inductor.compile_fx", "torch._inductor.select_algorithm", "
 
 
 def preloaded_for(target: Target) -> tuple[str, ...]:
-    """Returns what a process imports and calls that generates code for ``target``. For AMD it is another process."""
+    """Returns the names of what a process imports and calls that generates code for ``target``. For AMD it is another
+    process."""
     prepared = ("conformance.inductor.compile.rocm_registration:prepare",) if target.vendor == "amd" else ()
     return (*prepared, *PRELOADED)
 

@@ -190,8 +190,8 @@ def _contiguous_is_better(notes: Notes) -> list[Patch]:
 
 
 def _without_descriptors(notes: Notes) -> list[Patch]:
-    """Where a persistent template with descriptors would be offered, the one without is, which torch offers on
-    AMD alone; with the configs of NVIDIA's."""
+    """Offers the persistent template without descriptors, which torch offers on AMD alone, in place of the one with
+    descriptors; with the configs of NVIDIA's."""
     from torch._inductor.kernel import mm
     from torch._inductor.utils import get_num_sms
 

@@ -49,8 +49,8 @@ SHARED = (
 
 
 def generate(program: Program, target: Target) -> Generated:
-    """Returns what ``torch.compile`` generates for ``program``; its kernels are not compiled. ``target`` has no use.
-    Raises as :func:`conformance.inductor.compile.deviceless_worker.generate`."""
+    """Runs ``torch.compile`` of ``program`` and returns the results; its kernels are not compiled. ``target`` has no
+    use. Raises as :func:`conformance.inductor.compile.deviceless_worker.generate`."""
     options = observation.settings(program, deviceless_worker.FIXED)
     with _xpu(target), observation.compiling(program, options) as log:
         try:
@@ -86,7 +86,7 @@ def _xpu(target: Target) -> Iterator[None]:
 
 
 def _answers() -> Mapping[str, Any]:
-    """Returns what torch asks of a device of Intel's, by the dotted name of the question."""
+    """Returns the answers to torch's questions about a device of Intel's, by the dotted name of the question."""
     from torch._dynamo import device_interface
 
     interface: Any = device_interface.XpuInterface

@@ -52,8 +52,8 @@ class NotExact(Unsupported):
 
 @dataclass(frozen=True)
 class _Sum:
-    """What is added up for each element of a result: the sum of the sizes of its ``terms``, and the power of two of
-    which all of them are multiples."""
+    """The sum for each element of a result: the sum of the sizes of its ``terms``, and the power of two of which all of
+    them are multiples."""
 
     terms: Tensor
     units: Tensor
@@ -64,7 +64,7 @@ class _Sum:
 
 @dataclass
 class Evaluation:
-    """What became of a graph. ``results`` are in fp64, not rounded, with the ``dtypes`` that they are rounded to.
+    """The evaluation of a graph. ``results`` are in fp64, not rounded, with the ``dtypes`` that they are rounded to.
 
     ``excess`` is by how many bits the largest sum is past what its accumulator holds exactly, 0 if all fit;
     ``largest`` the largest value of fp16. ``choices`` are the places where a result of 16 bits is read that
@@ -185,7 +185,7 @@ class _Shadowed(TorchDispatchMode):
         return self.shadow(value) if isinstance(value, Tensor) else value
 
     def _read(self, value: Any) -> Any:
-        """Returns what an operation reads that does more than to select: rounded before, if this choice is so."""
+        """Returns the operand of an operation that does more than to select: rounded before, if this choice is so."""
         return self._chosen(self.shadow(value), value.dtype) if isinstance(value, Tensor) else value
 
     def _chosen(self, exact: Tensor, dtype: torch.dtype) -> Tensor:
@@ -236,7 +236,7 @@ class _Shadowed(TorchDispatchMode):
         return total, summed
 
     def _with_products(self, operands: Sequence[Any]) -> None:
-        """What is added to a product may be where its sum begins: all of it together must fit."""
+        """Adds values to a product where its sum may begin with them: all of it together must fit."""
         tensors = [one for one in operands if isinstance(one, Tensor)]
         if any(id(one) in self._sums for one in tensors):
             sums = [self._sums.get(id(one)) or _Sum(self.shadow(one).abs(), _unit(self.shadow(one))) for one in tensors]

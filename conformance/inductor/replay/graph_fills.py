@@ -193,7 +193,8 @@ def _ties(evaluation: Evaluation, right: Sequence[Sequence[Tensor]]) -> float:
 
 
 def _missing_bits(evaluation: Evaluation) -> int:
-    """Returns how many bits the results of 16 bits are too small to have many ties; negative if they are too large."""
+    """Returns the number of bits by which the results of 16 bits are too small to have many ties; negative if they are
+    too large."""
     for value, dtype in zip(evaluation.results, evaluation.dtypes, strict=True):
         sizes = value[value != 0].abs()
         if dtype in NARROW and sizes.numel():

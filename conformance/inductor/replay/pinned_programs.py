@@ -132,7 +132,7 @@ def _attention_programs(problem: Attention, source: str) -> int:
 
 @dataclass(frozen=True)
 class PinnedKernel:
-    """What a trial takes as its kernel: a compiled function, and the contract of what it computes."""
+    """The kernel of a trial of generated code: a compiled function, and the contract of what it computes."""
 
     call: Call
 

@@ -1,8 +1,8 @@
 """Runs a module that Inductor generated for CUDA or XPU in Triton's interpreter, on CPU tensors.
 
-The module's own text runs: its ``call`` allocates, launches and frees as on a device. Only the names that need a
-device are replaced, and only for this text. Everything that the module allocates is filled with a sentinel, so that an
-element which nobody writes shows in the outputs.
+The module's own text runs: its ``call`` allocates, launches and frees as on a device. Only the names that need a device
+are replaced, and only for this text. Everything that the module allocates is filled with a sentinel, so that an element
+which is not written shows in the outputs.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class _Replay:
         self.stand_ins = _stand_ins(self)
 
     def allocate(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Returns what the module allocates: memory that shows whether it was written, inside more that nothing may
-        write."""
+        """Returns memory for the module that shows whether it was written, inside more memory that must not be
+        written."""
         span = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         memory = torch.full((2 * SURROUNDING + span * dtype.itemsize,), AROUND, dtype=torch.uint8)
         memory[SURROUNDING : len(memory) - SURROUNDING] = _unwritten_byte(dtype)
@@ -186,7 +186,8 @@ class _Replay:
 
 
 def _unsupported_cause(kernel: str, error: BaseException) -> ReplayUnsupported | None:
-    """Returns what the interpreter lacks, if that is what stopped a kernel: it wraps every exception in its own."""
+    """Returns the gap of the interpreter that stopped a kernel, if that was the cause: it wraps every exception in its
+    own."""
     from triton.runtime.interpreter import InterpreterBuilder
 
     cause: BaseException | None = error
@@ -259,7 +260,7 @@ class _Kernel:
 
 
 def _host_descriptor(tensor: Tensor, descriptor: Mapping[str, Any], constants: Mapping[str, Any]) -> Any:
-    """Returns what Inductor's launcher passes in place of ``tensor`` where the host makes the descriptor."""
+    """Returns the object that Inductor's launcher passes in place of ``tensor`` where the host makes the descriptor."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     resolve = _heuristics("_resolve_dims")
@@ -349,7 +350,7 @@ class _View:
 
 
 def _stand_ins(replayed: _Replay) -> dict[str, Any]:
-    """Returns what is replaced, by its full name."""
+    """Returns the replacements, by the full name of what they replace."""
     compiler = _StandIn(
         "async_compile",
         "only Triton kernels can be replayed",
@@ -389,8 +390,7 @@ def _kernels_by_size(*arguments: Any, **options: Any) -> Any:
 
 
 def _unwritten_byte(dtype: torch.dtype) -> int:
-    """Returns what memory of ``dtype`` holds before it is written: floats are NaN, integers a number far from any small
-    one."""
+    """Returns the byte of unwritten memory of ``dtype``: floats are NaN, integers a number far from any small one."""
     if dtype.is_floating_point or dtype.is_complex:
         return 0xFF
     return 0x01 if dtype == torch.bool else 0x80

@@ -1,4 +1,4 @@
-"""What generated source says, as verdicts: patterns that occur in it, and what its wrapper launches and calls."""
+"""Verdicts about generated source: patterns that occur in it, and what its wrapper launches and calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def exactly(count: int, pattern: str) -> str:
 
 
 def in_source(check: str, directives: str, text: str, where: str | None = None) -> Verdict:
-    """Returns what FileCheck ``directives`` say of ``text``. ``where`` is what a reproducer finds this text by:
+    """Returns the verdict of FileCheck ``directives`` on ``text``. ``where`` is what a reproducer finds this text by:
     "kernel" (the source of the template's kernel), "module" (what holds it) or a stage that the kernel was compiled to.
     A verdict that failed holds it and the directives."""
     result = filecheck(directives, text)

@@ -1,5 +1,5 @@
-"""How generated source spells what the suites look for. Spellings move between releases, so each concept has one
-pattern per dialect, and the dialect is read from the templates that the installed torch carries."""
+"""The spellings in generated source of what the suites look for. Spellings move between releases, so each concept has
+one pattern per dialect, and the dialect is read from the templates that the installed torch carries."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def only(name: str) -> str:
 
 
 def dialect(name: str) -> Dialect:
-    """Returns how the template ``name`` of the installed torch spells descriptors. Raises NoSuchTemplate."""
+    """Returns the spelling of descriptors in the template ``name`` of the installed torch. Raises NoSuchTemplate."""
     text = templates.text_of(name)
     for spelling in DIALECTS:
         if re.search(spelling.marker, text) and _importable(spelling):

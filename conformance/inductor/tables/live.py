@@ -76,7 +76,7 @@ class TablesUnread(Exception):
 
 
 class _NotWhole(Exception):
-    """What was read lacks a table, so it is not kept: the next process may read all."""
+    """Says that what was read lacks a table, so it is not kept: the next process may read all."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _NotWhole(Exception):
 
 @dataclass(frozen=True)
 class Device:
-    """What was read of one device; see :func:`conformance.inductor.tables.read.read_tables`."""
+    """The tables of one device; see :func:`conformance.inductor.tables.read.read_tables`."""
 
     tables: Mapping[str, read.Table] = field(default_factory=dict)
     settings: Mapping[str, int] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def installed() -> Mapping[str, Device]:
 
 
 def in_own_process() -> dict[str, Any]:
-    """Returns what a fresh process reads. Raises :class:`TablesUnread`."""
+    """Returns the tables that a fresh process reads. Raises :class:`TablesUnread`."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-m", read.__name__, *amd_archs()]
@@ -193,8 +193,8 @@ def device_of(device_class: str, arch: int | str, devices: Mapping[str, Device])
 
 
 def device_name(device_class: str, arch: int | str) -> str:
-    """Returns what the device class ``device_class`` ("cuda", "rocm", "xpu", "cpu" or "base") is called in what was
-    read."""
+    """Returns the name of the device class ``device_class`` ("cuda", "rocm", "xpu", "cpu" or "base") in what
+    was read."""
     return {"rocm": f"{read.ROCM}:{arch}", "base": "any"}.get(device_class, device_class)
 
 

@@ -90,7 +90,7 @@ def _hip(version: str | None) -> Iterator[None]:
 
 
 def _taken_out() -> dict[str, ModuleType]:
-    """The imported modules of torch's heuristics by name, which the next import of them imports anew."""
+    """The imported modules of torch's heuristics by name, which the next import of them imports again."""
     return {name: sys.modules.pop(name) for name in [*sys.modules] if name.startswith(HEURISTICS)}
 
 

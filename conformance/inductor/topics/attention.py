@@ -89,7 +89,7 @@ def attention(
             q, k, v, modified, listed, scale, shared, kernel_options=own, return_aux=request
         )
         return result[0], result[1].lse
-    # where there is a request, this warns once, and torch compiles the function anew because it has warned
+    # where there is a request, this warns once, and torch compiles the function again because it has warned
     out, lse = flex.flex_attention(q, k, v, modified, listed, scale, shared, return_lse=True, kernel_options=own)
     return out, lse
 
@@ -129,7 +129,7 @@ def _block_mask(named: Mapping[str, Tensor], mask: tuple[str, int], block: int) 
 
 
 def _mask(named: Mapping[str, Tensor], mask: tuple[str, int]) -> Callable[..., Tensor]:
-    """Whether query ``i`` sees key ``j``; see ``conformance.families.attention.problem.Mask``."""
+    """True if query ``i`` sees key ``j``; see ``conformance.families.attention.problem.Mask``."""
     kind, size = mask
     later = named["k"].shape[2] - named["q"].shape[2]
     if kind == "document":

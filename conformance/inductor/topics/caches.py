@@ -46,7 +46,7 @@ def two_sums_of_products(*operands: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Counted:
-    """What one compilation counted: choices of the first lowering that are Triton templates, hits and misses of the
+    """The counts of one compilation: choices of the first lowering that are Triton templates, hits and misses of the
     cache of generated templates, and the text of what stopped it."""
 
     templates: int

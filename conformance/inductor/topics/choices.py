@@ -223,7 +223,7 @@ DECOMPOSED = re.compile(r"^decompose_k_mm_(\d+)_split_\d+$")
 
 
 def wide_bmm_call() -> str:
-    """Returns how a generated module calls ATen's bmm with an output of another dtype."""
+    """Returns the call by which a generated module runs ATen's bmm with an output of another dtype."""
     choice = getattr(importlib.import_module("torch._inductor.kernel.bmm"), "aten_bmm_dtype", None)
     return rf"\bextern_kernels\.{re.escape(choice.name if choice is not None else 'bmm_dtype')}\("
 

@@ -13,7 +13,7 @@ from conformance.inductor.tables import live, read
 from conformance.inductor.tables.live import Device
 from conformance.records import Verdict
 
-#: The table here that has rows of the harness's own beside those of torch's.
+#: The table here that has rows of the harness in addition to torch's.
 WITH_OWN_ROWS = "persistent_fp8"
 #: The most rows of a table that a record keeps one by one; a larger one is enumerated, and told by its columns.
 KEPT_ROWS = 256
@@ -100,5 +100,5 @@ def _counts(device: Device) -> str:
 
 
 def of_group(devices: Mapping[str, Device], names: Sequence[str]) -> dict[str, Device]:
-    """Returns those of ``devices`` that ``names`` name, in this order: one of them, or with a "*" all that begin so."""
+    """Returns the ``devices`` that ``names`` name, in this order: one of them, or with a "*" all that begin so."""
     return {name: devices[name] for one in names for name in devices if fnmatch.fnmatchcase(name, one)}

@@ -76,7 +76,7 @@ class WrapperLaunch:
 
 @dataclass
 class Wrapper:
-    """What the function ``call`` of a module does with memory. An allocation is named by the first name that it has.
+    """The memory that the function ``call`` of a module uses. An allocation is named by the first name that it has.
 
     ``sizes`` are the bytes of those of uint8, ``leftover`` the workspaces that are not freed.
     """
@@ -170,8 +170,7 @@ _OPERAND = "buf0"
 
 
 def _strides_read(source: str) -> tuple[int, ...]:
-    """Returns how far apart the rows and the columns of its first operand are for a template, in the index of its
-    load."""
+    """Returns the strides of the rows and the columns of a template's first operand, by the index of its load."""
     index = re.search(r"xindex = (.*)\n *a = tl\.load\(A \+", source)
     factors = [re.search(rf"(?:(\d+)\*)?\b{name}\b", index[1] if index else "") for name in ("idx_m", "idx_n")]
     return tuple(int(factor[1] or 1) for factor in factors if factor is not None)
@@ -195,5 +194,5 @@ def check_layout(generated: Generated, *, strides: Sequence[int], library: bool,
         Verdict("allocated", at == wanted, f"{at}, {wanted} required"),
         Verdict("read", read == ([] if library else [wanted]), f"{read} by templates, {wanted} required"),
         Verdict("library", calls == (["mm"] if library else []), f"{calls}"),
-        Verdict("steps", len(names) == steps, f"{', '.join(names)}: {steps} beside the product required"),
+        Verdict("steps", len(names) == steps, f"{', '.join(names)}: {steps} in addition to the product required"),
     ]

@@ -159,7 +159,7 @@ def no_extern_convolution(generated: Generated) -> list[Verdict]:
 
 
 def one_cat(generated: Generated) -> list[Verdict]:
-    """Each kernel that adds or joins does both and is launched once, beside one template of a convolution."""
+    """Each kernel that adds or joins does both and is launched once, with one template of a convolution."""
     names = launched(*generated.modules)
     joins = [name for name in names if name.startswith("triton_poi_fused_add_cat_")]
     once = len(set(joins)) == len(joins)
@@ -211,9 +211,8 @@ def check_renames(notes: Sequence[tuple[str, Mapping[str, str], Sequence[Schedul
 
 
 def written_in_place(generated: Generated) -> bool:
-    """Returns what came of the graph ``cat_of_shared``: whether each part, of which something else reads one, is
-    written straight to its place. Otherwise one kernel joins them, and the part is computed again for what else reads
-    it."""
+    """Checks the graph ``cat_of_shared``: each part, of which something else reads one, is written straight to its
+    place. Otherwise one kernel joins them, and the part is computed again for what else reads it."""
     return not any("_cat_" in name for name in launched(*generated.modules))
 
 

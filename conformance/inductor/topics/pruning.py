@@ -19,7 +19,7 @@ from conformance.targets import Target
 
 
 def estimate_of(generated: Generated, template: str) -> Mapping[str, Any]:
-    """Returns what ``Decision.NOTHING_IS_PRUNED`` noted of the one choice of ``template`` that was pinned; empty
+    """Returns the notes of ``Decision.NOTHING_IS_PRUNED`` about the one choice of ``template`` that was pinned; empty
     without it."""
     numbers = generated.left[0].numbers if generated.left else {}
     wanted = {"template": template, **{name: numbers.get(name) for name in ONE_CONFIG}}
@@ -59,12 +59,12 @@ def needlessly_dropped(generated: Generated, template: str, target: Target) -> b
 
 
 def kept(noted: Generated, template: str) -> int:
-    """Returns how many configs of ``template`` torch keeps."""
+    """Returns the number of configs of ``template`` that torch keeps."""
     return sum(note["kept"] for note in noted.notes if note["template"] == template)
 
 
 def check_offered(pruned: Generated, noted: Generated, template: str) -> list[Verdict]:
-    """Where torch prunes, it offers as many choices of ``template`` as it keeps configs."""
+    """Checks that torch, where it prunes, offers as many choices of ``template`` as it keeps configs."""
     wanted = kept(noted, template)
     matching = [lowering.matching for lowering in pruned.lowerings]
     return [Verdict("offered", matching == [wanted] and wanted > 0, f"{matching} choices, {wanted} required")]
@@ -104,7 +104,7 @@ FUSION_RULES: Mapping[tuple[int, int, int, float, float], bool] = {
 
 
 def check_fusion_rules() -> list[Verdict]:
-    """Returns what torch says to each of :data:`FUSION_RULES`."""
+    """Compares torch's answers with each of :data:`FUSION_RULES`."""
     from torch._inductor import scheduler
 
     device = SimpleNamespace(regs_per_multiprocessor=65536, warp_size_or_default=32)

@@ -95,7 +95,8 @@ def mx_scaled_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, form
 
 
 def mx_scales(lines: int, k: int, form: str) -> int:
-    """Returns how many scales an operand of ``lines`` rows or columns and ``k`` values has: in tiles of 128 x 4."""
+    """Returns the number of scales of an operand with ``lines`` rows or columns and ``k`` values: in tiles of
+    128 x 4."""
     block = MX_FORMATS[form][2]
     return math.ceil(lines / 128) * 128 * math.ceil(k / block / 4) * 4
 

@@ -55,7 +55,7 @@ def scaled_grouped_mm(
 def scaled_grouped_product(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, offsets: Tensor | None = None, *, fast: bool
 ) -> Tensor:
-    """Returns what :func:`scaled_grouped_mm` means, group by group, in the operands' dtype."""
+    """Returns the right result of :func:`scaled_grouped_mm`, group by group, in the operands' dtype."""
     if offsets is None:
         return (a * scale_a[..., None]) @ (b * scale_b[:, None, :])
     groups = list(enumerate(itertools.pairwise([0, *offsets.tolist()])))

@@ -33,8 +33,8 @@ EXIT_CODE = 7
 
 
 def is_healthy(process: Any, not_pid: int | None = None, check: str = "healthy") -> Verdict:
-    """Whether a random number makes the round trip through the child that ``process`` says it has, which is neither
-    this process nor ``not_pid``."""
+    """Returns True if a random number makes the round trip through the child that ``process`` says it has, which is
+    neither this process nor ``not_pid``."""
     sent = random.random()
     try:
         reply = ask(process, Job(sent))
@@ -157,7 +157,7 @@ def _one_each(pool: Any, value: float) -> list[Job]:
 
 
 def _values(name: str, replies: Sequence[Any], jobs: Sequence[Job]) -> list[Verdict]:
-    """Whether every job got its value, each from a child of its own."""
+    """Checks that every job got its value, each from its own child."""
     values = [getattr(reply, "value", reply) for reply in replies]
     pids = {reply.pid for reply in replies if isinstance(reply, Reply)} - {os.getpid()}
     return [
@@ -186,7 +186,7 @@ def spread_over_visible(connection: Any, devices: Sequence[int]) -> None:
 
 
 def device_lists(pool_class: Any, count: int = 4) -> list[Verdict]:
-    """Returns which devices a pool serves if there are ``count``: none in particular, those that the environment shows,
+    """Checks which devices a pool serves if there are ``count``: none in particular, those that the environment shows,
     or all of them."""
     from torch._inductor import autotune_process, config
 

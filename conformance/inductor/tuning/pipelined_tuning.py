@@ -101,7 +101,7 @@ class Pipelined:
         return choice
 
     def select(self, choices: Sequence[Any]) -> Any:
-        """Returns what stands for the choice until it is asked for."""
+        """Returns the stand-in for the choice until it is asked for."""
         return self.inner.select(choices, return_multi_template=True).data.data
 
 

@@ -1,4 +1,4 @@
-"""What a child of Inductor's tuning processes is asked to do, and its reply.
+"""The job of a child of Inductor's tuning processes, and its reply.
 
 Each does exactly what it is told, so that what is judged is the machinery around it. Children import this module to
 unpickle it: it imports nothing that takes time.
@@ -16,7 +16,7 @@ VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Reply:
-    """What a job returns: its value, the child that ran it and the devices that this child's environment shows."""
+    """The reply of a job: its value, the child that ran it and the devices that this child's environment shows."""
 
     value: float
     pid: int

@@ -92,7 +92,7 @@ class _Limited:
 
 
 def timings(pool: Any, *jobs: Job, limit: float = START_SECONDS) -> list[Any]:
-    """Returns what the pool says of each job, within ``limit`` seconds each. The warnings it gives are not shown."""
+    """Returns the pool's answer about each job, within ``limit`` seconds each. The warnings it gives are not shown."""
     from torch._inductor import autotune_process, config
 
     choices = [PoolChoice(job) for job in jobs]
