@@ -11,7 +11,7 @@ ARGS ?=
 # A run starts hundreds of processes. Without bytecode on disk each of them would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: conformance conformance-newest conformance-releases mutants test lint docs browser clean
+.PHONY: conformance conformance-newest conformance-releases mutants test durations lint docs browser clean
 
 conformance: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
@@ -29,9 +29,13 @@ conformance-releases: $(VENV)/installed
 mutants: $(VENV)/installed
 	$(BIN)/conformance mutants --no-gpu --count 100 --seed 0 $(ARGS)
 
-# Commands of the guides that compare two Tritons are run with the newest one.
+# Commands of the guides that compare two Tritons are run with the newest one. Files whose tests are marked long begin
+# first, and each file is run by one worker. `make durations` lists the slowest files and tests of the last run.
 test: $(VENV)/developing $(NEWEST)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --durations=20 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+
+durations:
+	@$(BIN)/python -m tests.durations
 
 lint: $(VENV)/developing
 	$(BIN)/ruff format --check .

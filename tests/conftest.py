@@ -6,13 +6,20 @@ import sys
 
 import pytest
 
-from tests import forked_python
+from tests import durations, forked_python
 
 
-def pytest_configure():
+def pytest_configure(config):
     """A shell has its background jobs ignore SIGINT, and so would the runs that tests interrupt."""
+    if not hasattr(config, "workerinput") and getattr(config, "cache", None) is not None:
+        config.pluginmanager.register(durations.Durations(config.cache), "durations-of-tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    durations.longest_first(items)
 
 
 @pytest.fixture(autouse=True)

@@ -146,6 +146,7 @@ def test_code_that_had_more_with_the_baseline_is_shown(say, folder):
     assert "WGMMA was in the code of the stack on which all is fine" in Path(output.strip()).read_text()
 
 
+@pytest.mark.long(25)
 def test_a_case_that_takes_its_process_with_it_leaves_a_script(say, tmp_path, monkeypatch):
     """The interpreter multiplies with numpy, which aborts here: the same happens to the script."""
     (tmp_path / "sitecustomize.py").write_text("import os, numpy\nnumpy.matmul = lambda *a, **k: os.abort()\n")

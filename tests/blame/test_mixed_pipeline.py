@@ -115,6 +115,7 @@ def test_a_process_plans_in_its_own_stack(tmp_path):
         process.close()
 
 
+@pytest.mark.long(50)
 @pytest.mark.skipif(not NEWEST.exists(), reason=f"needs a second Triton in {NEWEST}: make test installs it")
 def test_a_known_defect_is_attributed(tmp_path):
     """https://github.com/triton-lang/triton/issues/10821: 3.6 to 3.8 read a sum before the last product is over, from

@@ -91,6 +91,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.long(22)
 class TestFaults(PlantedFaults):
     pass
 

@@ -108,6 +108,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.long(78)
 class TestFaults(PlantedFaults):
     pass
 

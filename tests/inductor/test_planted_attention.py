@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+import pytest
+
 from tests.inductor.planted_code import Fault, PlantedFaults, suite_test
 
 case = functools.partial(suite_test, "test_inductor_attention")
@@ -48,5 +50,6 @@ FAULTS = (
 )
 
 
+@pytest.mark.long(68)
 class TestFaults(PlantedFaults):
     pass

@@ -117,6 +117,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.long(28)
 class TestFaults(PlantedFaults):
     pass
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+import pytest
+
 from tests.inductor.planted_code import Fault, PlantedFaults, suite_test
 
 case = functools.partial(suite_test, "test_inductor_templates")
@@ -70,5 +72,6 @@ FAULTS = (
 )
 
 
+@pytest.mark.long(35)
 class TestFaults(PlantedFaults):
     pass

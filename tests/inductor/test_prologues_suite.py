@@ -67,6 +67,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.long(27)
 class TestFaults(PlantedFaults):
     pass
 

@@ -71,6 +71,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.long(85)
 class TestFaults(PlantedFaults):
     pass
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+import pytest
+
 from tests.kernels.interpreter_runs import in_interpreter
 
 #: So many cases at most run for one line of a load. A load of one text may stand in two places, and one stays inside.
@@ -108,6 +110,7 @@ def results() -> tuple[list[str], dict[str, str]]:
     return unchanged, told
 
 
+@pytest.mark.long(60)
 def test_each_load_without_its_mask_is_told():
     unchanged, told = in_interpreter(results)
     assert unchanged == []
