@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conformance.commands import write_output
 from conformance.commands.shared import policy_options
-from conformance.commands.shared.html_page import page
+from conformance.commands.shared.comparison_output import page
 from conformance.commands.shared.run_comparison import compared
 
 FILE = "report.html"

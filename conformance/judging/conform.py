@@ -18,9 +18,9 @@ from conformance.execution.trial.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
+from conformance.judging.case_steps import faults_explained, record_edges
 from conformance.judging.code_faults import fault_verdicts
 from conformance.judging.code_order import order_verdicts, unknown_orders
-from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.harness import Harness, needed
 from conformance.judging.plan_code import descriptor_features, plan_verdicts

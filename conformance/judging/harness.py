@@ -20,7 +20,7 @@ from conformance.judging.kept_verdicts import kept
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import own_kernels
 from conformance.kernels.kernel import Kernel, Plan
-from conformance.machine import device_memory
+from conformance.machine import device_state
 from conformance.machine.gpu_lock import NotAlone, Turns
 from conformance.problems import Problem, itemsize
 from conformance.records import Reason, ReasonCode
@@ -93,16 +93,16 @@ class Harness:
         then is the shortage its own fault."""
         if not self.settings.has_gpu:
             return work()
-        with self.turns.with_much_memory() if size >= device_memory.MUCH else contextlib.nullcontext():
+        with self.turns.with_much_memory() if size >= device_state.MUCH else contextlib.nullcontext():
             try:
                 with self.turns.together():
                     return work()
             except Exception as error:
-                if not device_memory.ran_out(error):
+                if not device_state.ran_out(error):
                     raise
                 first = error.with_traceback(None)  # its frames hold on to the tensors
             GROUPS.forget()
-            device_memory.give_back()
+            device_state.give_back()
             try:
                 with self.turns.alone():
                     return work()
@@ -113,7 +113,7 @@ class Harness:
         """Returns the executor, or the Reason why it cannot run ``problem``."""
         if isinstance(self.executor, Reason) or not self.executor.on_device:
             return self.executor
-        return device_memory.shortage(needed(problem)) or self.executor
+        return device_state.shortage(needed(problem)) or self.executor
 
     def trial(self, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
         """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for

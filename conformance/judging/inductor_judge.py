@@ -48,12 +48,11 @@ from conformance.inductor.source.templates import NoSuchTemplate
 from conformance.inductor.topics.attention import list_operands, lists_of
 from conformance.inductor.topics.gemm import graph_of
 from conformance.judging.case_recorder import CaseRecorder
-from conformance.judging.case_steps import need_device, record
+from conformance.judging.case_steps import faults_explained, need_device, record, record_edges
 from conformance.judging.conform import record_completeness
-from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.harness import Harness, needed
 from conformance.kernels.kernel import Plan, Variant
-from conformance.machine import device_memory
+from conformance.machine import device_state
 from conformance.machine.environment_faults import fault_of_text
 from conformance.problems import Operand, Problem
 from conformance.records import (
@@ -266,7 +265,7 @@ class Inductor:
         calls = tuple(_operands(other) for other in also)
         unpinned = _program(problem, template, calls=calls, **program)
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
-        if target.is_device and (shortage := device_memory.shortage(needed(problem))) is not None:
+        if target.is_device and (shortage := device_state.shortage(needed(problem))) is not None:
             self.recorder.not_run(shortage)
         self.recorder.run_created(template)
         first = zlib.crc32(self.recorder.case.encode()) % 997

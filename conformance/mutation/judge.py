@@ -23,7 +23,7 @@ from conformance.execution.trial.trial import trial
 from conformance.inputs.fills import applicable_fills
 from conformance.judging.harness import needed
 from conformance.kernels.catalogue import get
-from conformance.machine import device_memory
+from conformance.machine import device_state
 from conformance.machine.gpu_lock import Turns
 from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import ForkEnded, TooLong, limit_processor, told
@@ -260,8 +260,8 @@ class Judge:
     def _failure(self, plan: TierPlan, executor: Any) -> KillingFailure | None:
         """Returns the first failure of a fill of ``plan``; None if all pass. On a device that has too little memory for
         it nothing does, and processes that need much of it take turns."""
-        much = not self._interprets and needed(plan.plan.problem) >= device_memory.MUCH
-        if much and device_memory.shortage(needed(plan.plan.problem)) is not None:
+        much = not self._interprets and needed(plan.plan.problem) >= device_state.MUCH
+        if much and device_state.shortage(needed(plan.plan.problem)) is not None:
             return None
         with Turns("mutants").with_much_memory() if much else contextlib.nullcontext():
             return self._first_failure(plan, executor)

@@ -17,8 +17,8 @@ from conformance.execution.compile.backend_hashes import backend_hashes
 from conformance.execution.device.first_error import raised_by_kernel, with_first_error
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
-from conformance.machine import device_memory
-from conformance.machine.device_fault import device_fault
+from conformance.machine import device_state
+from conformance.machine.device_state import device_fault
 from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
@@ -48,8 +48,8 @@ def status_of(error: BaseException) -> tuple[Status, str, Fault | None]:
         return error.status, str(error), error.fault
     text = with_first_error(error)
     if cause := raised_by_kernel(error):
-        return Status.OOM if device_memory.ran_out(error) else Status.FAIL, f"{text}\nCAUSE {cause}", None
-    return Status.OOM if device_memory.ran_out(error) else Status.FAIL, text, fault_of_error(error)
+        return Status.OOM if device_state.ran_out(error) else Status.FAIL, f"{text}\nCAUSE {cause}", None
+    return Status.OOM if device_state.ran_out(error) else Status.FAIL, text, fault_of_error(error)
 
 
 def fault_of_checks(verdicts: Sequence[Verdict]) -> Fault | None:
@@ -176,7 +176,7 @@ class ItemRecording:
             self.file.write(recorder.record())
         except OSError as error:
             self._session.shouldstop = cannot_write(self.process.folder, error)
-        device_memory.give_back(device_memory.KEPT)
+        device_state.give_back(device_state.KEPT)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

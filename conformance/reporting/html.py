@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -17,7 +18,6 @@ from conformance.reporting import html_artefacts, html_data
 from conformance.reporting.failure_groups import Meaning
 from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, PER_CELL, RANK, RANKED, ListedCases, listed_cases
-from conformance.reporting.page_data import packed, plain
 from conformance.user_files.findings import Comparison, Severity
 
 #: The page's scripts in the order in which they are joined: each uses those before it.
@@ -196,3 +196,18 @@ def _asset(name: str) -> str:
 def _hash(text: str) -> str:
     """The source expression that allows exactly the inline element with this ``text``."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+#: What could end a script element, begin a comment in it, or end a line of JavaScript, as JSON escapes.
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+def plain(name: str, value: Any) -> str:
+    """A data element with ``value`` as JSON. Only the page's own constant ``name`` may be given."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+    return f'<script type="application/json" id="{name}">{text}</script>\n'
+
+
+def packed(name: str, text: str) -> str:
+    """A data element with ``text`` deflated (zlib format), in base64, as a JSON string."""
+    return plain(name, base64.b64encode(zlib.compress(text.encode("utf-8", errors="replace"), 6)).decode("ascii"))

@@ -14,7 +14,7 @@ from conformance.cases.generated_cases import generated
 from conformance.inductor.compile.observation import unmeasured_fusion
 from conformance.inductor.compile.program import Decision, dense, program_of
 from conformance.inductor.topics import tuning as checks
-from conformance.inductor.tuning import child_process, forked_children, max_autotune, tuning_jobs, tuning_processes
+from conformance.inductor.tuning import child_process, max_autotune, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.pipelined_tuning import OPTION
 from conformance.inductor.tuning.pipelined_tuning import module as pipelined_module
 from conformance.inductor.tuning.tuning_jobs import Job
@@ -26,14 +26,14 @@ from conformance.records import Reason, ReasonCode
 @pytest.fixture(scope="module")
 def process():
     """One tuning process for the cases of this module: each leaves it healthy or fails."""
-    with tuning_processes.tuning_process(forked_children.make_forked) as tuning_process:
+    with tuning_processes.tuning_process(child_process.make_forked) as tuning_process:
         yield tuning_process
 
 
 @pytest.fixture(scope="module")
 def pool():
     """A pool with two children, for two devices that need not exist."""
-    with tuning_processes.tuning_pool([0, 1], forked_children.forked_class()) as tuning_pool:
+    with tuning_processes.tuning_pool([0, 1], child_process.forked_class()) as tuning_pool:
         yield tuning_pool
 
 

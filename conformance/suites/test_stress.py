@@ -16,9 +16,8 @@ from conformance.execution.device.stress import LAUNCHES, second_stream, stresse
 from conformance.execution.trial.fill_groups import fills_for
 from conformance.execution.trial.trial import place
 from conformance.inputs.random_tensors import random_tensors
-from conformance.judging.case_steps import need_device
+from conformance.judging.case_steps import faults_explained, need_device
 from conformance.judging.conform import compile_plan, launches_to_compile
-from conformance.judging.device_faults import faults_explained
 from conformance.kernels.kernel import NotApplicable
 from conformance.records import ExecutorName, Reason, ReasonCode
 

@@ -7,7 +7,7 @@ from conformance.cases.scenarios import scenario, where
 from conformance.execution.device.window import whole_in_panels, window_of
 from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.kernels.kernel import NotApplicable
-from conformance.machine import device_memory
+from conformance.machine import device_state
 from conformance.problems import DTYPES, Layout, itemsize
 from conformance.records import Reason, ReasonCode
 
@@ -69,7 +69,7 @@ def test_result_of_65536_by_65536(harness, recorder, kernel):
         recorder.not_run(harness.executor)
     size = WHOLE_RESULT * itemsize(problem.output_dtype) // 2
     if harness.executor.on_device:
-        reason = device_memory.shortage(size)
+        reason = device_state.shortage(size)
         if reason is not None:
             recorder.not_run(reason)
     elif not kernel.banded_tiles:

@@ -7,8 +7,7 @@ import torch
 
 from conformance.execution.trial import fill_groups
 from conformance.execution.trial import trial as trial_module
-from conformance.execution.trial.fill_groups import fills_at_once, fills_for, kept_group
-from conformance.execution.trial.kept import Kept
+from conformance.execution.trial.fill_groups import Kept, fills_at_once, fills_for, kept_group
 from conformance.execution.trial.trial import JudgesDiffer, trial
 from conformance.families.gemm.problem import mm
 from conformance.numerics.verdict import AllowedValues

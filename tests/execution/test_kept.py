@@ -1,6 +1,6 @@
 """What is kept is made once, and the oldest goes first."""
 
-from conformance.execution.trial.kept import Kept
+from conformance.execution.trial.fill_groups import Kept
 
 
 def test_the_oldest_go_when_the_bytes_are_more_than_the_limit():

@@ -10,7 +10,7 @@ import torch
 
 from conformance import targets
 from conformance.execution.trial import fill_groups
-from conformance.execution.trial.kept import Kept
+from conformance.execution.trial.fill_groups import Kept
 from conformance.execution.trial.observation import Ran
 from conformance.execution.trial.trial import trial
 from conformance.families import unit_verdict

@@ -11,10 +11,9 @@ from made_records import BASE, Record, write_run
 
 from conformance.commands.shared.comparison_output import to_json
 from conformance.gate.mustpass.mustpass_lists import Level, MustpassList
-from conformance.gate.mustpass.tier_size import tier_size
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
-from conformance.gate.verdict.narrowing import narrowed
+from conformance.gate.verdict.narrowing import narrowed, tier_size
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.first_line import answer
 from conformance.user_files.findings import Comparison, Narrowing

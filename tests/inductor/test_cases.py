@@ -13,7 +13,7 @@ from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.case_steps import need_device, record
 from conformance.judging.harness import needed
 from conformance.judging.inductor_judge import Inductor
-from conformance.machine import device_memory
+from conformance.machine import device_state
 from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode, Status, Verdict
 from conformance.targets import find
@@ -56,7 +56,7 @@ def test_a_case_ends_before_it_compiles_what_a_device_has_no_memory_for(
     problem = mm(50257, 768, 2048, "bf16", layout_a=Layout("col", pad=47))
     reason = Reason(ReasonCode.NO_DEVICE, "memory", "0.3 GiB of device memory are needed")
     asked: list[int] = []
-    monkeypatch.setattr(device_memory, "shortage", lambda size: (asked.append(size), reason if short else None)[1])
+    monkeypatch.setattr(device_state, "shortage", lambda size: (asked.append(size), reason if short else None)[1])
     harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=True, compile_only=False, tier="quick"))
     inductor = Inductor(harness, CaseRecorder("a case"))
 

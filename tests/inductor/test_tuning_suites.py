@@ -28,7 +28,7 @@ from conformance.inductor.compile.program import Generated, Program, dense, prog
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.topics import caches, feedback, tuning
 from conformance.inductor.topics.caches import Counted, key_is_constant
-from conformance.inductor.tuning import forked_children, max_autotune, stand_ins, tuning_jobs, tuning_processes
+from conformance.inductor.tuning import child_process, max_autotune, stand_ins, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
@@ -217,12 +217,12 @@ class DeviceLeaks(Light):
 
 def test_inductors_process_whose_kill_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TuningProcess, "kill", TuningProcess.close)
-    with tuning_processes.tuning_process(forked_children.make_forked) as process:
+    with tuning_processes.tuning_process(child_process.make_forked) as process:
         assert failed(tuning.is_killed(process)) == ["child ended"]
 
 
 def test_forked_child_is_what_inductor_would_start() -> None:
-    with tuning_processes.tuning_process(forked_children.make_forked, 3) as process:
+    with tuning_processes.tuning_process(child_process.make_forked, 3) as process:
         assert failed(tuning.crashes(process)) == []
         reply = tuning_processes.ask(process, Job(2.5))
         assert (reply.value, reply.visible) == (2.5, "3")

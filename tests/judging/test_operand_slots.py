@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.judging.operand_slots import Overwritten, overwritten_operands
+from conformance.judging.code_faults import Overwritten, overwritten_operands
 
 TILE = "64x64xbf16, #shared, #smem, mutable>"
 COPY = "ttg.async_copy_global_to_local %pointers, {} : tensor<64x64x!tt.ptr<bf16>, #blocked> -> <64x64xbf16>"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.judging.repeated_depths import repeated_depths
+from conformance.judging.code_faults import repeated_depths
 
 CODE = """#mma = #ttg.nvidia_mma<{{versionMajor = {version}, versionMinor = 0, warpsPerCTA = [1, 4]}}>
 tt.func @product() {{

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from conformance.commands import CommandError
-from conformance.commands.shared.html_page import page
+from conformance.commands.shared.case_lookup import records_in
 from conformance.gate.verdict.finding_signatures import signature
-from conformance.records import Fault, jsonable
+from conformance.records import Fault, jsonable, read_run
 from conformance.reporting import comparison as reporting
 from conformance.reporting import github
 from conformance.reporting.first_line import answer
+from conformance.reporting.html import render
+from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.text import log_safe
 from conformance.user_files.findings import Comparison
 
@@ -56,6 +59,23 @@ def no_answer_json(stack: str, fault: Fault) -> str:
     broken = [{"stack": stack, "fault_class": fault.fault_class.value, "faults": [jsonable(fault)]}]
     answered = {"safe": False, "answer": no_answer(stack, fault), "status": NO_ANSWER, "broken": broken}
     return json.dumps({"schema": SCHEMA, **answered}, indent=1) + "\n"
+
+
+def page(
+    comparison: Comparison | None, baseline: Path | None, candidate: Path, artefacts_below: Sequence[Path] = ()
+) -> str:
+    """The page of the run ``candidate``, with what changed since ``baseline`` if there is a comparison."""
+    return render(_read(candidate), _read(baseline) if baseline else None, comparison, artefacts_below)
+
+
+def _read(folder: Path) -> ReportedRun:
+    if not folder.is_dir():
+        raise CommandError(f"{folder} is no run's folder: give the folder that holds the records")
+    reading = records_in(folder)
+    try:
+        return ReportedRun(folder, reading, read_run(folder))
+    except (OSError, ValueError) as error:  # a RecordError is one, and so is text that is not UTF-8
+        return ReportedRun(folder, dataclasses.replace(reading, problems=(f"run.json: {error}", *reading.problems)))
 
 
 #: Option -> what it writes, for the help text, and a function of the comparison and the two runs' folders.

@@ -23,7 +23,7 @@ from conformance.inputs.fills import applicable_fills
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.kernels.launch import Launch, workspaces_from
-from conformance.machine.device_fault import device_fault
+from conformance.machine.device_state import device_fault
 from conformance.problems import Operand
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 

@@ -1,21 +1,21 @@
 """Fills on a device: the inputs of several fills of one problem, and what they allow, made once and moved once.
 
 Where several processes share a device, each wait for it is long. So many runs are judged there together, and what the
-device says of them is read back at once.
-"""
+device says of them is read back at once."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from conformance.execution.device.transfers import moved, read_together
-from conformance.execution.trial.kept import Kept
 from conformance.families.unit_verdict import UnitModel, differing
 from conformance.inputs.fills import Fill, applicable_fills, fills
 from conformance.inputs.guarded_batch import GuardedBatch, row_bytes
@@ -24,6 +24,39 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import bits
 from conformance.numerics.verdict import AllowedValues
 from conformance.problems import DTYPES, Problem
+
+Result = TypeVar("Result")
+
+
+class Kept(Generic[Result]):
+    """Results by their key, those that were asked for last, up to ``limit`` bytes by ``size``. A result that is larger
+    than that is made each time."""
+
+    def __init__(self, limit: int, size: Callable[[Result], int]) -> None:
+        self._limit, self._size = limit, size
+        self._results: OrderedDict[Hashable, Result] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
+        """The result of ``key``, from ``make`` if it is not kept."""
+        if key in self._results:
+            self._results.move_to_end(key)
+            return self._results[key]
+        result = make()
+        if self._size(result) > self._limit:
+            return result
+        self._results[key] = result
+        self._bytes += self._size(result)
+        while self._bytes > self._limit:
+            _, oldest = self._results.popitem(last=False)
+            self._bytes -= self._size(oldest)
+        return result
+
+    def forget(self) -> None:
+        """Gives up every result."""
+        self._results.clear()
+        self._bytes = 0
+
 
 #: Bytes of device memory that the fills of a group may take while they run and are judged.
 AT_ONCE = 64 << 20

@@ -27,7 +27,7 @@ from conformance.execution.trial.fill_groups import (
     read_judgements,
 )
 from conformance.execution.trial.observation import Executor, Ran, watching
-from conformance.execution.trial.output_tiles import output_tiles
+from conformance.execution.trial.output_tiles import output_tiles, wrong_tiles
 from conformance.execution.trial.unit_models import unit_model
 from conformance.families.unit_verdict import UnitModel, with_bits, with_count
 from conformance.heuristics.configs import Config
@@ -40,7 +40,6 @@ from conformance.kernels.launch import workspaces_from
 from conformance.numerics.alterations import Seen
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import bits
-from conformance.numerics.tiles import wrong_tiles
 from conformance.numerics.verdict import FillVerdict, judge, right
 from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import Check, CheckKind, ExecutorName, Verdict

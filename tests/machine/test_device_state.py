@@ -11,7 +11,7 @@ import torch
 
 from conformance.families.gemm.problem import Gemm
 from conformance.judging.harness import Harness, needed
-from conformance.machine import device_memory
+from conformance.machine import device_state
 from conformance.machine.gpu_lock import NotAlone
 from conformance.plugin.case_hooks import status_of
 from conformance.problems import Layout
@@ -79,7 +79,7 @@ def test_cases_run_together(harness):
 
 
 def test_a_case_with_much_memory_waits_for_others_with_much(harness):
-    assert harness.run(Work(), device_memory.MUCH) == 7
+    assert harness.run(Work(), device_state.MUCH) == 7
     assert harness.turns.taken == ["much", "together", "/together", "/much"]
 
 
@@ -113,7 +113,7 @@ def test_other_errors_are_not_tried_again(harness):
 
 def test_without_a_device_nobody_waits(harness):
     harness.settings.has_gpu = False
-    assert harness.run(Work(), device_memory.MUCH) == 7
+    assert harness.run(Work(), device_state.MUCH) == 7
     assert not harness.turns.taken
 
 
@@ -129,8 +129,8 @@ def test_needed_counts_the_gaps():
 
 def test_a_case_that_no_device_of_this_size_has_room_for_is_not_run(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 20, 16 << 30))
-    assert device_memory.shortage(12 << 30) is None, "it goes by what the device has, not by what is free now"
-    reason = device_memory.shortage(13 << 30)
+    assert device_state.shortage(12 << 30) is None, "it goes by what the device has, not by what is free now"
+    reason = device_state.shortage(13 << 30)
     assert (reason.code, reason.subject) == (ReasonCode.NO_DEVICE, "memory")
     assert reason.detail == "13.0 GiB of device memory are needed, 75% of 16.0 GiB are offered"
 
@@ -142,15 +142,15 @@ def test_what_is_idle_is_given_back(monkeypatch):
         is_initialized=lambda: True, memory_reserved=lambda: reserved.pop(0), empty_cache=lambda: steps.append("empty")
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    monkeypatch.setattr(device_memory.gc, "collect", lambda: steps.append("collect"))
-    device_memory.give_back(301 << 20)
+    monkeypatch.setattr(device_state.gc, "collect", lambda: steps.append("collect"))
+    device_state.give_back(301 << 20)
     assert not steps
     reserved[:] = [300 << 20, 100 << 20]
-    device_memory.give_back(device_memory.KEPT)
+    device_state.give_back(device_state.KEPT)
     assert steps == ["empty"], "to collect takes long, and nothing needed it"
     reserved[:] = [300 << 20, 300 << 20]
-    device_memory.give_back(device_memory.KEPT)
+    device_state.give_back(device_state.KEPT)
     assert steps == ["empty", "empty", "collect", "empty"], "a cycle of references kept the rest"
     cuda.is_initialized = lambda: False
-    device_memory.give_back()
+    device_state.give_back()
     assert len(steps) == 4, "a process without a device has nothing, and must not start one"

@@ -1,4 +1,4 @@
-"""The memory of a device that several processes share: is there enough for a case, did it run out, freeing it.
+"""The GPU of this process: the error that a kernel left it with, and its memory, which several processes share.
 
 PyTorch keeps the memory that it once took, so that a case with strides past 2**31 elements would leave tens of
 gigabytes with its worker, and the others would find none. Imports no torch.
@@ -10,6 +10,21 @@ import gc
 import sys
 
 from conformance.records import Reason, ReasonCode
+
+
+def device_fault() -> str | None:
+    """The error that the GPU of this process is left with, or None. Such an error is sticky: every later call returns
+    it, so that the next, innocent case would be blamed. Asks only a process that has started CUDA (or HIP)."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return None
+    try:
+        cuda.synchronize()
+    except Exception as error:  # whatever a broken context raises
+        return f"{type(error).__name__}: {error}"
+    return None
+
 
 #: Bytes from which a case waits for others that need as much: sixteen workers with less fit on a small device.
 MUCH = 1 << 30
