@@ -10,11 +10,11 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from conformance.plain_json import RecordError, compact_json, jsonable, parsed, 
 from conformance.record_figures import LARGEST, Figures
 
 SCHEMA = 4  # of a record's line and of run.json; raised whenever the meaning of a field changes
+_Read = TypeVar("_Read")
 READABLE_SCHEMAS = (1, 2, 3, 4)  # schema 1 called an expected failure "waived"; schema 3 had short forms
 
 
@@ -147,12 +148,12 @@ class CaseRecord:
     @property
     def checks(self) -> tuple[str, ...]:
         """The names of all checks, in the order of the verdicts."""
-        return tuple(verdict.check for verdict in self.verdicts)
+        return tuple([verdict.check for verdict in self.verdicts])
 
     @cached_property
     def failing(self) -> tuple[tuple[str, str], ...]:
         """The name and the text of each check that failed."""
-        return tuple((verdict.check, verdict.text) for verdict in self.verdicts if not verdict.passed)
+        return tuple([(verdict.check, verdict.text) for verdict in self.verdicts if not verdict.passed])
 
     @cached_property
     def figures(self) -> Figures:
@@ -215,16 +216,19 @@ class RunInfo:
         return deciding(self.faults or ())
 
 
-def _without_surrogates(text: str | bytes) -> bytes:
-    """``text`` as msgspec can read it: older versions wrote lone surrogates, which it refuses. Raises
-    :class:`RecordError`."""
+def _read(text: str | bytes, decode: Callable[[bytes], _Read]) -> _Read:
+    """Returns what ``decode`` makes of the JSON ``text``. Older versions wrote lone surrogates, which msgspec refuses:
+    they are replaced and ``text`` is decoded again. Raises :class:`RecordError`."""
     text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     refuse_huge_integers(text)
-    if b"\\ud" not in text:
-        return text
     try:
-        return json.dumps(jsonable(parsed(text))).encode()
-    except (ValueError, RecursionError) as error:
+        try:
+            return decode(text)
+        except msgspec.DecodeError:
+            if b"\\ud" not in text:
+                raise
+            return decode(json.dumps(jsonable(parsed(text))).encode())
+    except Exception as error:  # the short forms of schema 3 are expanded without a look at their types
         raise _unreadable(text, error) from None
 
 
@@ -243,22 +247,24 @@ def schema_of(line: bytes) -> int:
     return _decode_schema(line).schema
 
 
-def _decoded(text: bytes) -> CaseRecord:
-    schema = SCHEMA if text.startswith(_BEGINNING) else schema_of(text)
+def _record(line: bytes) -> CaseRecord:
+    schema = SCHEMA if line.startswith(_BEGINNING) else schema_of(line)
     if schema == short_forms.SCHEMA:
-        return msgspec.convert(short_forms.expanded(msgspec.json.decode(text)), CaseRecord)
+        return msgspec.convert(short_forms.expanded(msgspec.json.decode(line)), CaseRecord)
     if schema not in READABLE_SCHEMAS:
         raise ValueError("another schema")
-    return _decode_record(text)
+    return _decode_record(line)
+
+
+def _run(text: bytes) -> RunInfo:
+    if schema_of(text) not in READABLE_SCHEMAS:
+        raise ValueError("another schema")
+    return dataclasses.replace(_decode_run(text), schema=SCHEMA)
 
 
 def from_line(line: str | bytes) -> CaseRecord:
     """Returns the record on ``line``. Raises :class:`RecordError` that says what is wrong with it."""
-    text = _without_surrogates(line)
-    try:
-        record = _decoded(text)
-    except Exception as error:  # the short forms of schema 3 are expanded without a look at their types
-        raise _unreadable(text, error) from None
+    record = _read(line, _record)
     if record.status is Status.PASS:
         if record.failing:
             check, _ = record.failing[0]
@@ -270,13 +276,7 @@ def from_line(line: str | bytes) -> CaseRecord:
 
 def run_from_text(text: str | bytes) -> RunInfo:
     """Returns the run that ``text``, a ``run.json``, describes. Raises :class:`RecordError`."""
-    text = _without_surrogates(text)
-    try:
-        if schema_of(text) not in READABLE_SCHEMAS:
-            raise ValueError("another schema")
-        return dataclasses.replace(_decode_run(text), schema=SCHEMA)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise _unreadable(text, error) from None
+    return _read(text, _run)
 
 
 def _unreadable(text: str | bytes, error: Exception) -> RecordError:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, overload
+from typing import IO, NamedTuple, overload
 
 from conformance.case_record import (
     SCHEMA,
@@ -103,20 +103,22 @@ RUN_LIMIT = 16 << 20  # bytes of a run.json that are read: it may come from a st
 LINE_LIMIT = 4 << 20  # bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters
 UNPACKED_LIMIT = 1 << 30  # bytes of a compressed file's lines: about 200,000 records. A run that has more stays plain
 PROBLEMS_KEPT = 20  # sentences about unusable lines; the others are counted
-BLOCK = 1 << 18  # bytes of a file that are searched at once
+BLOCK = 1 << 18  # bytes of a file that are read at once
 
 
 _GZIP = b"\x1f\x8b"  # begins every compressed file
 
 
-def plain_lines(file: Path) -> BinaryIO:
+def plain_lines(file: Path) -> IO[bytes]:
     """Opens the plain lines of ``file``. Those of a compressed one are unpacked into a temporary file without a name,
     so that a reader can go back to a line. Raises OSError for damaged data, and above :data:`UNPACKED_LIMIT`."""
-    stream = file.open("rb")
-    if stream.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
+    stream = file.open("rb", BLOCK)
+    compressed = stream.read(len(_GZIP)) == _GZIP
+    stream.seek(0)
+    if not compressed:
         return stream
     with stream, ExitStack() as failed:
-        plain = failed.enter_context(tempfile.TemporaryFile())
+        plain = failed.enter_context(tempfile.TemporaryFile("w+b", BLOCK))
         for block in unpacked_blocks(stream, file):
             plain.write(block)
         plain.seek(0)
@@ -124,7 +126,7 @@ def plain_lines(file: Path) -> BinaryIO:
         return plain
 
 
-def unpacked_blocks(stream: BinaryIO, file: Path) -> Iterator[bytes]:
+def unpacked_blocks(stream: IO[bytes], file: Path) -> Iterator[bytes]:
     """Unpacks the gzip data in ``stream``, a block at a time. ``file`` is what errors name. Raises OSError as
     :func:`plain_lines` does."""
     size = 0
@@ -298,7 +300,7 @@ def each_record(
 
 
 def _each_record(
-    stream: BinaryIO,
+    stream: IO[bytes],
     name: str,
     problems: LineProblems,
     part: str = "",
@@ -306,7 +308,9 @@ def _each_record(
 ) -> Iterator[PlacedRecord]:
     written = json.dumps(part)[1:-1].encode()
     counted, number = 0, 1  # a place in the file, and the number of its line
-    for start, line in _lines_with(written, stream) if written else lines(stream):
+    for start, line in lines(stream):
+        if written not in line and line.endswith(b"\n"):
+            continue
         try:
             refuse_long(line)
             yield PlacedRecord(read(line), start, line)
@@ -315,24 +319,7 @@ def _each_record(
             problems.add_line(name, number, line, error)
 
 
-def _lines_with(part: bytes, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields the items of :func:`lines` that contain ``part`` or lack an end. Most blocks have none: to search a block
-    takes a fifth of the time of searching its lines one at a time."""
-    while block := stream.read(BLOCK):
-        block += stream.readline(LINE_LIMIT + 1)
-        if part not in block and block.endswith(b"\n") and len(block) <= LINE_LIMIT:
-            continue
-        end = stream.tell()
-        stream.seek(end - len(block))
-        for start, line in lines(stream):
-            whole = line.endswith(b"\n")
-            if part in line or not whole:
-                yield start, line
-            if whole and start + len(line) >= end:  # the rest of a line that was cut is skipped before the next
-                break
-
-
-def _line_ends(stream: BinaryIO, start: int, end: int) -> int:
+def _line_ends(stream: IO[bytes], start: int, end: int) -> int:
     """The number of line ends in ``stream`` between two places in bytes. It stays where it is."""
     count = 0
     while start < end and (block := os.pread(stream.fileno(), min(BLOCK, end - start), start)):
@@ -341,7 +328,7 @@ def _line_ends(stream: BinaryIO, start: int, end: int) -> int:
     return count
 
 
-def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yields the place where each line of ``stream`` begins, and the line. One past the limit is cut, so that
     :func:`refuse_long` refuses it; its rest is skipped."""
     while line := stream.readline(LINE_LIMIT + 1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -316,27 +315,3 @@ def test_only_lines_with_a_text_are_read(tmp_path):
     assert [problem.partition(": ")[0] for problem in problems.sentences] == ["records.jsonl:5"]
     assert len(list(each_record(file, problems))) == 3
     assert [problem.partition(": ")[0] for problem in problems.sentences[1:]] == ["records.jsonl:3", "records.jsonl:5"]
-
-
-@pytest.mark.parametrize("seed", range(300))
-def test_a_search_by_blocks_reads_the_lines_that_a_search_by_lines_would(tmp_path, monkeypatch, seed):
-    """Lines of all lengths around the limits, such as one past the limit that begins where a block ends."""
-    draw = random.Random(seed)
-    monkeypatch.setattr(records, "BLOCK", draw.choice((8, 16, 33)))
-    monkeypatch.setattr(records, "PROBLEMS_KEPT", 100)
-    monkeypatch.setattr(records, "LINE_LIMIT", limit := draw.choice((33, 40)))
-    lengths = (0, 6, 7, 8, 15, 16, limit - 1, limit, limit + 1, 3 * limit)
-    texts = [draw.choice(("", "part", "par")) + "x" * draw.choice(lengths) for _ in range(40)]
-    file = tmp_path / "records.jsonl"
-    file.write_text("\n".join(texts) + draw.choice(("", "\n")))
-    with file.open("rb") as stream:
-        every = list(records.lines(stream))
-        stream.seek(0)
-        assert list(records._lines_with(b"part", stream)) == [
-            (start, line) for start, line in every if b"part" in line or not line.endswith(b"\n")
-        ]
-    problems = LineProblems()
-    assert not list(each_record(file, problems, "part"))  # none of them is a record
-    assert [int(problem.split(":")[1]) for problem in problems.sentences] == [
-        number for number, (_, line) in enumerate(every, 1) if b"part" in line or not line.endswith(b"\n")
-    ]

@@ -126,15 +126,10 @@ def _with_figures(line: bytes) -> CaseRecord:
 
 
 class _Collector:
-    """Checks every line of one side's ``files``, and finds the place of each case's record.
-
-    Files whose lines are in the order of their case ids, as a run leaves them, need a few bytes for each record. For
-    others all ids are held until they are sorted.
-    """
+    """Checks every line of one side's ``files``, and finds the place of each case's record."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._places = records.LinePlaces(files)
-        self._unsorted: list[bytes] | None = None if len(files) == 1 else []
         self._last: tuple[str, Status] | None = None
         self._counts: Counter[Status] = Counter()
         self.stack: Mapping[str, Any] | None = None
@@ -142,11 +137,8 @@ class _Collector:
         self.seed: int | None = None
         self.problems = records.LineProblems()
         self._mixed: dict[str, dict[str, None]] = {}
-        self._read()
-        for key in sorted(self._unsorted or ()):
-            case, status, place = _parsed_key(key)
+        for case, status, place in self._sorted():
             self._place(case, status, place)
-        self._unsorted = None
 
     def reading(self, name: str, run: RunInfo | None, options: tuple[str, ...] | None) -> ComparedRun:
         return ComparedRun(
@@ -163,27 +155,14 @@ class _Collector:
             options=options,
         )
 
-    def _read(self) -> None:
+    def _sorted(self) -> Iterator[tuple[str, Status, tuple[int, int, int]]]:
+        """Returns case, status and place of every record, in the order of the case ids, then of the places."""
+        keys = []
         for number, (record, start, line) in self._places.each_record(self.problems, read=_with_figures):
             self._note_origin(record)
-            place = number, start, len(line)
-            if self._unsorted is None and self._last is not None and record.case < self._last[0]:
-                self._start_sorting()
-            if self._unsorted is None:
-                self._place(record.case, record.status, place)
-            else:
-                self._unsorted.append(_key(record.case, record.status, place))
-
-    def _start_sorting(self) -> None:
-        """Goes back to the lines that were taken as sorted. Of a case that was there twice only the worst is left."""
-        self._unsorted = []
-        for index in range(len(self._places)):
-            record = records.from_line(self._places.line(index))
-            self._unsorted.append(_key(record.case, record.status, self._places.place(index)))
-        while self._places:
-            self._places.pop()
-        self._counts.clear()
-        self._last = None
+            keys.append(_key(record.case, record.status, (number, start, len(line))))
+        keys.sort()
+        return map(_parsed_key, keys)
 
     def _place(self, case: str, status: Status, place: tuple[int, int, int]) -> None:
         """Adds a record whose case is not before that of the last one. Of those of one case the worst counts."""
