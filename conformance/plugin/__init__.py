@@ -254,8 +254,8 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     recording = ItemRecording(settings, process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
     first = int(process.name.removeprefix("gw")) < from_main["conformance_workers"]  # it takes the place of none
-    if first and case_ids.selects_package(config):
-        config.pluginmanager.register(WarmUp(settings.has_gpu, settings.case_timeout_s), "conformance-warm-up")
+    if first and settings.has_gpu and case_ids.selects_package(config):
+        config.pluginmanager.register(WarmUp(settings.case_timeout_s), "conformance-warm-up")
 
 
 def _workers(config: pytest.Config) -> int:

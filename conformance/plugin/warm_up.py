@@ -23,11 +23,10 @@ INDUCTOR, TUNING = f"/test_{INDUCTOR_SUITES}", f"/test_{INDUCTOR_SUITES}tuning."
 
 
 class WarmUp:
-    """Hooks of a worker that has just been started, for a run with or without a GPU (``has_gpu``). No case waits for
-    the warm-up for more than ``seconds``: a device that hangs is to hang in a case, which has a deadline."""
+    """Hooks of a worker that has just been started, for a run with a GPU. No case waits for the warm-up for more than
+    ``seconds``: a device that hangs is to hang in a case, which has a deadline."""
 
-    def __init__(self, has_gpu: bool, seconds: float) -> None:
-        self._has_gpu = has_gpu
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._thread: threading.Thread | None = None
 
@@ -51,14 +50,13 @@ class WarmUp:
                     step()
 
     def _device(self) -> None:
-        if self._has_gpu:
-            importlib.import_module("torch").accelerator.synchronize()
+        importlib.import_module("torch").accelerator.synchronize()
 
     def _triton(self) -> None:
         importlib.import_module("conformance.execution.compile.compile_worker").hash_triton()
 
     def _inductor(self, nodeids: Iterable[str]) -> None:
-        files = {nodeid.partition("::")[0] for nodeid in nodeids} if self._has_gpu else set()
+        files = {nodeid.partition("::")[0] for nodeid in nodeids}
         if any(INDUCTOR in file for file in files):
             provider = importlib.import_module("conformance.inductor.compile.provider")
             if any(TUNING in file for file in files):

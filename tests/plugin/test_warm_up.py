@@ -18,12 +18,12 @@ TUNING = "conformance/suites/test_inductor_tuning.py::test_process[a]"
 OTHER = "conformance/suites/test_batching.py::test_inductor_of_none[/test_inductor_]"
 
 
-def loaded(monkeypatch, has_gpu: bool, *nodeids: str, steps=("_device", "_triton")) -> list[str]:
+def loaded(monkeypatch, *nodeids: str, steps=("_device", "_triton")) -> list[str]:
     """The modules that the warm-up of a worker with the items ``nodeids`` has imported by its first case."""
     imported: list[str] = []
     module = SimpleNamespace(PRELOADED=(), start_server=lambda: imported.append("started"))
     monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or module)
-    warm_up = WarmUp(has_gpu, 60.0)
+    warm_up = WarmUp(60.0)
     for step in steps:
         monkeypatch.setattr(warm_up, step, lambda: None)
     warm_up.pytest_runtestloop(SimpleNamespace(items=[SimpleNamespace(nodeid=nodeid) for nodeid in nodeids]))
@@ -39,11 +39,10 @@ def first_case(warm_up: WarmUp) -> None:
 
 
 def test_what_no_selected_case_uses_is_not_imported(monkeypatch):
-    assert "torch._dynamo.convert_frame" in loaded(monkeypatch, True, OTHER, INDUCTOR)
-    assert "started" not in loaded(monkeypatch, True, OTHER, INDUCTOR)
-    assert "started" in loaded(monkeypatch, True, OTHER, INDUCTOR, TUNING)
-    assert loaded(monkeypatch, True, OTHER) == []
-    assert loaded(monkeypatch, False, INDUCTOR) == [], "without a GPU compile processes generate code"
+    assert "torch._dynamo.convert_frame" in loaded(monkeypatch, OTHER, INDUCTOR)
+    assert "started" not in loaded(monkeypatch, OTHER, INDUCTOR)
+    assert "started" in loaded(monkeypatch, OTHER, INDUCTOR, TUNING)
+    assert loaded(monkeypatch, OTHER) == []
 
 
 def test_an_error_of_one_step_keeps_no_other_from_running_and_ends_no_case(monkeypatch):
@@ -51,7 +50,7 @@ def test_an_error_of_one_step_keeps_no_other_from_running_and_ends_no_case(monke
         os.environ["LEFT_BY_WARM_UP"] = "1"
         raise RuntimeError("no device")
 
-    warm_up = WarmUp(True, 60.0)
+    warm_up = WarmUp(60.0)
     ran = []
     monkeypatch.setattr(warm_up, "_device", broken)
     monkeypatch.setattr(warm_up, "_triton", lambda: ran.append(threading.current_thread().name))
@@ -64,7 +63,8 @@ def test_an_error_of_one_step_keeps_no_other_from_running_and_ends_no_case(monke
 def test_a_case_waits_for_the_warm_up_but_not_for_ever(monkeypatch):
     for seconds, ended in ((60.0, True), (0.05, False)):
         done = threading.Event()
-        warm_up = WarmUp(False, seconds)
+        warm_up = WarmUp(seconds)
+        monkeypatch.setattr(warm_up, "_device", lambda: None)
         monkeypatch.setattr(warm_up, "_triton", lambda done=done: (time.sleep(0.5), done.set()))
         warm_up.pytest_runtestloop(SimpleNamespace(items=[]))
         first_case(warm_up)
@@ -72,10 +72,11 @@ def test_a_case_waits_for_the_warm_up_but_not_for_ever(monkeypatch):
         assert done.wait(10)
 
 
-def test_a_worker_without_a_gpu_has_hashed_triton(monkeypatch):
+def test_a_worker_has_hashed_triton(monkeypatch):
     hashed = []
     monkeypatch.setattr("conformance.execution.compile.compile_worker.hash_triton", lambda: hashed.append(1))
-    warm_up = WarmUp(False, 60.0)
+    warm_up = WarmUp(60.0)
+    monkeypatch.setattr(warm_up, "_device", lambda: None)
     warm_up.pytest_runtestloop(SimpleNamespace(items=[]))
     first_case(warm_up)
     assert hashed == [1]

@@ -1,7 +1,8 @@
 """Fills on a device: the inputs of several fills of one problem, and what they allow, made once and moved once.
 
 Where several processes share a device, each wait for it is long. So many runs are judged there together, and what the
-device says of them is read back at once."""
+device says of them is read back at once.
+"""
 
 from __future__ import annotations
 

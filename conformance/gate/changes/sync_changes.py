@@ -2,7 +2,8 @@
 
 A record holds counts alone, which were worked out when the kernel was compiled. What may go wrong is reported where it
 was not there before; a kernel that had some keeps them under
-:data:`~conformance.user_files.findings.Kind.SYNC_CHANGED`."""
+:data:`~conformance.user_files.findings.Kind.SYNC_CHANGED`.
+"""
 
 from __future__ import annotations
 
