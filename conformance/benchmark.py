@@ -24,8 +24,6 @@ from conformance.families.attention.problem import Attention, Mask
 from conformance.families.conv.problem import conv2d
 from conformance.families.gemm.problem import bmm, int_mm, mm, scaled_mm
 from conformance.heuristics.configs import AnyConfig
-from conformance.heuristics.device_class import HEAD_DIMS
-from conformance.heuristics.lookup import flex_default
 from conformance.inputs.random_tensors import random_tensors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan, Variant
@@ -186,19 +184,15 @@ def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
         forms = itertools.product(("device", "host"), (1, 2, 4), (False, True))
         variants = [Variant(where, True, subtile, flatten) for where, subtile, flatten in forms]
     accepted = []
-    for config, variant in itertools.product(_configs(kernel, problem, target), variants):
+    for config, variant in itertools.product(_configs(kernel, target), variants):
         if kernel.likely_refusal(kernel.draft(problem, config, target, variant)) is None:
             accepted.append(kernel.plan(problem, config, target, variant))
     return accepted
 
 
-def _configs(kernel: Kernel, problem: Problem, target: Target) -> tuple[AnyConfig, ...]:
-    """The kernel's rows, and for attention every config that is used on this target without a search."""
-    if kernel.table is None or not isinstance(problem, Attention):
-        return kernel.configs
-    sizes = itertools.product(kernel.dtypes, HEAD_DIMS)
-    defaults = [flex_default(target, kernel.table, head_dim, dtype) for dtype, head_dim in sizes]
-    return tuple(dict.fromkeys((*kernel.configs, *defaults)))
+def _configs(kernel: Kernel, target: Target) -> tuple[AnyConfig, ...]:
+    """Returns the kernel's rows, and the configs that are used on this target without a search."""
+    return tuple(dict.fromkeys((*kernel.configs, *kernel.default_configs(target))))
 
 
 def launch_all(launch: Launch) -> None:

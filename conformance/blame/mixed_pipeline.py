@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 FRONT_END = "source"
@@ -226,7 +227,7 @@ class _Proxy:
         value = getattr(self._own, name)
         if name == "pass_manager":
             return self._manager
-        if type(value).__name__ == "module":
+        if isinstance(value, ModuleType):
             return _Proxy(value, self._manager)
         if not callable(value) or isinstance(value, type):
             return value

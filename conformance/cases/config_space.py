@@ -17,7 +17,7 @@ from conformance.heuristics.final_rows import without_two_warps
 from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_limits import pruned
 from conformance.inductor.tables import live
-from conformance.kernels.catalogue import own_kernels
+from conformance.kernels.catalogue import is_own, own_kernels
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.targets import Target
@@ -173,7 +173,7 @@ def _with_one_that_fits(
 
 def _least_rows(kernel: Kernel) -> int:
     """Rows that the quick tier's sweep has of ``kernel`` at least: one of ours beyond the core, two of others."""
-    return 2 if kernel.core or kernel.name not in own_kernels() else 1
+    return 2 if kernel.core or not is_own(kernel) else 1
 
 
 def _forms(kernel: Kernel) -> tuple[AnyConfig, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
+from conformance.families.family import family_of
 from conformance.families.unit_results import results, rounded
 from conformance.families.unit_verdict import UnitModel, comparable, differing
 from conformance.numerics.fill import Fill
@@ -49,10 +50,8 @@ def explain_bits(model: UnitModel, fill: Fill, out: Tensor, block_k: int) -> str
 
 
 def _can_explain(model: UnitModel) -> bool:
-    problem = model.problem
-    if not isinstance(problem, Gemm) or problem.op not in ("mm", "addmm", "scaled_mm"):
-        return False
-    return problem.scaling not in BLOCK_SCALINGS and problem.M * problem.N * problem.K <= MOST_PRODUCTS
+    problem: Any = model.problem
+    return family_of(problem).is_plain(problem) and problem.M * problem.N * problem.K <= MOST_PRODUCTS
 
 
 def _orders(order: SumOrder, depth: int, block: int) -> Iterator[tuple[str, SumOrder, Tensor]]:

@@ -23,9 +23,7 @@ from conformance.diagnosis.tile_search import (
     tells_causes_apart,
     tile_counts,
 )
-from conformance.families.attention.problem import Attention
 from conformance.families.family import family_of
-from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
 from conformance.families.products import Product
 from conformance.numerics.alterations import Alteration, Seen, WrongOutput, explaining
 from conformance.numerics.contract import Contract
@@ -101,11 +99,7 @@ def diagnose(
 
 def _is_plain(problem: Problem) -> bool:
     """True if the tiles of its one product are worth a map."""
-    return (
-        isinstance(problem, Gemm)
-        and problem.op in ("mm", "addmm", "scaled_mm")
-        and problem.scaling not in BLOCK_SCALINGS
-    )
+    return family_of(problem).is_plain(problem)
 
 
 @dataclass(frozen=True)
@@ -141,7 +135,7 @@ class _Case:
     ) -> TileSearch:
         if bool(unwritten.any()):
             return TileSearch()
-        exact = not isinstance(self.problem, Attention)
+        exact = not family_of(self.problem).pools_fills
         method = fill.method if exact else None
         evidence = self._evidence(seen, method)
         if method == "special" or not evidence:
@@ -157,8 +151,6 @@ class _Case:
     def _of_wrong_passes(self, evidence: list[WrongOutput]) -> tuple[list[WrongOutput], str]:
         """The evidence about gradients of that pass alone which is wrong, if the other one is right in every fill; and
         text that says so."""
-        if not isinstance(self.problem, Attention) or not self.problem.backward:
-            return evidence, ""
         wrong = {entry.name for entry in evidence if bool(entry.bad.any())}
         for names, text in ((("grad_q",), "of q"), (("grad_k", "grad_v"), "of k and v")):
             if wrong and wrong <= set(names):

@@ -41,7 +41,7 @@ def about_epilogue(model: FaultModel) -> Iterator[Hypothesis]:
     elif problem.K and problem.alpha == 0:
         cause = "the product contributes although alpha is 0 (0 * NaN is NaN)"
         yield Hypothesis(cause, functools.partial(_constant, torch.nan), special=True)
-    if problem.op == "addmm" and model.k and problem.alpha != 1.0:
+    if model.k and problem.alpha != 1.0:
         yield changed("alpha is not applied", alpha=lambda r, c: 1.0)
         yield changed("alpha is applied twice", alpha=lambda r, c: model.alpha**2)
         yield changed("alpha and beta are exchanged", alpha=lambda r, c: model.beta, beta=lambda r, c: model.alpha)
@@ -105,7 +105,7 @@ def _about_bias(model: FaultModel, bias: Tensor) -> Iterator[Hypothesis]:
         return
     yield changed("the bias is absent", beta=lambda r, c: 0.0)
     yield changed("the bias is added twice", beta=lambda r, c: 2 * model.beta)
-    if problem.op == "addmm":
+    if not model.scaled:
         yield changed("beta is not applied", beta=lambda r, c: 1.0)
         yield changed("beta is applied twice", beta=lambda r, c: model.beta**2)
         yield changed("the bias is scaled by alpha too", beta=lambda r, c: model.alpha * model.beta)
@@ -369,7 +369,7 @@ def about_other_tiles(model: FaultModel, i: int, j: int) -> Iterator[Hypothesis]
         cause = f"{here} also holds the sums of {there}: the accumulator was not reset"
         yield model.from_raw(cause, functools.partial(_sum_of, model.product, moved))
         yield model.from_raw(f"{here} holds the product of {there}", moved)
-        if model.problem.op != "mm":
+        if model.scaled or model.problem.bias is not None:
             yield Hypothesis(f"{here} holds the result of {there}", functools.partial(_result_of, model, shift))
 
 

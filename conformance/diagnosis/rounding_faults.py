@@ -88,7 +88,7 @@ def _narrow_operands(model: FaultModel, name: str, how: str, operands: str, rows
 
 def _about_sums(model: FaultModel, name: str) -> Iterator[Hypothesis]:
     """Sums kept in, or passed through, the format ``name``."""
-    if model.problem.op != "mm":
+    if model.scaled or model.problem.bias is not None:
         whole = functools.partial(_split_sum, model, name, model.k, False)
         yield model.from_raw(f"the product is rounded to {name} before the epilogue", whole)
         before = functools.partial(_before_bias, model, name)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance.families.index_sets import Indices, Needed
+from conformance.families.launch_tiles import CodeTile, Tiles, block_product
 from conformance.families.limits import Rules
 from conformance.families.products import Product
 from conformance.numerics.alterations import Alteration
@@ -17,9 +18,6 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.tiling import Tiling
 from conformance.problems import Problem
-
-#: Rows, columns and matrices of tiles: how many blocks cover the output of a problem with a config.
-Tiles = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,13 @@ class Family:
 
     ``refusals`` has a rule for each refusal code of its kernels; see :mod:`~conformance.families.limits`.
 
+    ``is_plain(problem)`` is True if the problem is one product whose tiles are worth a map.
+
+    ``pools_fills`` is True if alterations must explain the outputs of all fills together, whatever their methods.
+
+    ``code_tiles(kernel, plan, launch)`` returns the tiles of all products in the code of one launch: the main one, "",
+    or one with the name of its function. None: no formula.
+
     Raises ValueError for a field that is empty without a reason, and for a reason of a field that is not.
     """
 
@@ -53,6 +58,9 @@ class Family:
     products: Callable[[Any, Fill, Tensor, Tensor, Tiling], Iterator[Product]] | None = None
     alterations: Callable[[Any, Contract, Tiling, bool], Iterator[Alteration]] | None = None
     refusals: Rules | None = None
+    is_plain: Callable[[Any], bool] = lambda problem: False
+    pools_fills: bool = False
+    code_tiles: Callable[[Any, Any, str], set[CodeTile] | None] = block_product
     lacks: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from conformance.judging.harness import Harness, needed
 from conformance.judging.plan_code import descriptor_features, plan_verdicts
 from conformance.judging.refusal_rules import objection, overlooked
 from conformance.kernels import carveout
-from conformance.kernels.catalogue import meta_launch, own_kernels
+from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import Problem
@@ -291,7 +291,7 @@ class CaseJudge:
         """Returns the objections of the suite's own formula to the grid that a kernel of this package planned: none, as
         a rule."""
         kernel, plan = self.kernel, self.plan
-        expected = expected_grid(kernel, plan, carveout.current()) if kernel.name in own_kernels() else None
+        expected = expected_grid(kernel, plan, carveout.current()) if is_own(kernel) else None
         if expected in (None, plan.grid):
             return []
         text = f"{kernel.name} planned the grid {plan.grid}, {expected} is required by the sizes and blocks"
@@ -305,7 +305,7 @@ class CaseJudge:
         for name, artefact in launches.items():
             code = f"{kernel.name}, {name}," if name else kernel.name
             verdicts += [*fault_verdicts(code, artefact), *order_verdicts(code, artefact)]
-        if kernel.name in own_kernels():
+        if is_own(kernel):
             where_made = _codegen_verdicts(compiled.main, target, descriptor_features(kernel, plan))
             verdicts += [verdict for verdict in where_made if not verdict.passed]
             for name, artefact in launches.items():

@@ -18,7 +18,7 @@ from conformance.execution.trial.repeated_trials import repeated
 from conformance.execution.trial.trial import Trial, trial
 from conformance.judging.kept_verdicts import kept
 from conformance.judging.settings import Settings
-from conformance.kernels.catalogue import own_kernels
+from conformance.kernels.catalogue import is_own
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.machine import device_state
 from conformance.machine.gpu_lock import NotAlone, Turns
@@ -160,7 +160,7 @@ class Harness:
                 result = executed(kernel, plan, texts, seed=self.settings.seed, names=names, fences=False)
             return result
 
-        if anew or kernel.name not in own_kernels():
+        if anew or not is_own(kernel):
             return execute()
         return kept(plan, [*texts, *ptx], names, self.settings.seed, execute)
 

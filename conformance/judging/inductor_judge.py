@@ -17,7 +17,6 @@ from conformance.execution.compile.resources import over_limits
 from conformance.execution.trial.observation import Executor
 from conformance.execution.trial.repeated_trials import repeated
 from conformance.execution.trial.trial import trial
-from conformance.families.attention.problem import Attention
 from conformance.heuristics.configs import AnyConfig
 from conformance.inductor.compile import provider
 from conformance.inductor.compile.observation import has_option
@@ -484,7 +483,7 @@ def as_called(compiled: Compiled, number: int) -> Compiled:
 
 def _operands(problem: Problem) -> tuple[Operand, ...]:
     """Returns the arguments of the graph of ``problem``: its operands, and for attention the lists of blocks."""
-    return (*problem.operands, *(list_operands(problem) if isinstance(problem, Attention) else ()))
+    return (*problem.operands, *list_operands(problem))
 
 
 def _program(problem: Problem, template: str, *, out: bool = False, **fields: Any) -> Program:

@@ -17,8 +17,10 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import CompiledCode
+from conformance.families.family import family_of
+from conformance.families.gemm.refusals import MAKERS
+from conformance.families.launch_tiles import CodeTile
 from conformance.families.microscaled.problem import BlockScaled
-from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import EVERY_FP8, FNUZ
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
@@ -94,7 +96,7 @@ def sums(text: str) -> set[str]:
     return {kind[1] for kind in kinds if kind}
 
 
-def tiles(text: str) -> set[Tile]:
+def tiles(text: str) -> set[CodeTile]:
     """The tiles of the products in ``text``, TTIR: rows, columns and the extent that is summed over."""
     shapes = [_MATRICES.search(match["rest"]) for match in _DOT.finditer(text)]
     return {(int(shape[1]), int(shape[3]), int(shape[2])) for shape in shapes if shape}
@@ -128,7 +130,8 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
         if summed - {kept}:
             others = ", ".join(sorted(summed - {kept}))
             yield _verdict("sums", f"{code} sums in {others}; its contract promises {kept}")
-        multiplied, asked = tiles(texts["ttir"]), product_tiles(plan, launch)
+        code_tiles = family_of(plan.problem).code_tiles
+        multiplied, asked = tiles(texts["ttir"]), code_tiles(kernel, plan, launch)
         if multiplied and asked not in (None, multiplied):
             text = f"{code} multiplies tiles of {_sizes(multiplied)}; its plan asks for {_sizes(asked or ())}"
             yield _verdict("tiles", text)
@@ -184,7 +187,7 @@ def _shown(pairs: set[tuple[str, ...]]) -> str:
     return ", ".join(" x ".join(pair[:2]) + (f" in {pair[2]}" if len(pair) > 2 else "") for pair in sorted(pairs))
 
 
-def _sizes(tiles: Iterable[Tile]) -> str:
+def _sizes(tiles: Iterable[CodeTile]) -> str:
     return ", ".join("x".join(map(str, tile)) for tile in sorted(tiles))
 
 
@@ -195,7 +198,8 @@ def _verdict(subject: str, text: str) -> Verdict:
 def descriptor_features(kernel: Kernel, plan: Plan) -> Features:
     """Returns the place where a kernel with Triton's descriptors must make them, by the plan's variant, as features."""
     keeps = any(plan.target.capability(unit).available for unit in ("tma", "tdm"))
-    if not keeps or not kernel.descriptors or "legacy" in kernel.name or not plan.problem.has_product:
+    maker = kernel.limits.makers.get(plan.variant.descriptors) if kernel.limits is not None else None
+    if not keeps or maker not in MAKERS.values() or not plan.problem.has_product:
         return Features()
     host, device = codegen_checks.HOST_DESCRIPTOR, codegen_checks.DEVICE_DESCRIPTOR
     wanted, other = (host, device) if plan.variant.descriptors == "host" else (device, host)

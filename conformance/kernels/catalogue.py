@@ -84,6 +84,11 @@ def own_kernels() -> dict[str, Kernel]:
     return {kernel.name: kernel for module in modules for kernel in getattr(module, "KERNELS", ())}
 
 
+def is_own(kernel: Kernel) -> bool:
+    """True if ``kernel`` is of this package."""
+    return kernel.name in own_kernels()
+
+
 @functools.cache
 def catalogue() -> dict[str, Kernel]:
     """All kernels by name: ours first, then those of the entry-point group ``conformance.kernels``.

@@ -339,6 +339,10 @@ class Kernel(abc.ABC):
         """The configs of random problems: all of its own, unless it says otherwise."""
         return self.configs
 
+    def default_configs(self, target: Target) -> tuple[AnyConfig, ...]:
+        """Returns the configs that are used on ``target`` without a search, and that its table may lack."""
+        return ()
+
     def draw_problem(self, draw: Draw) -> Problem:
         """A random problem, which :meth:`refusal` may still refuse; by default one of the examples."""
         return self.example(draw.pick(self.dtype_names()), draw.pick(self.configs), draw.pick(list(self.shapes)))

@@ -51,6 +51,8 @@ class GatedLinearAttention(LinearAttentionFamily):
 
     limits = KernelLimits(variant=frozenset({"static"}))
     configs = CONFIGS
+    #: whether its products are those of the transposed operands
+    transposed: ClassVar[bool] = False
     #: the device function of its launch
     function: ClassVar[Any] = linear_attention
 

@@ -21,6 +21,7 @@ class TransposedLinearAttention(GatedLinearAttention):
     """The same with the state and the scores summed the other way round."""
 
     configs = CONFIGS
+    transposed = True
     function = linear_attention_transposed
 
 

@@ -15,7 +15,7 @@ from conformance.execution.compile.specialisation import specialisation
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import refused
 from conformance.judging.inductor_judge import FURTHER_FILLS
-from conformance.kernels.catalogue import meta_launch, own_kernels
+from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import NotApplicable
 from conformance.problems import Layout, itemsize
@@ -70,7 +70,7 @@ def _judge_three_shapes(harness, recorder, kernel, plans):
     predicted = {specialisation(meta_launch(plan, plan.target), plan.target).key for plan in plans.values()}
     compiled = set(_compiled(harness, recorder, plans).values())
     shapes = len({plan.problem.id for plan in plans.values()})
-    expected = 1 if kernel.name in own_kernels() else len(predicted)
+    expected = 1 if is_own(kernel) else len(predicted)
     text = f"{shapes} shapes: {len(predicted)} specialisations predicted, {len(compiled)} compiled, {expected} expected"
     recorder.verdict("specialisations", shapes == 3 and len(predicted) == len(compiled) == expected, text)
 
@@ -158,7 +158,7 @@ def test_predicted_specialisations(harness, recorder, kernel, target, dtype, con
             recorder.verdict("specialisations", False, f"{first} and {second}: prediction and compiler disagree")
     count, predicted = len(set(compiled.values())), len(set(keys.values()))
     # a third-party kernel may not pass all of them
-    expected = len(plans) if kernel.name in own_kernels() else predicted
+    expected = len(plans) if is_own(kernel) else predicted
     recorder.verdict("specialisations", count == predicted == expected, f"{predicted} predicted, {count} compiled")
 
 

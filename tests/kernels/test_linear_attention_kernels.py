@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from conformance import targets
+from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import LinearAttentionConfig
 from conformance.judging.expected_grid import expected_grid
-from conformance.judging.product_tiles import product_tiles
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
@@ -65,7 +65,7 @@ def test_grid_and_tiles(name):
     plan = kernel.plan(PROBLEM, CONFIG, HOPPER)
     assert plan.grid == expected_grid(kernel, plan, 0) == (2, 3, 2)
     last = (64, 16, 32) if name == NAMES[0] else (16, 64, 32)
-    assert product_tiles(plan) == {(32, 16, 64), (32, 32, 64), (32, 16, 32), last}
+    assert family_of(plan.problem).code_tiles(kernel, plan, "") == {(32, 16, 64), (32, 32, 64), (32, 16, 32), last}
 
 
 @pytest.mark.parametrize(

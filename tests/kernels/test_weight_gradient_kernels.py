@@ -4,11 +4,11 @@ import pytest
 
 from conformance import codegen_checks, targets
 from conformance.families.conv.problem import conv2d
+from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import Config
 from conformance.judging.expected_grid import expected_grid
-from conformance.judging.product_tiles import product_tiles
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.catalogue import meta_launch, meta_tensor
@@ -60,7 +60,7 @@ def test_grid_and_tiles():
     problem = gradient(3, 24, (9, 11), 100, 3, padding=1, groups=2, bias=True)
     plan = kernel.plan(problem, SMALL, HOPPER)
     assert plan.grid == expected_grid(kernel, plan, 0) == (2, 4, 2)  # 50 output channels, 108 taps and channels
-    assert product_tiles(plan) == {(32, 32, 16)}
+    assert family_of(plan.problem).code_tiles(kernel, plan, "") == {(32, 32, 16)}
     assert [step.grid for step in meta_launch(plan, HOPPER).steps] == [(2, 4, 2), (4,)]
     empty = kernel.plan(gradient(0, 24, 9, 100, 3), SMALL, HOPPER)
     assert empty.grid == expected_grid(kernel, empty, 0) == (4, 7, 1)

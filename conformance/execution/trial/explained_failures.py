@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from conformance.diagnosis.diagnose import Diagnosis, diagnose
-from conformance.families.attention.problem import Attention
+from conformance.families.family import family_of
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Plan
 from conformance.numerics.alterations import Seen
@@ -81,8 +81,8 @@ def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen], *, by_t
     methods = ("exact", "bounded", "special")
     wrong.sort(key=lambda pair: methods.index(pair[0].fill.of(pair[1].name).method))
     diagnoses = []
-    # for attention one diagnosis is enough: it already uses every output of every fill
-    for entry, output in wrong[: 1 if isinstance(problem, Attention) else ATTEMPTS]:
+    # one diagnosis is enough if it uses every output of every fill
+    for entry, output in wrong[: 1 if family_of(problem).pools_fills else ATTEMPTS]:
         diagnosis = diagnose(
             problem,
             contract,

@@ -10,11 +10,13 @@ register_family(
     Attention,
     Family(
         refusals=refusals.REFUSALS,
+        pools_fills=True,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,
         tiles=grid.tiles,
         grid=grid.grid,
+        code_tiles=grid.code_tiles,
         lacks={"products": "its second product has the softmax of the first as an operand"},
     ),
 )

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from conformance.families.conv.problem import Conv
-from conformance.families.family import Tiles
-from conformance.families.launch_tiles import tiles_of
+from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.heuristics.configs import DepthwiseConfig
 
 

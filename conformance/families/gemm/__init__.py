@@ -10,6 +10,7 @@ register_family(
     Gemm,
     Family(
         refusals=refusals.REFUSALS,
+        is_plain=products.is_plain,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.family import Tiles
 from conformance.families.gemm.problem import Gemm
-from conformance.families.launch_tiles import tiles_of
+from conformance.families.launch_tiles import Tiles, tiles_of
 
 
 def tiles(problem: Gemm, config: Any) -> Tiles | None:
@@ -18,6 +17,6 @@ def tiles(problem: Gemm, config: Any) -> Tiles | None:
 def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...] | None:
     """Returns one program for each tile, and for each part of K where a kernel splits K."""
     rows, columns, matrices = tiles
-    if kernel.family == "split-k":
+    if kernel.limits.splits_k:
         return (rows * columns, plan.variant.splits) if plan.variant.splits else None
     return (rows * columns * matrices,)

@@ -43,3 +43,8 @@ def products(problem: Gemm, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
         return
     plain = problem.fusion is None and problem.scaling not in BLOCK_SCALINGS
     yield Product("", problem, fill, out, bad, ((0, k),), plain=plain)
+
+
+def is_plain(problem: Gemm) -> bool:
+    """True for one product of mm, addmm or scaled_mm with scales of whole operands, rows or columns."""
+    return problem.op in ("mm", "addmm", "scaled_mm") and problem.scaling not in BLOCK_SCALINGS

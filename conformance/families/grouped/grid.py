@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.family import Tiles
+from conformance.families.launch_tiles import Tiles
 
 
 def tiles(problem: Any, config: Any) -> Tiles | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from conformance.families.family import Tiles
 from conformance.families.int4.problem import Int4Gemm
-from conformance.families.launch_tiles import tiles_of
+from conformance.families.launch_tiles import Tiles, tiles_of
 
 
 def tiles(problem: Int4Gemm, config: Any) -> Tiles | None:

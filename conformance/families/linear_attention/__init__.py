@@ -14,6 +14,7 @@ register_family(
         refusals=refusals.REFUSALS,
         tiles=grid.tiles,
         grid=grid.grid,
+        code_tiles=grid.code_tiles,
         lacks={
             "products": "its products depend on a state that decays",
             "alterations": "no faulty computation of this family is stated yet",

@@ -1,10 +1,10 @@
-"""The grid of linear attention kernels."""
+"""The grid of linear attention kernels, and the tiles that their code multiplies."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.family import Tiles
+from conformance.families.launch_tiles import CodeTile, Tiles, whole
 from conformance.families.linear_attention.problem import LinearAttention
 
 
@@ -16,3 +16,11 @@ def tiles(problem: LinearAttention, config: Any) -> Tiles:
 def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
     """Returns (tiles of the columns of v, heads, batch)."""
     return (tiles[1], plan.problem.heads, plan.problem.batch)
+
+
+def code_tiles(kernel: Any, plan: Any, launch: str) -> set[CodeTile]:
+    """Returns the tiles of q times the state, q times k, scores times v, and k times v, or v times k, which is added to
+    the state."""
+    config, dim = plan.config, whole(plan.problem.head_dim)
+    t, v = config.block_t, config.block_v
+    return {(t, v, dim), (t, t, dim), (t, v, t), (v, dim, t) if kernel.transposed else (dim, v, t)}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.families.family import Tiles
-from conformance.families.launch_tiles import tiles_of
+from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.families.microscaled.problem import MicroscaledGemm
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from conformance.families.family import Tiles
-from conformance.families.launch_tiles import tiles_of
+from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.families.weight_gradient.problem import WeightGradient
 
 

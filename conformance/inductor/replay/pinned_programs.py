@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from conformance.execution.trial.observation import Executor, Ran, watching
 from conformance.families.attention.problem import Attention
-from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
+from conformance.families.gemm.problem import BLOCK_SCALINGS
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
 from conformance.inductor.compile.program import Choice, Launches
@@ -84,26 +85,46 @@ def described_config(choice: Choice) -> AnyConfig | None:
     return _config(choice.numbers.get)
 
 
+@functools.singledispatch
 def expected_grid(
     problem: Problem, config: AnyConfig, target: Target, sms: int | None, source: str = ""
 ) -> tuple[int, ...]:
     """Programs that a template launches: those of the catalogue's kernel for the same operation, one per tile. A batch
     is the template's second dimension.
 
-    Of attention it is their number alone, for releases arrange them differently; ``source`` is its kernel's.
-
-    ``sms``: the template is persistent and launches at most so many programs; of groups, whose sizes only the device
-    knows, just so many.
+    A class of problems registers its own formula. ``source`` is the kernel's. ``sms``: the template is persistent and
+    launches at most so many programs.
     """
-    if isinstance(problem, Attention):
-        return (_attention_programs(problem, source),)
-    if isinstance(problem, GroupedGemm) and sms is not None:
-        return (sms, 1, 1)
     kernel = catalogue.get(problem.op)
     x, y, z = (*kernel.grid(kernel.draft(problem, config, target)), 1, 1)[:3]
-    if isinstance(problem, Gemm) and problem.batch:
-        x, y = x // problem.batch, problem.batch
+    batch = getattr(problem, "batch", None) if len(problem.output.shape) == 3 else None
+    if batch:
+        x, y = x // batch, batch
     return (x, y, z) if sms is None else (min(sms, x), y, z)
+
+
+@expected_grid.register
+def _(problem: GroupedGemm, config: AnyConfig, target: Target, sms: int | None, source: str = "") -> tuple[int, ...]:
+    """Returns just ``sms`` programs of a persistent template: only the device knows the sizes of the groups."""
+    formula = expected_grid.dispatch(object)
+    return formula(problem, config, target, None, source) if sms is None else (sms, 1, 1)
+
+
+@expected_grid.register
+def _(problem: Attention, config: AnyConfig, target: Target, sms: int | None, source: str = "") -> tuple[int, ...]:
+    """Returns the number of programs alone, for releases arrange them differently."""
+    return (_attention_programs(problem, source),)
+
+
+@functools.singledispatch
+def arranged(problem: Problem, grid: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns ``grid`` as :func:`expected_grid` arranges it."""
+    return grid
+
+
+@arranged.register
+def _(problem: Attention, grid: tuple[int, ...]) -> tuple[int, ...]:
+    return (math.prod(grid),)
 
 
 def _catalogued(plan: Plan) -> Kernel:
@@ -201,6 +222,4 @@ class CallExecutor:
             if output.data_ptr() != place.data_ptr():
                 place.copy_(output)
         grids = [grid for name, grid in launches if name.startswith("triton_tem_")]
-        if isinstance(problem, Attention):
-            grids = [(math.prod(grid),) for grid in grids]
-        return Ran(self.name, grids[0] if grids else None, None, 0.0)
+        return Ran(self.name, arranged(problem, grids[0]) if grids else None, None, 0.0)

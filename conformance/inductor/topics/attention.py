@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,18 +26,28 @@ FIELDS = tuple(field.name for field in dataclasses.fields(BlockLists))
 DIRECTIONS = ("keys", "queries")
 
 
-def list_operands(problem: Attention) -> tuple[Operand, ...]:
+@functools.singledispatch
+def list_operands(problem: Problem) -> tuple[Operand, ...]:
+    """Returns the operands that a graph takes after those of ``problem``: none, unless a class registers its own."""
+    return ()
+
+
+@list_operands.register
+def _(problem: Attention) -> tuple[Operand, ...]:
     """The operands behind those of ``problem``: the lists of blocks, for each block of queries those of keys, and the
     other way round. Counts are (batches, 1, entries), indices (batches, 1, entries, blocks); all int32."""
     values = _lists(problem, {"q": torch.empty(0, device="meta")})
     return tuple(dense(name, *value.shape, dtype="int32") for name, value in values.items())
 
 
+@functools.singledispatch
 def lists_of(problem: Problem, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The values of :func:`list_operands` for the ``tensors`` of the problem's own operands; none for a problem that is
-    no attention."""
-    if not isinstance(problem, Attention):
-        return []
+    """Returns the values of :func:`list_operands` for the ``tensors`` of the problem's own operands."""
+    return []
+
+
+@lists_of.register
+def _(problem: Attention, tensors: Sequence[Tensor]) -> list[Tensor]:
     named = {operand.name: tensor for operand, tensor in zip(problem.operands, tensors, strict=False)}
     return list(_lists(problem, named).values())
 

@@ -3,6 +3,7 @@ checks of kernels that read, and may write, by tensor descriptors."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,29 +92,46 @@ _ARGUMENTS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def graph_of(problem: Problem) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """The graph that computes ``problem``, as "package.module:function", and its keyword arguments.
+#: The graph that computes a problem, as "package.module:function", and its keyword arguments.
+GraphCall = tuple[str, tuple[tuple[str, Any], ...]]
+
+
+@functools.singledispatch
+def graph_of(problem: Problem) -> GraphCall:
+    """Returns the graph that computes ``problem``; a class of problems registers its own.
 
     Raises ValueError for an operation that has no graph.
     """
-    if isinstance(problem, Conv):
-        sizes = (("stride", list(problem.stride)), ("padding", list(problem.padding)))
-        return f"{__name__}:convolution", (*sizes, ("groups", problem.groups))
-    if isinstance(problem, Gemm) and problem.op == "fused_mm" and problem.fusion is not None:
+    raise ValueError(
+        f"{problem.id}: {problem.op} has no graph: use one of {', '.join((*_ARGUMENTS, 'fused_mm', 'conv2d'))}"
+    )
+
+
+graph_of.register(Attention, attention.graph_of)
+
+
+@graph_of.register
+def _(problem: GroupedGemm) -> GraphCall:
+    return f"{__name__}:grouped_mm", ()
+
+
+@graph_of.register
+def _(problem: Conv) -> GraphCall:
+    sizes = (("stride", list(problem.stride)), ("padding", list(problem.padding)))
+    return f"{__name__}:convolution", (*sizes, ("groups", problem.groups))
+
+
+@graph_of.register
+def _(problem: Gemm) -> GraphCall:
+    if problem.fusion is not None:
         if problem.fusion.prologue is not None:
             raise ValueError(f"{problem.id}: a prologue has no graph, only epilogues do")
         names = tuple(operand.name for operand in problem.operands[2:])
         return f"{__name__}:fused_mm", (("epilogue", problem.fusion.epilogue), ("names", names))
-    if isinstance(problem, GroupedGemm):
-        return f"{__name__}:grouped_mm", ()
-    if isinstance(problem, Attention):
-        return attention.graph_of(problem)
-    if isinstance(problem, Gemm) and problem.op in _ARGUMENTS:
-        arguments = tuple((name, getattr(problem, field)) for name, field in _ARGUMENTS[problem.op])
-        return f"{__name__}:{problem.op}", arguments
-    raise ValueError(
-        f"{problem.id}: {problem.op} has no graph: use one of {', '.join((*_ARGUMENTS, 'fused_mm', 'conv2d'))}"
-    )
+    if problem.op not in _ARGUMENTS:
+        return graph_of.dispatch(object)(problem)
+    arguments = tuple((name, getattr(problem, field)) for name, field in _ARGUMENTS[problem.op])
+    return f"{__name__}:{problem.op}", arguments
 
 
 def check_descriptors(run: Any, template: str, *, store: bool) -> None:

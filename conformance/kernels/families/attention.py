@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, ClassVar
 
 from conformance.families.attention.problem import Attention, Mask, Score
+from conformance.heuristics.configs import AnyConfig
+from conformance.heuristics.device_class import HEAD_DIMS
+from conformance.heuristics.lookup import flex_default
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_SEQUENCE, WHOLE_TILES, dtype_fields
 from conformance.kernels.kernel import Kernel
@@ -58,6 +62,13 @@ class AttentionFamily(Kernel):
         queries = 1 if self.few_queries else TIMED_SEQUENCE
         mask = Mask("causal")
         return Attention(self.operation, 4, 16, queries, TIMED_SEQUENCE, 64, mask=mask, **dtype_fields(dtype))
+
+    def default_configs(self, target: Any) -> tuple[AnyConfig, ...]:
+        """See :class:`Kernel`: one for each dtype and head dim, if there is a table."""
+        if self.table is None:
+            return ()
+        sizes = itertools.product(self.dtypes, HEAD_DIMS)
+        return tuple(flex_default(target, self.table, head_dim, dtype) for dtype, head_dim in sizes)
 
     def draw_problem(self, draw: Draw) -> Attention:
         """See :class:`Kernel`: any lengths, masks, scores, orders and sharing of keys."""
