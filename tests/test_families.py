@@ -26,6 +26,7 @@ LACKING = {
     "grid": {"GroupedGemm", "MicroscaledGroupedGemm"},
     "products": {"Attention", "Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
     "alterations": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
+    "unit": {"Attention", "Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
 }
 
 
@@ -42,10 +43,10 @@ def test_which_family_lacks_which_answer():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lacks": {"axes": "unknown"}}, r"'tiles'\], lacks explains \['axes'\]"),
+        ({"lacks": {"axes": "unknown"}}, r"'unit'\], lacks explains \['axes'\]"),
         (
             {"grid": lambda *_: (1,), "lacks": UNKNOWN.lacks},
-            r"\['alterations', 'axes', 'needed', 'products', 'refusals', 'tiles'\]",
+            r"\['alterations', 'axes', 'needed', 'products', 'refusals', 'tiles', 'unit'\]",
         ),
     ],
 )

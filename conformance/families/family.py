@@ -13,6 +13,7 @@ from conformance.families.index_sets import Indices, Needed
 from conformance.families.launch_tiles import CodeTile, Tiles, block_product
 from conformance.families.limits import Rules
 from conformance.families.products import Product
+from conformance.families.unit_sums import UnitAnswers
 from conformance.numerics.alterations import Alteration
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
@@ -41,6 +42,8 @@ class Family:
 
     ``refusals`` has a rule for each refusal code of its kernels; see :mod:`~conformance.families.limits`.
 
+    ``unit`` states the bits that a tensor core makes of its problems.
+
     ``is_plain(problem)`` is True if the problem is one product whose tiles are worth a map.
 
     ``pools_fills`` is True if alterations must explain the outputs of all fills together, whatever their methods.
@@ -58,6 +61,7 @@ class Family:
     products: Callable[[Any, Fill, Tensor, Tensor, Tiling], Iterator[Product]] | None = None
     alterations: Callable[[Any, Contract, Tiling, bool], Iterator[Alteration]] | None = None
     refusals: Rules | None = None
+    unit: UnitAnswers | None = None
     is_plain: Callable[[Any], bool] = lambda problem: False
     pools_fills: bool = False
     code_tiles: Callable[[Any, Any, str], set[CodeTile] | None] = block_product
@@ -74,7 +78,9 @@ class Family:
 _NOTHING_REGISTERED = "the family registers fills and a reference only"
 #: A family that registered no answers, such as one of another package.
 UNKNOWN = Family(
-    lacks=dict.fromkeys(("axes", "needed", "tiles", "grid", "products", "alterations", "refusals"), _NOTHING_REGISTERED)
+    lacks=dict.fromkeys(
+        ("axes", "needed", "tiles", "grid", "products", "alterations", "refusals", "unit"), _NOTHING_REGISTERED
+    )
 )
 
 #: The registered families, by the class of their problems.

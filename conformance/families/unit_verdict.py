@@ -10,11 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.families.conv.problem import Conv
-from conformance.families.gemm.problem import Gemm
-from conformance.families.grouped.problem import GroupedGemm
+from conformance.families.family import family_of
 from conformance.families.unit_results import knows, results, rounded
-from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.measured_units import KnownUnit
@@ -79,19 +76,11 @@ def _stays_in_range(problem: Problem, fill: Fill) -> bool:
 def can_model(problem: Problem, contract: Contract) -> bool:
     """True if the bits of ``problem`` follow from an order and a unit: its operation is known, and it is not too large
     for the model."""
-    if contract.flushes_subnormals or not knows(problem) or not problem.output.numel:
+    answers = family_of(problem).unit
+    if answers is None or contract.flushes_subnormals or not knows(problem) or not problem.output.numel:
         return False
     elements = sum(operand.numel for operand in problem.tensors)
-    return elements <= MOST_ELEMENTS and _products(problem) <= MOST_PRODUCTS
-
-
-def _products(problem: Problem) -> int:
-    if isinstance(problem, GroupedGemm):
-        return sum(math.prod(problem.group_extents(group)) for group in range(problem.groups))
-    one = problem.product if isinstance(problem, (Conv, WeightGradient)) else problem
-    assert isinstance(one, Gemm)
-    of_one = math.prod((one.M, one.N, one.K, 2 if one.op == "mm_plus_mm" else 1))
-    return of_one * (problem.groups if isinstance(problem, (Conv, WeightGradient)) else one.batch or 1)
+    return elements <= MOST_ELEMENTS and answers.products(problem) <= MOST_PRODUCTS
 
 
 def differing(allowed: Tensor, out: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class BatchedGemm(PointerGemm):
             "PRECISION": dot_precision(problem),
             "PROMOTE": self.promotion(plan),
             "HAS_BIAS": problem.reads_bias,
-            "ADDMM": problem.op == "baddbmm",
+            "ADDMM": problem.bias is not None,
         }
         return self._launch(gemm_batched, plan, tensors, **more)
 

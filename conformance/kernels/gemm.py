@@ -261,7 +261,7 @@ class GemmKernel(GemmFamily):
     def _epilogue_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """The output, scales, factors and bias of mm, addmm and scaled mm, and the constexpr switches of each."""
         problem = plan.problem
-        scaled, bias = problem.op == "scaled_mm", self._bias_arguments(plan, tensors)
+        scaled, bias = problem.scaling is not None, self._bias_arguments(plan, tensors)
         return {
             **pointer_arguments("c", tensors["out"], problem.output, "mn"),
             **bias,
@@ -275,7 +275,7 @@ class GemmKernel(GemmFamily):
             "PROMOTE": self.promotion(plan),
             "SCALED": scaled,
             "HAS_BIAS": bias["bias_ptr"] is not None,
-            "ADDMM": problem.op == "addmm",
+            "ADDMM": problem.bias is not None and not scaled,
         }
 
 

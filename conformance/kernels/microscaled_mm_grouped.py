@@ -122,7 +122,7 @@ class MicroscaledGroupedTma(MicroscaledMmGrouped):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: what the kernel of one product refuses, and matrices B that no descriptor can have."""
         problem, variant = plan.problem, plan.variant
-        if problem.op in self.operations and (variant.tma_store or variant.flatten):
+        if self.foreign(plan) is None and (variant.tma_store or variant.flatten):
             detail = f"{self.name} stores by pointers, in nested loops, '{variant.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)
         reason = super().refusal(plan)

@@ -17,6 +17,9 @@ register_family(
         tiles=grid.tiles,
         grid=grid.grid,
         code_tiles=grid.code_tiles,
-        lacks={"products": "its second product has the softmax of the first as an operand"},
+        lacks={
+            "unit": "the bits of a device's exp2 in the softmax are not measured",
+            "products": "its second product has the softmax of the first as an operand",
+        },
     ),
 )

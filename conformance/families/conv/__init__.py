@@ -1,6 +1,6 @@
 """Convolutions: a product of each kernel position with the input, in two and three dimensions, also transposed."""
 
-from conformance.families.conv import alterations, dependence, fills, grid, products, reference, refusals
+from conformance.families.conv import alterations, dependence, fills, grid, products, reference, refusals, unit
 from conformance.families.conv.problem import Conv
 from conformance.families.family import Family, register_family
 
@@ -10,6 +10,7 @@ register_family(
     Conv,
     Family(
         refusals=refusals.REFUSALS,
+        unit=unit.UNIT,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,

@@ -32,7 +32,7 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
         yield from _about_two_products(problem, make)
     if problem.op == "dual_mm":
         yield from _about_dual_product(problem, make)
-    if problem.op == "mm_with_sums":
+    if len(problem.outputs) > 1:
         yield from _about_row_sums(problem, contract)
     if problem.op in ("int_mm", "mixed_mm"):
         yield from _about_integers(problem, make)
@@ -62,7 +62,7 @@ def _altered(contract: Contract, exact: bool, cause: str, problem: Gemm, change:
         if not exact:
             size = gemm.magnitude(problem, changed, device="cpu")
             error = error_bound(problem, contract, value, size, changed)
-        sums = {"sums": row_sums(contract, changed["a"])} if problem.op == "mm_with_sums" else {}
+        sums = {"sums": row_sums(contract, changed["a"])} if len(problem.outputs) > 1 else {}
         return {"out": (value, error), **sums}
 
     return Alteration(cause, compute)
@@ -203,7 +203,7 @@ def _times(factors: tuple[int, int]) -> Change:
 
 
 def _about_integers(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alteration]:
-    if problem.op == "mixed_mm":
+    if problem.converts_b:
         other = torch.uint8 if problem.second_dtype == "int8" else torch.int8
         name = "unsigned" if problem.second_dtype == "int8" else "signed"
         yield make(f"B is read as {name}", problem, with_input(b=lambda b: b.contiguous().view(other)))

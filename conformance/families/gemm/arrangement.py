@@ -123,7 +123,7 @@ def formats(problem: Gemm, contract: Contract, name: str) -> tuple[str, ...]:
     That of the operand in memory; that of the product, if a prologue or a mixed product converts to it; tf32, if the
     contract says that the unit sees fp32 operands so."""
     stored = problem.operand(name).dtype
-    converted = problem.op == "mixed_mm" or (problem.fusion is not None and problem.fusion.prologue == "cast")
+    converted = problem.converts_b or (problem.fusion is not None and problem.fusion.prologue == "cast")
     forms = (stored, problem.dtype) if converted and stored != problem.dtype else (stored,)
     return (*forms, "tf32") if (forms[-1], contract.operand) == ("fp32", "tf32") else forms
 

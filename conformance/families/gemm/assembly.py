@@ -70,7 +70,7 @@ def assemble(request: FillRequest[Gemm], draws: Draws, products: Products) -> Fi
         "max_subset_sum": largest_in_chunk,
         "max_subset_sum_total": largest,
     }
-    if problem.op == "int_mm":  # below that, sums in fp32 would be right
+    if problem.dtype == "int8":  # below that, sums in fp32 would be right
         meta["exceeds_fp32"] = largest > 2 ** FORMATS["fp32"].significand
     expected = _expected(request, inputs, units, products)
     if integer_budget.allows_exact(problem):

@@ -45,13 +45,13 @@ def hot(request: FillRequest[Gemm]) -> Fill:
     a = draws.lognormal((product.rows, product.k))
     b = _second(problem, draws.lognormal, draws, (product.k, product.cols))
     a[1::2] = draws.uniform(a[1::2].shape)
-    b[:, 1::2] = np.abs(b[:, 1::2]) if problem.op == "mixed_mm" else draws.uniform(b[:, 1::2].shape)
+    b[:, 1::2] = np.abs(b[:, 1::2]) if problem.converts_b else draws.uniform(b[:, 1::2].shape)
     return _bounded(request, draws, a, b)
 
 
 def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape: Shape) -> Floats:
     """B from ``draw``; for a mixed product, integers of the whole range but the lowest, because int8 has no |-128|."""
-    if problem.op != "mixed_mm":
+    if not problem.converts_b:
         return draw(shape)
     form = FORMATS[problem.second_dtype]
     lowest = -form.largest if form.lowest else 0
@@ -100,7 +100,7 @@ def _kinds(problem: Gemm, name: str, contract: Contract) -> list[str]:
         return []
     # the largest value needs a partner that is small there, which integers are not
     kinds = ["nan", "zero"] if form.signed_zero else ["nan"]
-    if problem.op != "mixed_mm":
+    if not problem.converts_b:
         kinds.append("largest")
     if form.infinity is not None:
         kinds += ["+inf", "-inf"]
@@ -149,7 +149,7 @@ def _fitted(request: FillRequest[Gemm], a: Floats, b: Floats) -> tuple[Floats, F
     sizes = (torch.from_numpy(np.abs(array)).to(request.device or "cpu") for array in (a, b))
     size = float(torch.matmul(*sizes).max())
     shift = max(0, math.frexp(size / limit)[1])
-    part = 0 if problem.op == "mixed_mm" else shift // 2  # integers stay
+    part = 0 if problem.converts_b else shift // 2  # integers stay
     return a * 2.0 ** -(shift - part), b * 2.0**-part
 
 

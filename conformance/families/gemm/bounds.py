@@ -208,7 +208,7 @@ def _aligned_magnitude(problem: Gemm, contract: Contract, magnitude: Tensor, inp
         if name not in "abcd":
             return size
         # a converted operand is in the problem's dtype when the unit sees it
-        seen = problem.dtype if name in "ac" or problem.op == "mixed_mm" else problem.second_dtype
+        seen = problem.dtype if name in "ac" or problem.converts_b else problem.second_dtype
         smallest = FORMATS[seen].smallest_normal * (2.0**24 if contract.split is not None else 1.0)
         small = (size > 0) & (size < smallest)
         subnormal |= bool(small.any())

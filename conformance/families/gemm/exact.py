@@ -52,7 +52,7 @@ def transparent(request: FillRequest[Gemm]) -> Fill:
     if not problem.has_product:
         a = np.zeros((product.rows, product.k), dtype=np.int64)
         b = np.zeros((product.k, product.cols), dtype=np.int64)
-    elif problem.op == "int_mm":  # int32 shows every sum in full
+    elif problem.dtype == "int8":  # int32 shows every sum in full
         a, b = (draws.below(256, shape) - 128 for shape in ((product.rows, product.k), (product.k, product.cols)))
     else:
         a, b = (_direct if product.k < 4 else _paired)(request, draws)
@@ -69,7 +69,7 @@ def wide(request: FillRequest[Gemm]) -> Fill:
     contract promotes, pass the limit of one chunk. Sums of int8 are as large as they get, and odd: past 16 bits, and
     past fp32's 24 from a K of about 1100 on. "wide-B" are :mod:`.ties`, where the output allows them.
     """
-    if request.problem.op == "int_mm":
+    if request.problem.dtype == "int8":
         return _large_sums(request)
     budget = budget_of(request.problem, request.contract)
     bits = ties.tie_bits(request.problem, request.contract) if request.name == "wide-B" else None

@@ -65,7 +65,7 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     if problem.output.numel == 0:
         return ("transparent",) if allows_exact(problem) else ("randn",)
     names = FILLS.names if problem.has_product else ("transparent", "randn")
-    if problem.op == "int_mm":
+    if problem.dtype == "int8":
         return tuple(name for name in names if name in ("transparent", "wide-A"))
     left_out: set[str] = set()
     if problem.scaling is None or (problem.scaling in BLOCK_SCALINGS and contract.operand == "tf32"):
@@ -92,7 +92,7 @@ def build(request: FillRequest[Gemm]) -> Fill:
     problem, contract = request.problem, request.contract
     ties = request.name == "wide-B" and tie_bits(problem, contract) is not None
     fill = check_trust(problem, problem, contract, builders[request.name](request), ties=ties)
-    return with_row_sums(request, fill) if problem.op == "mm_with_sums" else fill
+    return with_row_sums(request, fill) if len(problem.outputs) > 1 else fill
 
 
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)

@@ -10,7 +10,7 @@ from conformance.families.launch_tiles import Tiles, tiles_of
 
 def tiles(problem: Gemm, config: Any) -> Tiles | None:
     """Returns the tiles of the output; sums of rows need one column of tiles even if there is no column."""
-    columns = max(problem.N, 1) if problem.op == "mm_with_sums" else problem.N
+    columns = max(problem.N, 1) if len(problem.outputs) > 1 else problem.N
     return tiles_of(problem.M, columns, config, 1 if problem.batch is None else problem.batch)
 
 

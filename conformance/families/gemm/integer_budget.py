@@ -134,7 +134,7 @@ def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
     # fp32 holds what an epilogue computes; integers have none, and fp64 sums none in fp32
     wider = contract.accumulator.exact_bits > EPILOGUE_BITS
     exact_bits = contract.accumulator.exact_bits if wider else EPILOGUE_BITS
-    reach = out.significand if problem.op == "int_mm" else out.max_exponent - lowest
+    reach = out.significand if problem.dtype == "int8" else out.max_exponent - lowest
     whole = 2 ** min(exact_bits, reach) // dropout
     shown = 2 ** min(exact_bits, out.significand) // dropout
     addend = 0
@@ -302,7 +302,7 @@ def _total(fill: Fill) -> int:
 def output_unit(problem: Gemm, contract: Contract, budget: IntegerBudget, largest: int, addend: int) -> int:
     """Exponent of the output's unit, for sums of at most ``largest`` units of the products, to which biases and
     residuals of at most ``addend`` units of the output are added."""
-    if problem.op == "int_mm":
+    if problem.dtype == "int8":
         return 0
     size = max(1, (largest * budget.scale_spread + budget.addends * addend) * budget.dropout_factor)
     if not allows_exact(problem):

@@ -158,8 +158,13 @@ class Gemm(Problem):
             raise ValueError(f"{self.op} with fusion={self.fusion}: fused_mm needs a Fusion, others take none")
         if (self.op == "int_mm") != (self.dtype == "int8"):
             raise ValueError(f"{self.op} of {self.dtype}: int_mm takes int8, other operations do not")
-        if (self.op == "mixed_mm") != (self.second_dtype in ("int8", "uint8") and self.dtype not in INTEGERS):
+        if (self.op == "mixed_mm") != self.converts_b:
             raise ValueError(f"{self.op} with a B of {self.second_dtype}: mixed_mm takes int8 or uint8, others do not")
+
+    @property
+    def converts_b(self) -> bool:
+        """True if B holds integers that are converted to A's floating-point dtype before they are multiplied."""
+        return self.second_dtype in ("int8", "uint8") and self.dtype not in INTEGERS
 
     @property
     def a_dtype(self) -> str:

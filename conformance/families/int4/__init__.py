@@ -15,6 +15,7 @@ register_family(
         tiles=grid.tiles,
         grid=grid.grid,
         lacks={
+            "unit": "the order in which decoded operands are summed is not measured",
             "products": "a product of decoded operands has no search of its tiles yet",
             "alterations": "no faulty computation of this family is stated yet",
             "axes": NO_READS,

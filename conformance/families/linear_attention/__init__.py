@@ -16,6 +16,7 @@ register_family(
         grid=grid.grid,
         code_tiles=grid.code_tiles,
         lacks={
+            "unit": "the bits of the rounded states and scores are not stated yet",
             "products": "its products depend on a state that decays",
             "alterations": "no faulty computation of this family is stated yet",
             "axes": NO_READS,

@@ -15,6 +15,7 @@ register_family(
         refusals=refusals.REFUSALS,
         tiles=grid.tiles,
         lacks={
+            "unit": "the order in which a unit with scales sums is not measured",
             "products": "a product of decoded operands has no search of its tiles yet",
             "alterations": "no faulty computation of this family is stated yet",
             "axes": NO_READS,

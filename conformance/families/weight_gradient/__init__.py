@@ -1,7 +1,16 @@
 """The gradient of a convolution with respect to its weights."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.weight_gradient import alterations, dependence, fills, grid, products, reference, refusals
+from conformance.families.weight_gradient import (
+    alterations,
+    dependence,
+    fills,
+    grid,
+    products,
+    reference,
+    refusals,
+    unit,
+)
 from conformance.families.weight_gradient.problem import WeightGradient
 
 __all__ = ["fills", "reference"]
@@ -10,6 +19,7 @@ register_family(
     WeightGradient,
     Family(
         refusals=refusals.REFUSALS,
+        unit=unit.UNIT,
         axes=dependence.axes,
         needed=dependence.needed,
         alterations=alterations.alterations,
