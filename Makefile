@@ -4,20 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Other releases of Triton, kept next to the pinned one, each in a folder of its name.
 TRITONS ?= $(VENV)/tritons
-# `make conformance-newest` runs the suites with the newest one.
-NEWEST_TRITON ?= 3.9.0
-NEWEST := $(TRITONS)/$(NEWEST_TRITON)
+# The one that `make conformance-with` runs, and from which the guides upgrade to the pinned one.
+TRITON ?= 3.7.1
 ARGS ?=
 # A run starts hundreds of processes. Without bytecode on disk each of them would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: conformance conformance-newest conformance-releases mutants test durations lint docs browser clean
+.PHONY: conformance conformance-with conformance-releases mutants test durations lint docs browser clean
 
 conformance: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
-conformance-newest: $(VENV)/installed $(NEWEST)/installed
-	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
+conformance-with: $(VENV)/installed $(TRITONS)/$(TRITON)/installed
+	PYTHONPATH=$(TRITONS)/$(TRITON) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
 # The quick tier with every release that is promised, or with these RELEASES; ends with a table.
 RELEASES ?=
@@ -29,9 +28,9 @@ conformance-releases: $(VENV)/installed
 mutants: $(VENV)/installed
 	$(BIN)/conformance mutants --no-gpu --count 100 --seed 0 $(ARGS)
 
-# Commands of the guides that compare two Tritons are run with the newest one. Files whose tests are marked long begin
+# Commands of the guides that compare two Tritons upgrade from this earlier one. Files whose tests are marked long begin
 # first, and each file is run by one worker. `make durations` lists the slowest files and tests of the last run.
-test: $(VENV)/developing $(NEWEST)/installed
+test: $(VENV)/developing $(TRITONS)/3.7.1/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 durations:
@@ -57,9 +56,8 @@ $(VENV)/developing: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence,dev,docs]"
 	touch $@
 
-$(NEWEST)/installed:
-	test -d $(NEWEST)/triton || \
-		$(BIN)/python -m pip install --quiet --no-deps --target $(NEWEST) triton==$(NEWEST_TRITON)
+$(TRITONS)/%/installed: | $(VENV)/installed
+	test -d $(@D)/triton || $(BIN)/python -m pip install --quiet --no-deps --target $(@D) triton==$*
 	touch $@
 
 # Installs Chromium, in which the tests of the HTML report run. Without it they are skipped, with that reason.

@@ -36,8 +36,8 @@ RELEASES: dict[str, tuple[str, ...]] = {
     "3.8.0": (),
     "3.9.0": (),
 }
-#: The folder of the newest one. `make test` installs it.
-NEWEST = TRITONS / list(RELEASES)[-1]
+#: The folder of the one from which the guides upgrade to the pinned one. `make test` installs it.
+EARLIER = TRITONS / "3.7.1"
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
+import triton
 
 from tests.forked_python import executable
-from tests.releases import NEWEST
+from tests.releases import EARLIER, RELEASES
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Those whose commands take longest first.
@@ -48,8 +49,8 @@ BLAMED = "test_microscaling.py::test_formats[microscaled_mm-32x64x64-s2-w4-forma
 ONE_CASE = "--no-gpu --target sm_90 --suite config_space --kernel int_mm --config 32x64x32-s5-w8"
 #: And one in the full tier.
 ONE_FULL_CASE = "--no-gpu --target sm_90 --suite config_space --kernel int_mm -k '32x64x32-s5-w8 and several-tiles'"
-#: The stack for which the one in NEWEST stands.
-NEWEST_NAME = f"triton=={NEWEST.name}"
+#: The stack for which the installed Triton stands on pages that upgrade from the one in EARLIER.
+NEWEST_NAME = f"triton=={list(RELEASES)[-1]}"
 #: What a page's reader has before the first command.
 PREPARED = {"ci.md": "cp -r conformance/data/mustpass lists"}
 
@@ -88,9 +89,9 @@ class Instead:
 
 @dataclass(frozen=True)
 class Beside:
-    """It is run with the Triton in NEWEST in place of Triton 3.9.0 from an index, with the installed one in place of
-    3.8.0, without asking older releases, and with the further options ``narrowed``. It ends with ``status`` and prints
-    ``says``."""
+    """It is run as if the Triton in EARLIER were installed, which also takes the place of 3.8.0, with the pinned one in
+    place of Triton 3.9.0 from an index. It asks no older releases and has the further options ``narrowed``. It ends
+    with ``status`` and prints ``says``."""
 
     narrowed: str = ""
     status: int = 0
@@ -273,7 +274,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
             WHOLE.format("reports/ci"), Why.LONG
         ),
         'cat reports/*/summary.md >> "$GITHUB_STEP_SUMMARY"': Run(),
-        "make conformance-newest": Read(Why.LONG),
+        "make conformance-with TRITON=3.8.0": Read(Why.LONG),
         "make conformance-releases": Read(Why.LONG),
         f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Beside(
             f"{ITS_CASES} --reproducers 0", 1, "1 regression waived"
@@ -453,20 +454,25 @@ def wrong_links(page: Path, text: str) -> list[str]:
 
 
 class Follower:
-    """Follows pages in ``folder``, which looks like a checkout with the harness installed."""
+    """Follows pages in ``folder``, which looks like a checkout with the harness installed. With ``upgrades`` the Triton
+    in EARLIER seems to be installed, and the folder ``newest`` has the pinned one."""
 
-    def __init__(self, folder: Path, small: Path | None) -> None:
+    def __init__(self, folder: Path, small: Path | None, *, upgrades: bool = False) -> None:
         self.folder = folder
         for name in ("Makefile", "pyproject.toml", "conftest.py", "constraints.txt", "README.md", "LICENSE", ".ci"):
             (folder / name).symlink_to(ROOT / name)
         for name in ("conformance", "tests"):
             (folder / name).symlink_to(ROOT / name)
-        (folder / "newest").symlink_to(NEWEST)
+        (folder / "newest").mkdir()
+        for path in Path(triton.__file__).parents[1].glob("triton*"):
+            (folder / "newest" / path.name).symlink_to(path)
+        installed = f"{EARLIER}:{ROOT}" if upgrades else ROOT
+        python = sys.executable if upgrades else executable()  # a fork has imported the pinned Triton
         tools = folder / ".venv" / "bin"
         tools.mkdir(parents=True)
         for name, module in (("conformance", "conformance"), ("pytest", "pytest"), ("pip", "pip"), ("python", "")):
-            words = f'{shlex.quote(executable())} {f"-m {module}" if module else ""} "$@"'
-            (tools / name).write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec {words}\n')
+            words = f'{shlex.quote(python)} {f"-m {module}" if module else ""} "$@"'
+            (tools / name).write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{installed}" exec {words}\n')
             (tools / name).chmod(0o755)
         (tools / "activate").write_text(f"PATH={tools}:$PATH\n")
         self.outputs: dict[str, str] = {}
@@ -543,15 +549,18 @@ def small(tmp_path_factory) -> Path:
     return folder / "run"
 
 
-def _needs_newest() -> None:
-    if not NEWEST.exists():
-        pytest.skip(f"needs a second Triton in {NEWEST}: make test installs it")
+def _upgrades(page: Path | None) -> bool:
+    ways = COMMANDS.get(page.name, {}).values() if page else ()
+    return any(isinstance(way, Beside) or "newest" in getattr(way, "command", "") for way in ways)
 
 
 @pytest.fixture
-def follower(tmp_path, small) -> Follower:
+def follower(request, tmp_path, small) -> Follower:
     """Has what the commands that are only read ask for: files that other pages have the reader save."""
-    follower = Follower(tmp_path, small)
+    upgrades = _upgrades(request.node.callspec.params.get("page") if hasattr(request.node, "callspec") else None)
+    if upgrades and not EARLIER.exists():
+        pytest.skip(f"needs a second Triton in {EARLIER}: make test installs it")
+    follower = Follower(tmp_path, small, upgrades=upgrades)
     for page in PAGES:
         for block in blocks(page.read_text()):
             if block.file and "/" not in block.file:
@@ -566,8 +575,6 @@ of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.nam
 @of_every_page
 def test_every_command_of_a_page_does_what_the_page_says(follower, page):
     ways = COMMANDS.get(page.name, {})
-    if any(isinstance(way, Beside) or "newest" in getattr(way, "command", "") for way in ways.values()):
-        _needs_newest()
     follower.shell(PREPARED.get(page.name, ""))
     assert follower.follow(page.read_text(), ways) == []
     if sample := SAMPLES.get(page.name):
