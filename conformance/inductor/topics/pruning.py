@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from conformance.inductor.compile.program import Generated
@@ -106,8 +105,9 @@ FUSION_RULES: Mapping[tuple[int, int, int, float, float], bool] = {
 def check_fusion_rules() -> list[Verdict]:
     """Compares torch's answers with each of :data:`FUSION_RULES`."""
     from torch._inductor import scheduler
+    from torch._inductor.runtime.hints import DeviceProperties
 
-    device = SimpleNamespace(regs_per_multiprocessor=65536, warp_size_or_default=32)
+    device = DeviceProperties("cuda", 0, multi_processor_count=132, cc=90, regs_per_multiprocessor=65536, warp_size=32)
     decide: Any = scheduler._fuse_epilogue  # type: ignore[attr-defined, unused-ignore]
     verdicts = []
     for (alone, fused, spills, product, epilogue), wanted in FUSION_RULES.items():
