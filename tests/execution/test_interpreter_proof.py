@@ -159,7 +159,8 @@ def test_a_planted_fault_is_named(results: Any, fault: str) -> None:
 def test_kernels_show_what_is_not_corrected() -> None:
     results = in_interpreter(faults_of_planted_kernels)
     assert results.pop("none") == []
-    assert [method for method, faults in results.items() if not faults] in ([], ["get_bf16"])  # 3.9 has this one
+    corrected = {method for method, faults in results.items() if not faults}
+    assert corrected <= {"get_bf16", "create_clampf"}  # 3.9 has these two
 
 
 def test_what_is_not_proven_is_refused_and_nothing_else() -> None:
