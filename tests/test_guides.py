@@ -467,11 +467,10 @@ class Follower:
         for path in Path(triton.__file__).parents[1].glob("triton*"):
             (folder / "newest" / path.name).symlink_to(path)
         installed = f"{EARLIER}:{ROOT}" if upgrades else ROOT
-        python = sys.executable if upgrades else executable()  # a fork has imported the pinned Triton
         tools = folder / ".venv" / "bin"
         tools.mkdir(parents=True)
         for name, module in (("conformance", "conformance"), ("pytest", "pytest"), ("pip", "pip"), ("python", "")):
-            words = f'{shlex.quote(python)} {f"-m {module}" if module else ""} "$@"'
+            words = f'{shlex.quote(executable())} {f"-m {module}" if module else ""} "$@"'
             (tools / name).write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{installed}" exec {words}\n')
             (tools / name).chmod(0o755)
         (tools / "activate").write_text(f"PATH={tools}:$PATH\n")
