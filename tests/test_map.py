@@ -14,6 +14,8 @@ from tests.test_import_order import RANK
 ROOT = Path(__file__).resolve().parents[1]
 MAP = "CONTRIBUTING.md"
 ROOMS, CASE, TOUCH = "Rooms", "One case, from suite to record", "To add something"
+#: Files that the followed case may name: a reader opens each.
+MOST_FILES = 20
 
 
 def section(text: str, title: str) -> str:
@@ -85,14 +87,18 @@ def wrong_case(text: str, root: Path) -> list[str]:
     lists = (root / "conformance/data/mustpass").glob("quick-*-executed.txt")
     listed = {line.partition(" ")[2] for file in lists for line in file.read_text().splitlines()}
     wrong += [f"no quick run without a GPU has the followed case {case}" for case in cases if case not in listed]
+    passed: set[Path] = set()
     for step in steps:
         paths = paths_of(step)
         wrong += [f"the case passes {path}, which is gone" for path in paths if not files_at(root, path)]
         files = [file for path in paths for file in files_at(root, path) if file.suffix == ".py"]
         names = {name for file in files for name in definitions(file)}
         called = [word.removesuffix("()") for word in quoted(step) if re.fullmatch(r"\w+\(\)|[A-Z]+[a-z]\w*", word)]
+        passed |= {file for path in paths for file in files_at(root, path)}
         gone = [name for name in called if name not in names]
         wrong += [f"the case calls {name}, which {', '.join(paths)} do not define" for name in gone]
+    if len(passed) > MOST_FILES:
+        wrong.append(f"the case passes {len(passed)} files, {MOST_FILES} at most")
     return wrong
 
 
@@ -164,6 +170,11 @@ def test_a_file_of_the_case_that_is_gone_is_seen(text, path):
     assert f"`{path}`" in steps
     changed = text.replace(steps, steps.replace(f"`{path}`", "`judging/elsewhere.py`", 1))
     assert "the case passes judging/elsewhere.py, which is gone" in wrong(changed, ROOT)
+
+
+def test_a_case_of_too_many_files_is_seen(text):
+    changed = text.replace("`kernels/gemm.py`:", "`kernels/gemm.py`, `kernels/*.py`:", 1)
+    assert any(re.fullmatch(r"the case passes \d+ files, 20 at most", sentence) for sentence in wrong(changed, ROOT))
 
 
 def test_a_case_that_the_quick_tier_lacks_is_seen(text):
