@@ -242,7 +242,7 @@ def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: Compil
 
 
 def chosen_contests(only: Sequence[str] | None, sizes: Sequence[int]) -> list[Contest]:
-    """The contests of the named kinds, or of all of them."""
+    """Returns the contests of the named kinds, or of all of them."""
     kinds: dict[str, Callable[[], list[Contest]]] = {
         "products": lambda: products(sizes),
         "convolutions": convolutions,

@@ -491,7 +491,7 @@ def code_of(path: Path, stage: str) -> str:
 
 
 def _around(path: Path, line: int) -> str:
-    """The line that matched with one before and after it."""
+    """Returns the line that matched with one before and after it."""
     lines = path.read_text().split("\n")
     first = max(line - 2, 0)
     return "\n".join(f"  {number}: {text}" for number, text in enumerate(lines[first : line + 1], first + 1))
@@ -516,7 +516,7 @@ def _nearest(path: Path, piece: Evidence) -> str:
 
 
 def disassembled(artefact: CompiledCode) -> str:
-    """The machine code of an NVIDIA kernel as text.
+    """Returns the machine code of an NVIDIA kernel as text.
 
     Raises ValueError for an artefact without a cubin and RuntimeError if it cannot be disassembled.
     """

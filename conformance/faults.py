@@ -57,7 +57,7 @@ class Fault:
 
     @classmethod
     def of(cls, kind: FaultKind, text: str) -> Fault:
-        """The fault of this ``kind``, with the class that the kind belongs to."""
+        """Returns the fault of this ``kind``, with the class that the kind belongs to."""
         return cls(kind.fault_class, kind.value, text)
 
     def __str__(self) -> str:

@@ -76,7 +76,7 @@ def _key(key: Any) -> str:
 
 
 def parsed(text: str | bytes) -> Any:
-    """The data in the JSON ``text``. Raises ValueError for what is none, or for a number that cannot be used.
+    """Returns the data in the JSON ``text``. Raises ValueError for what is none, or for a number that cannot be used.
 
     >>> parsed('{"a": [1, 2.5]}')
     {'a': [1, 2.5]}
@@ -90,7 +90,7 @@ def no_constant(name: str) -> None:
 
 
 def finite(text: str) -> float:
-    """The number that ``text`` writes. Raises ValueError for one that would be read as infinity."""
+    """Returns the number that ``text`` writes. Raises ValueError for one that would be read as infinity."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is larger than any number that can be used")
@@ -98,7 +98,7 @@ def finite(text: str) -> float:
 
 
 def finite_integer(text: str) -> int:
-    """The integer that ``text`` writes. Raises ValueError for one that no float comes near."""
+    """Returns the integer that ``text`` writes. Raises ValueError for one that no float comes near."""
     finite(text)
     return int(text)
 

@@ -65,14 +65,14 @@ def level_by(executor: str | None, checks: Collection[str]) -> ProofLevel:
 
 
 def proof_level(record: CaseRecord) -> ProofLevel:
-    """The level of ``record``, at most the level that its case says it can be proven by. A case that failed has the
-    level of what judged it."""
+    """Returns the level of ``record``, at most the level that its case says it can be proven by. A case that failed has
+    the level of what judged it."""
     level = level_by(record.executor, [verdict.check for verdict in record.verdicts])
     return min(level, proof_limit(record, record.executor == ExecutorName.DEVICE))
 
 
 def proof_limit(record: CaseRecord, on_device: bool) -> ProofLevel:
-    """The most that the case of ``record`` says it can be proven by, on a device or without one."""
+    """Returns the most that the case of ``record`` says it can be proven by, on a device or without one."""
     limit = record.observed.get(PROOF_LIMIT)
     if not isinstance(limit, Mapping):
         return ProofLevel.DEVICE
@@ -148,7 +148,7 @@ class ProofCount:
         return ", ".join(f"{count} of {self.total} cases {name}" for name, count in counts.items() if count)
 
     def by_name(self) -> dict[str, int]:
-        """The number of cases of each level, by the names that texts use, the highest level first."""
+        """Returns the number of cases of each level, by the names that texts use, the highest level first."""
         return {name: self._levels[level] for level, name in _PROVEN_BY.items()}
 
     def __str__(self) -> str:

@@ -172,7 +172,7 @@ class LinePlaces:
         return file, start, length
 
     def line(self, index: int) -> bytes:
-        """The line at this place."""
+        """Returns the line at this place."""
         return self.line_at(*self.place(index))
 
     def line_at(self, file: int, start: int, length: int) -> bytes:
@@ -182,7 +182,8 @@ class LinePlaces:
     def each_record(
         self, problems: LineProblems, read: Callable[[bytes], CaseRecord] = from_line
     ) -> Iterator[tuple[int, PlacedRecord]]:
-        """The valid records in all files, each with the number of its file, as :func:`each_record` reads them."""
+        """Yields the valid records in all files, each with the number of its file, as :func:`each_record` reads
+        them."""
         for number, (file, stream) in enumerate(zip(self._files, self._streams, strict=True)):
             for placed in _each_record(stream, file.name, problems, read=read):
                 yield number, placed
@@ -218,8 +219,8 @@ class Reading:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """The files that hold a run's records: the compressed one, which has all of them from the moment that it has this
-    name; else a plain one; else those of the workers."""
+    """Returns the files that hold a run's records: the compressed one, which has all of them from the moment that it
+    has this name; else a plain one; else those of the workers."""
     for name in (PACKED_FILE, RECORDS_FILE):
         if (folder / name).exists():
             return [folder / name]

@@ -64,7 +64,8 @@ class DispatchTimes:
         return 100 * (statistics.fmean(self.relative(hint, size) for size in self.sizes) - 1)
 
     def lines(self) -> list[str]:
-        """A table of the hints, a row each, at M = each hint, and the mean gain over each hint's kernel alone."""
+        """Returns a table of the hints, a row each, at M = each hint, and the mean gain over each hint's kernel
+        alone."""
         header = "tuned for".ljust(12) + "".join(f"M = {size}".rjust(10) for size in self.hints)
         rows = [
             f"M = {hint}".ljust(12) + "".join(f"{self.relative(hint, size):.3f}".rjust(10) for size in self.hints)
@@ -81,7 +82,7 @@ class DispatchTimes:
 def dispatch_times(
     width: int, executor: DeviceExecutor, target: Target, pool: CompilePool, rounds: int
 ) -> tuple[dict[int, Plan], DispatchTimes]:
-    """The plan that wins for each of :data:`HINTS`, and the winners' times at each of :data:`SIZES`: medians of
+    """Returns the plan that wins for each of :data:`HINTS`, and the winners' times at each of :data:`SIZES`: medians of
     ``rounds`` rounds. The product is (M, ``width``) by (``width``, ``width``) in bf16, its sizes no constants."""
     winners = {hint: _tuned(hint, width, executor, target, pool) for hint in HINTS}
     times: dict[tuple[int, int], float] = {}
@@ -93,7 +94,7 @@ def dispatch_times(
 
 
 def _tuned(hint: int, width: int, executor: DeviceExecutor, target: Target, pool: CompilePool) -> Plan:
-    """The fastest plan at M = ``hint`` of the configs that the tables list for it."""
+    """Returns the fastest plan at M = ``hint`` of the configs that the tables list for it."""
     kernel, problem = catalogue.get("mm"), _product(hint, width)
     plans = []
     for config in for_target(target).candidates("mm", hint, width, width):
@@ -113,7 +114,7 @@ def _product(rows: int, width: int) -> Gemm:
 
 
 def _timed(plans: Sequence[Plan], rows: int, width: int, executor: DeviceExecutor) -> list[Timed]:
-    """The config and variant of each plan at M = ``rows``, ready to be timed on the same operands."""
+    """Returns the config and variant of each plan at M = ``rows``, ready to be timed on the same operands."""
     kernel, problem = catalogue.get("mm"), _product(rows, width)
     tensors = random_tensors(problem, executor.device)
     timed = []

@@ -225,7 +225,7 @@ class Target:
 
 
 def compile_targets() -> tuple[Target, ...]:
-    """The known targets, and those of installed extensions, that the installed Triton can compile for."""
+    """Returns the known targets, and those of installed extensions, that the installed Triton can compile for."""
     extensions = tuple(target for target in _extension_targets() if not target.is_device)
     return tuple(target for target in (*known_targets(), *extensions) if why_not(target) is None)
 
@@ -247,7 +247,7 @@ def unavailable_targets() -> dict[str, Reason]:
 
 
 def devices() -> tuple[Target, ...]:
-    """The GPUs that torch sees, and the devices of installed extensions, in torch's order."""
+    """Returns the GPUs that torch sees, and the devices of installed extensions, in torch's order."""
     return _torch_devices() + tuple(target for target in _extension_targets() if target.is_device)
 
 
@@ -390,8 +390,8 @@ def _ptxas_lacks(arch: int) -> str | None:
 
 
 def assembler(arch: int) -> Path | None:
-    """The ptxas that the installed Triton calls for ``arch``: since 3.6 it brings two, and releases differ in which
-    serves what."""
+    """Returns the ptxas that the installed Triton calls for ``arch``: since 3.6 it brings two, and releases differ in
+    which serves what."""
     compiler = importlib.import_module("triton.backends.nvidia.compiler")
     try:
         if not hasattr(compiler, "get_ptxas"):  # Triton 3.2 has one assembler for all

@@ -145,7 +145,7 @@ def _value(symptom: str, value: float | None) -> str:
 
 
 def data(answer: CaseAnswer) -> dict[str, Any]:
-    """The answer as JSON has it: for each launch and symptom the guilty stages and all that was measured."""
+    """Returns the answer as JSON has it: for each launch and symptom the guilty stages and all that was measured."""
     launches = []
     for launch in answer.launches:
         one = dataclasses.asdict(launch)

@@ -83,7 +83,7 @@ class StackProcess:
         self._lock = threading.Lock()
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """The answer to one request. Raises :class:`BlameError` if the process has died."""
+        """Returns the answer to one request. Raises :class:`BlameError` if the process has died."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
@@ -510,7 +510,7 @@ class Inquiry:
 
 
 def _both(function: Callable[[Any], Any], pair: Sequence[Any]) -> list[Any]:
-    """The results of ``function`` for both of ``pair``, worked out at the same time."""
+    """Returns the results of ``function`` for both of ``pair``, worked out at the same time."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(function, pair))
 

@@ -146,7 +146,8 @@ def _made(
 
 
 def _parsed(file: Path, context: Any, folder: Path) -> Any:
-    """The module in ``file``. If it is refused, the other spelling of descriptors is tried, and noted in ``folder``."""
+    """Returns the module in ``file``. If it is refused, the other spelling of descriptors is tried, and noted in
+    ``folder``."""
     from triton._C.libtriton import ir
 
     try:

@@ -111,7 +111,7 @@ def _forget_assemblers() -> None:
 
 
 def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tuple[str, str]]:
-    """The checks of the code that fail, with their texts: those that a case makes of a launch of its plan."""
+    """Yields the checks of the code that fail, with their texts: those that a case makes of a launch of its plan."""
     from conformance import codegen_checks
     from conformance.execution.compile.resources import over_limits
     from conformance.judging.code_faults import fault_verdicts

@@ -78,7 +78,7 @@ def device_probes(executor: Executor, target: Target) -> Iterator[DeviceProbe]:
 
 
 def _cases() -> Iterator[tuple[str, Gemm, int]]:
-    """A label, a problem with fp32 results, and its BLOCK_K."""
+    """Yields a label, a problem with fp32 results, and its BLOCK_K."""
     column = {"layout_b": Layout("col"), "out_dtype": "fp32"}
     for dtype in ("bf16", "fp16", "fp32"):
         yield dtype, mm(EDGE, EDGE, PROBE_K, dtype, **column), BLOCK_K
@@ -100,7 +100,7 @@ def _form(problem: Gemm, dtype: str) -> str:
 
 
 def _kernel_product(kernel: Kernel, plan: Plan, executor: Executor) -> Product:
-    """The arithmetic of ``plan``, with scales of one."""
+    """Returns the arithmetic of ``plan``, with scales of one."""
     problem: Gemm = plan.problem
 
     def filled(operand: Operand, values: Tensor | None) -> Tensor:

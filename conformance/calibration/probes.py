@@ -87,7 +87,7 @@ class Measured:
         return self.result_bits < NARROW_BITS
 
     def text(self) -> str:
-        """All figures in one line."""
+        """Returns all figures in one line."""
         at_least = ">= " if self.limited else ""
         rounding = "truncated" if self.truncates else "rounded to nearest"
         alignment = f"alignment {at_least}{self.alignment_bits} bits"
@@ -101,7 +101,7 @@ def _promotion_text(promote: int | None) -> str:
 
 
 def _dots(unit: Dots, probes: Sequence[Terms], form: ExponentRange) -> list[float]:
-    """The dot products of ``probes``, zero at every other k, exponents split over both operands."""
+    """Returns the dot products of ``probes``, zero at every other k, exponents split over both operands."""
     pairs = []
     for terms in probes:
         a, b = [0.0] * PROBE_K, [0.0] * PROBE_K
@@ -113,7 +113,7 @@ def _dots(unit: Dots, probes: Sequence[Terms], form: ExponentRange) -> list[floa
 
 
 def measure(unit: Dots, form: ExponentRange) -> Measured:
-    """The figures of ``unit`` for operands whose exponents lie in ``form``; about 1100 dot products."""
+    """Returns the figures of ``unit`` for operands whose exponents lie in ``form``; about 1100 dot products."""
     top = min(2 * form.high, 30)
     deepest = min(top - 2 * form.low, 40)
     depths = range(1, deepest + 1)
@@ -138,7 +138,7 @@ def measure(unit: Dots, form: ExponentRange) -> Measured:
 
 
 def _promotions(unit: Dots, form: ExponentRange, top: int, deepest: int) -> list[int]:
-    """The k before which a sum was promoted to fp32.
+    """Returns the k before which a sum was promoted to fp32.
 
     A term of 2**-depth of the one before it survives only if a promotion lies between the two. A unit that keeps so
     many bits in one sum shows no promotions: none are returned.

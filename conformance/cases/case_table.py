@@ -42,13 +42,13 @@ class Cases(Protocol):
     """The data that a decorator attaches to a test."""
 
     def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
-        """The parameters of a test that takes ``arguments``, in the order of their values in a row."""
+        """Returns the parameters of a test that takes ``arguments``, in the order of their values in a row."""
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """The cases of a test that takes ``arguments``."""
+        """Returns the cases of a test that takes ``arguments``."""
 
     def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
-        """The values of the case whose id has ``text`` in its brackets, in the order of :meth:`names`.
+        """Returns the values of the case whose id has ``text`` in its brackets, in the order of :meth:`names`.
 
         Finds every case that some tier can have for ``targets``, and lists no others. None if there is none.
         """
@@ -81,7 +81,7 @@ def named_texts(name: str, values: Iterable[Any]) -> dict[str, Any]:
 
 
 def identify(value: Any) -> str:
-    """The text of one parameter in a case id."""
+    """Returns the text of one parameter in a case id."""
     if isinstance(value, Kernel):
         return value.name
     if isinstance(value, (Target, AnyConfig, Layout, Problem, Variant)):

@@ -27,8 +27,9 @@ LARGE = 4096
 
 
 def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
-    """The configs of ``kernel`` on ``target`` in a sweep: those of :func:`listed_space`, and above the quick tier rows
-    that stand in the installed torch's own tables alone: in the default tier those that show something new."""
+    """Returns the configs of ``kernel`` on ``target`` in a sweep: those of :func:`listed_space`, and above the quick
+    tier rows that stand in the installed torch's own tables alone: in the default tier those that show something new.
+    """
     listed, more = listed_space(kernel, target, tier), torch_rows(kernel, target, tier)
     if not more:
         return listed
@@ -58,8 +59,9 @@ def torch_row(kernel: Kernel, target: Target, config: AnyConfig, tier: str) -> s
 
 @functools.cache
 def torch_rows(kernel: Kernel, target: Target, tier: str) -> Mapping[AnyConfig, str]:
-    """The configs of ``kernel`` on ``target`` that stand in the installed torch's tables and not in those here, with
-    their places. None in the quick tier, and none where they cannot be read, which the suite ``live_tables`` tells."""
+    """Returns the configs of ``kernel`` on ``target`` that stand in the installed torch's tables and not in those here,
+    with their places. None in the quick tier, and none where they cannot be read, which the suite ``live_tables``
+    tells."""
     if tier == "quick" or kernel.table is None or target.device_class is not None:
         return {}
     tables = for_target(target)
@@ -76,7 +78,7 @@ def torch_rows(kernel: Kernel, target: Target, tier: str) -> Mapping[AnyConfig, 
 
 
 def torch_tables(kernels: Iterable[Kernel]) -> set[str]:
-    """The patterns of those tables of torch's whose rows ``kernels`` take."""
+    """Returns the patterns of those tables of torch's whose rows ``kernels`` take."""
     return {
         pattern
         for kernel in kernels
@@ -143,14 +145,15 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
 
 
 def listed_rows(kernel: Kernel, tables: DeviceClass) -> tuple[AnyConfig, ...]:
-    """The rows that ``tables`` lists for ``kernel``, which has a table: its own and those of its second table."""
+    """Returns the rows that ``tables`` lists for ``kernel``, which has a table: its own and those of its second
+    table."""
     assert kernel.table is not None
     return tuple(dict.fromkeys((*tables.rows(kernel.table), *tables.tables.get(kernel.extra_table or "", ()))))
 
 
 def covering_sample(configs: Sequence[AnyConfig], *, extents: bool = False) -> tuple[AnyConfig, ...]:
-    """A sample of ``configs`` in which every tile, stage count and warp count of the table appears; with ``extents``
-    every extent of a tile, in place of every tile."""
+    """Returns a sample of ``configs`` in which every tile, stage count and warp count of the table appears; with
+    ``extents`` every extent of a tile, in place of every tile."""
 
     def traits(config: AnyConfig) -> set[Hashable]:
         tile: Iterable[Hashable] = enumerate(config.tile) if extents else [("tile", config.tile)]
@@ -177,15 +180,15 @@ def _least_rows(kernel: Kernel) -> int:
 
 
 def _forms(kernel: Kernel) -> tuple[AnyConfig, ...]:
-    """A sample of the kernel's configs, at least :func:`_least_rows`, in which everything appears that their ids say
-    behind tile, stages and warps: it decides how the kernel works. Those of large tiles come first."""
+    """Returns a sample of the kernel's configs, at least :func:`_least_rows`, in which everything appears that their
+    ids say behind tile, stages and warps: it decides how the kernel works. Those of large tiles come first."""
     sample = [config for (config,) in cover({"config": kernel.configs}, shown=lambda config: config.id.split("-")[3:])]
     enough = tuple(dict.fromkeys((*sample, *kernel.configs)))[: max(_least_rows(kernel), len(sample))]
     return tuple(sorted(enough, key=lambda config: -math.prod(config.tile)))
 
 
 def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """Every n-th row of ``sample``, for the n kernels that share its table and run on ``target``; at least
+    """Returns every n-th row of ``sample``, for the n kernels that share its table and run on ``target``; at least
     :func:`_least_rows`. A third-party kernel shares with ours and takes nothing from them."""
     sharing = [
         other.name

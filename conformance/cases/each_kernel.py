@@ -28,7 +28,7 @@ class EachKernel:
         return ("kernel", *self.parameters)
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """The cases by id. Every target has the same, because the test chooses one."""
+        """Returns the cases by id. Every target has the same, because the test chooses one."""
         table = CaseTable(self.names(arguments), {})
         matching = [kernel for kernel in catalogue().values() if self.kernels(kernel)]
         for place, kernel in enumerate(matching):
@@ -93,7 +93,7 @@ class WithoutTarget:
         return ("kernel",)
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """The cases by id."""
+        """Returns the cases by id."""
         table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
             asked = kernel.offered and (not selection.kernels or kernel.name in selection.kernels)
@@ -124,7 +124,7 @@ class EachDtype:
         return ("kernel", "dtype")
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """The cases by id. Every target has the same, because the test chooses one."""
+        """Returns the cases by id. Every target has the same, because the test chooses one."""
         table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
             if not selection.kernels or kernel.name in selection.kernels:

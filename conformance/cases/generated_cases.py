@@ -54,7 +54,7 @@ class GeneratedCases:
         return (*self.parameters, *(["target"] if self.vendors else []))
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """The cases of a test: every parameter, and a target if it has vendors."""
+        """Returns the cases of a test: every parameter, and a target if it has vendors."""
         targets = [
             target
             for target in generated_for(selection.targets, selection.asked_for_targets, self.vendors)
@@ -110,7 +110,7 @@ def generated(
 
 
 def needs_of(test: Callable[..., Any]) -> tuple[str, ...]:
-    """The capabilities that a test about generated code needs of its target; none for another test."""
+    """Returns the capabilities that a test about generated code needs of its target; none for another test."""
     cases = getattr(test, ATTRIBUTE, None)
     return cases.needs if isinstance(cases, GeneratedCases) else ()
 

@@ -79,7 +79,7 @@ def check_target_spelling(specs: Iterable[str], option: str = "--target") -> Non
 
 
 def target_ids(specs: Iterable[str]) -> list[str]:
-    """The ids of the targets that ``specs`` name, less those that name a device by its number."""
+    """Returns the ids of the targets that ``specs`` name, less those that name a device by its number."""
     names = [spec.removeprefix("hip:").replace("cuda:", "sm_").partition(":")[0] for spec in specs]
     return [name for name in names if name != "device"]
 

@@ -13,7 +13,8 @@ LARGER = {"quick": "default", "default": "full", "full": "exhaustive"}
 
 
 def left_out(cases: Cases, selection: Selection, arguments: Sequence[str]) -> dict[str, Reason]:
-    """The ids of the cases of a test that the next larger tier has and the chosen tier has not, each with the reason.
+    """Returns the ids of the cases of a test that the next larger tier has and the chosen tier has not, each with the
+    reason.
 
     The reason names the case of the chosen tier, of the same kernel if the test has one, that shares most values, and
     what the two differ in. It says so if no case of the tier has one of these values. Empty for the largest tier.

@@ -103,7 +103,7 @@ class _FoundRows(dict[str, tuple[Any, ...]]):
 
 @lru_cache(None)
 def test_function(name: str) -> Callable[..., Any]:
-    """The function of a test such as ``test_scaling.py::test_row_scales``. Raises KeyError if there is none."""
+    """Returns the function of a test such as ``test_scaling.py::test_row_scales``. Raises KeyError if there is none."""
     file, _, test = name.partition("::")
     module = f"{SUITES}.{file.removesuffix('.py').replace('/', '.')}"
     try:
@@ -114,9 +114,9 @@ def test_function(name: str) -> Callable[..., Any]:
 
 
 def case_ids(selection: Selection, suites: Collection[str] = ()) -> Iterator[str]:
-    """The ids of the scenarios' cases of ``selection``, of all suites or of ``suites``, such as "scaling". A selection
-    of kernels has none of a test without a kernel, as a run has none. Raises KeyError naming the suites if one is
-    unknown."""
+    """Yields the ids of the scenarios' cases of ``selection``, of all suites or of ``suites``, such as "scaling". A
+    selection of kernels has none of a test without a kernel, as a run has none. Raises KeyError naming the suites if
+    one is unknown."""
     package = importlib.import_module(SUITES)
     files = {module.name: module.name.removeprefix("test_") for module in pkgutil.iter_modules(package.__path__)}
     if unknown := sorted(set(suites) - set(files.values())):

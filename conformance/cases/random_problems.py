@@ -25,7 +25,7 @@ def random_plan(
     soon_compiled: bool = False,
     configs: tuple[AnyConfig, ...] = (),
 ) -> Plan:
-    """The plan number ``seed`` of ``kernel`` on ``target``: the first drawn that it takes.
+    """Returns the plan number ``seed`` of ``kernel`` on ``target``: the first drawn that it takes.
 
     ``large`` draws sizes for a device, ``configs`` replaces the kernel's own. With ``soon_compiled`` it is the first
     that also compiles within seconds (:func:`~conformance.cases.unrolled.within_limit`). A kernel that refuses all that

@@ -218,13 +218,13 @@ def every_kernel(kernel: Kernel) -> bool:
 
 
 def shapes_of(kernel: Kernel) -> list[str]:
-    """The values of a parameter "shape": the shape classes of the kernel's examples. Of a third-party kernel they
-    have the class of those that take whole tiles only."""
+    """Returns the values of a parameter "shape": the shape classes of the kernel's examples. Of a third-party kernel
+    they have the class of those that take whole tiles only."""
     return list(kernel.shapes) if kernel.name in own_kernels() else kernel.example_shapes()
 
 
 def ragged(kernel: Kernel, config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]:
-    """The usual (M, N, K) of a scenario: 2 x 2 tiles and 4 k-blocks of ``config``, the last of each ragged.
+    """Returns the usual (M, N, K) of a scenario: 2 x 2 tiles and 4 k-blocks of ``config``, the last of each ragged.
 
     So each program sees tails in both directions, and the loop has whole blocks before its ragged one. With ``aligned``
     the rows of every order are multiples of 16 bytes, as descriptors need. Otherwise the sizes are odd where they can
@@ -334,9 +334,9 @@ ANY = "any"
 
 
 def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[Taken]:
-    """Each dtype, config and target that ``kernel`` takes together, targets innermost. From the default tier on a sweep
-    also has configs that do not fit a target by estimate: compiled, they may. A whole sweep has those that the kernel
-    refuses, too, unless the reason is :data:`ABOUT_THE_TARGET`."""
+    """Returns each dtype, config and target that ``kernel`` takes together, targets innermost. From the default tier on
+    a sweep also has configs that do not fit a target by estimate: compiled, they may. A whole sweep has those that the
+    kernel refuses, too, unless the reason is :data:`ABOUT_THE_TARGET`."""
     if scenario.every_config:
         spaces = {target: dict.fromkeys(config_space.space(kernel, target, tier)) for target in targets}
     else:
@@ -367,8 +367,8 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
 def rows(
     scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str, unused: Collection[str] = ()
 ) -> list[tuple[Any, ...]]:
-    """The cases of one kernel: (target, dtype, config, *parameters, *rotated). Targets are innermost, because those
-    that follow one another share the numbers of the interpreter.
+    """Returns the cases of one kernel: (target, dtype, config, *parameters, *rotated). Targets are innermost, because
+    those that follow one another share the numbers of the interpreter.
 
     ``unused``: which of "dtype" and "config" the test does not take. The rows have :data:`ANY` instead.
     """
@@ -388,7 +388,7 @@ Group = tuple[Sequence[Target], tuple[str, Any], tuple[Any, ...]]
 def _groups(
     scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str, unused: Collection[str]
 ) -> Iterable[Group]:
-    """The cases of :func:`rows`, in their order."""
+    """Returns the cases of :func:`rows`, in their order."""
     taken = _taken(scenario, kernel, targets, tier)
     if unused:
         taken = list(
@@ -426,9 +426,9 @@ SIZE = "size of dtype"
 
 
 def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
-    """A few rows in which every two values of two of the test's own parameters appear together, each with one target.
-    Of a kernel beyond the core, or of one whose loop another kernel of the test shows, one of them. The targets of
-    installed packages have rows of their own, and move no others."""
+    """Returns a few rows in which every two values of two of the test's own parameters appear together, each with one
+    target. Of a kernel beyond the core, or of one whose loop another kernel of the test shows, one of them. The targets
+    of installed packages have rows of their own, and move no others."""
     theirs = [row for row in taken if from_elsewhere(row[2])]
     if theirs and len(theirs) < len(taken):
         ours = [row for row in taken if not from_elsewhere(row[2])]
@@ -475,7 +475,7 @@ def _default_groups(
     taken: Sequence[Taken],
     combinations: Sequence[tuple[Any, ...]],
 ) -> list[Group]:
-    """The cases of each target. Targets with the same configs have the same cases."""
+    """Returns the cases of each target. Targets with the same configs have the same cases."""
     pairs_of: dict[Target, list[tuple[str, Any]]] = {}
     for dtype, config, target in taken:
         pairs_of.setdefault(target, []).append((dtype, config))
@@ -514,8 +514,8 @@ def _usual(kernel: Kernel, pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, 
 
 
 def _of_least_tiles(configs: Iterable[Any], count: int) -> tuple[Any, ...]:
-    """The config with most warps, and of these with most stages, of each of the ``count`` smallest tiles: little to
-    interpret, few elements of each thread to compile, and a deep pipeline."""
+    """Returns the config with most warps, and of these with most stages, of each of the ``count`` smallest tiles:
+    little to interpret, few elements of each thread to compile, and a deep pipeline."""
     of_tile: dict[Any, Any] = {}
     for config in configs:
         best = of_tile.get(config.tile, config)
@@ -591,7 +591,8 @@ def _one_shape(kernel: Kernel) -> Sequence[str]:
 
 
 def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-    """The cases of a test with these ``arguments``. Other parameters are in no id and do not multiply the cases."""
+    """Returns the cases of a test with these ``arguments``. Other parameters are in no id and do not multiply the
+    cases."""
     scenario = scenario.in_tier(selection.tier)
     if selection.compile_only and "shape" in scenario.parameters and scenario.every_config:
         # the examples of every shape are served by one compilation
@@ -636,7 +637,8 @@ class _Texts:
         self._made: dict[int, tuple[tuple[Any, ...], list[str]]] = {}
 
     def __call__(self, values: tuple[Any, ...]) -> list[str]:
-        """The texts of ``values``. The same tuple has the same texts; one that is only equal may not: True equals 1."""
+        """Returns the texts of ``values``. The same tuple has the same texts; one that is only equal may not: True
+        equals 1."""
         made = self._made.get(id(values))
         if made is None:
             pairs = zip(self._starts, values, strict=True)

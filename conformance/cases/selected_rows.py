@@ -151,8 +151,8 @@ def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target
 
 @functools.cache
 def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSize, Problem]:
-    """The rows that problems of the sweep select for ``kernel`` and no table lists, each with the problem that it runs
-    on: the smallest that selects it and that ``kernel`` takes. ``dtype`` is a scenario's name of a dtype.
+    """Returns the rows that problems of the sweep select for ``kernel`` and no table lists, each with the problem that
+    it runs on: the smallest that selects it and that ``kernel`` takes. ``dtype`` is a scenario's name of a dtype.
 
     For attention these are the defaults; a listed config is among them if it is the default for a head dim that the
     sweep over listed rows does not use. Empty for a kernel without a heuristics' table and for other classes of
@@ -169,7 +169,7 @@ Judged = tuple[Problem, Reason | None]
 
 @functools.cache
 def _judged(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSize, Judged]:
-    """The rows of :func:`selected` for a ``kernel`` with a table."""
+    """Returns the rows of :func:`selected` for a ``kernel`` with a table."""
     problem = kernel.example(dtype, kernel.configs[0])
     if isinstance(problem, Attention):
         return _defaults(kernel, dtype, target, problem.head_dim)
@@ -196,7 +196,7 @@ def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -
 def _smallest(
     kernel: Kernel, config: AnyConfig, target: Target, variant: Variant, choices: Sequence[Choice]
 ) -> tuple[ConfigAndSize, Judged]:
-    """The row of the first of ``choices`` that ``kernel`` takes; of the first of all if it takes none."""
+    """Returns the row of the first of ``choices`` that ``kernel`` takes; of the first of all if it takes none."""
     first: Reason | None = None
     for problem, size in choices:
         reason = _refusal(kernel, problem, config, target, variant)
@@ -211,8 +211,8 @@ def _smallest(
 
 @functools.cache
 def _selecting(kernel: Kernel, dtype: str, device_class: DeviceClass) -> Mapping[AnyConfig, Sequence[Choice]]:
-    """The configs that problems of the sweep select and no table lists. Each has the problems that select it, with the
-    text of their size, smallest first. They are the same on all targets of a device class."""
+    """Returns the configs that problems of the sweep select and no table lists. Each has the problems that select it,
+    with the text of their size, smallest first. They are the same on all targets of a device class."""
     listed = set(config_space.listed_rows(kernel, device_class))
     selecting: dict[AnyConfig, list[Choice]] = {}
     for problem in sorted(_products(kernel, dtype, device_class), key=lambda item: math.prod(size_of(kernel, item))):
@@ -240,7 +240,8 @@ def _products(kernel: Kernel, dtype: str, device_class: DeviceClass) -> list[Pro
 
 
 def candidates(kernel: Kernel, problem: Problem, target: Target) -> tuple[Config, ...]:
-    """The configs that an autotuner tries with ``kernel`` for ``problem``, a product or convolution, on ``target``."""
+    """Returns the configs that an autotuner tries with ``kernel`` for ``problem``, a product or convolution, on
+    ``target``."""
     return _tried(kernel, size_of(kernel, problem), for_target(target))
 
 

@@ -47,7 +47,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def positive(text: str) -> int:
-    """A number of something, 1 or more, for argparse.
+    """Returns a number of something, 1 or more, for argparse.
 
     >>> positive("3")
     3

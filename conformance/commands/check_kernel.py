@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _cases(name: str, chosen: Any, tier: str) -> Counter[str]:
-    """The number of cases of each suite."""
+    """Returns the number of cases of each suite."""
     lookup = import_with_stack("cases.lookup", "check-kernel")
     selection = import_with_stack("cases.case_table", "check-kernel").Selection
     of_kernel = selection(chosen, tier, (name,), asked_for_targets=True)

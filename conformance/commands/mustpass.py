@@ -110,7 +110,7 @@ def _print_change(title: str, change: mustpass_lists.Change) -> None:
 
 
 def _stack(texts: list[str]) -> dict[str, str]:
-    """The ranges of versions that the option --stack names."""
+    """Returns the ranges of versions that the option --stack names."""
     stack = {name.strip(): wanted.strip() for name, _, wanted in (text.partition("=") for text in texts)}
     problem = range_problem(stack)
     if problem:

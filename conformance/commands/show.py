@@ -78,7 +78,7 @@ def describe(record: CaseRecord, folder: Path) -> str:
 
 
 def _shortened(text: str, indent: str) -> list[str]:
-    """The lines of ``text``, clean and indented; of many the first and the last."""
+    """Returns the lines of ``text``, clean and indented; of many the first and the last."""
     lines = [indent + one_line(line) for line in text.splitlines()]
     if len(lines) <= LINES:
         return lines
@@ -87,7 +87,7 @@ def _shortened(text: str, indent: str) -> list[str]:
 
 
 def _pairs(values: object) -> str:
-    """The plain values of a mapping. Collections and digests are for programs."""
+    """Returns the plain values of a mapping. Collections and digests are for programs."""
     items = values.items() if isinstance(values, Mapping) else ()
     plain = [(key, value) for key, value in items if isinstance(value, str | int | float) and value != ""]
     return ", ".join(f"{key} {_number(value)}" for key, value in plain if not _DIGEST.fullmatch(str(value)))

@@ -88,7 +88,7 @@ def _orders(order: SumOrder, depth: int, block: int) -> Iterator[tuple[str, SumO
 
 
 def _blocks(blocks: Tensor, inside: Tensor) -> Tensor:
-    """The k of ``blocks`` in their order, those ``inside`` a block in theirs."""
+    """Returns the k of ``blocks`` in their order, those ``inside`` a block in theirs."""
     return (blocks[:, None] * len(inside) + inside).flatten()
 
 

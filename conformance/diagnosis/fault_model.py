@@ -99,7 +99,8 @@ class FaultModel:
         alpha: float | None = None,
         beta: float | None = None,
     ) -> Tensor:
-        """The epilogue of ``raw`` (rows x cols); ``scale_a`` (rows), ``scale_b`` (cols), ``bias`` (rows x cols)."""
+        """Returns the epilogue of ``raw`` (rows x cols); ``scale_a`` (rows), ``scale_b`` (cols), ``bias`` (rows x
+        cols)."""
         value = raw * (self.alpha if alpha is None else alpha)
         if self.scaled:
             value = value * (self.scale_a[rows] if scale_a is None else scale_a)[:, None]
@@ -128,11 +129,12 @@ class FaultModel:
         return bool(same.all())
 
     def from_raw(self, cause: str, raw: Predict) -> Hypothesis:
-        """A hypothesis about the product, with the right epilogue."""
+        """Returns a hypothesis about the product, with the right epilogue."""
         return Hypothesis(cause, lambda rows, cols: self.finish(raw(rows, cols), rows, cols))
 
     def with_epilogue(self, cause: str, **changed: Callable[[Tensor, Tensor], Tensor | float]) -> Hypothesis:
-        """A hypothesis about the epilogue: arguments of :meth:`finish`, each as a function of rows and columns."""
+        """Returns a hypothesis about the epilogue: arguments of :meth:`finish`, each as a function of rows and
+        columns."""
 
         def predict(rows: Tensor, cols: Tensor) -> Tensor:
             values = {name: make(rows, cols) for name, make in changed.items()}
@@ -187,7 +189,7 @@ class Image:
         self.memory.as_strided(operand.shape, operand.strides).copy_(values)
 
     def read(self, offset: Tensor) -> Tensor:
-        """The values at these offsets in elements from the first one."""
+        """Returns the values at these offsets in elements from the first one."""
         inside = (offset >= 0) & (offset < len(self.memory))
         return torch.where(inside, self.memory[offset.clamp(0, len(self.memory) - 1)], self.poison)
 

@@ -22,7 +22,7 @@ NOWHERE = 0.1
 
 
 def about_tile(model: FaultModel, i: int, j: int) -> Iterator[Hypothesis]:
-    """Every hypothesis that could explain tile (i, j), the plainest first."""
+    """Yields every hypothesis that could explain tile (i, j), the plainest first."""
     yield from about_epilogue(model)
     if model.k:
         yield from about_all_k(model)
@@ -184,7 +184,7 @@ def _cause_of_ones(model: FaultModel) -> str:
 
 
 def _at_k(model: FaultModel, ks: list[int], rows: Tensor, cols: Tensor) -> Tensor:
-    """The terms of the product at these k."""
+    """Returns the terms of the product at these k."""
     return model.a[rows][:, ks] @ model.b[ks][:, cols]
 
 
@@ -297,7 +297,7 @@ def about_k_blocks(model: FaultModel) -> Iterator[Hypothesis]:
 
 
 def _plus(model: FaultModel, parts: list[tuple[int, int, int]], rows: Tensor, cols: Tensor) -> Tensor:
-    """The product plus some k-blocks' parts: (factor, k-block of A, k-block of B)."""
+    """Returns the product plus some k-blocks' parts: (factor, k-block of A, k-block of B)."""
     total = model.product(rows, cols)
     for factor, of_a, of_b in parts:
         total = total + factor * model.part(rows, cols, of_a, of_b)

@@ -127,7 +127,7 @@ def tells_causes_apart(wrong: Tensor) -> bool:
 
 
 def _fitting(model: FaultModel, tile: tuple[int, int], single: list[Hypothesis], bad: Tensor) -> list[Hypothesis]:
-    """The hypotheses that explain every element of ``tile``."""
+    """Returns the hypotheses that explain every element of ``tile``."""
     rows, cols = model.tile(*tile)
     here = bad[rows][:, cols]
     # a few wrong lines first: most hypotheses fail there, at little cost

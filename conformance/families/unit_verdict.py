@@ -132,6 +132,6 @@ def with_count(verdict: FillVerdict, model: UnitModel, count: int) -> FillVerdic
 
 
 def comparable(values: Tensor) -> Tensor:
-    """The bits of ``values``, or bits, with 0 for -0."""
+    """Returns the bits of ``values``, or bits, with 0 for -0."""
     pattern = bits(values) if values.dtype.is_floating_point else values
     return torch.where(pattern == torch.iinfo(pattern.dtype).min, 0, pattern)

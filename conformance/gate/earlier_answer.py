@@ -63,7 +63,7 @@ class EarlierAnswer:
 
 
 def read_earlier_answer(file: Path) -> EarlierAnswer:
-    """The answer in ``file``. Raises :class:`EarlierAnswerError`."""
+    """Returns the answer in ``file``. Raises :class:`EarlierAnswerError`."""
     advice = "give the comparison.json of a gate, or what compare --json wrote"
     try:
         data = parsed(plain_file(file).read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from conformance.heuristics.final_rows import without_two_warps
 
 
 def _rows(ids: str) -> tuple[Config, ...]:
-    """The configs with these ids."""
+    """Returns the configs with these ids."""
     return tuple(Config(*map(int, re.findall(r"\d+", row))) for row in ids.split())
 
 

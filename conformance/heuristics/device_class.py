@@ -58,13 +58,13 @@ class DeviceClass:
             object.__setattr__(self, name, MappingProxyType(dict(value)))
 
     def table(self, name: str) -> tuple[AnyConfig, ...]:
-        """The listed rows of the table ``name``. Raises KeyError if there is no such table."""
+        """Returns the listed rows of the table ``name``. Raises KeyError if there is no such table."""
         if name not in self.tables:
             raise KeyError(f"device class {self.name!r} has no table {name!r}: use one of {', '.join(self.tables)}")
         return self.tables[name]
 
     def exhaustive(self, name: str) -> tuple[AnyConfig, ...]:
-        """The enumerated rows for the table ``name``. Raises KeyError if it has no exhaustive space."""
+        """Returns the enumerated rows for the table ``name``. Raises KeyError if it has no exhaustive space."""
         if name not in self.spaces:
             raise KeyError(
                 f"device class {self.name!r} has no exhaustive space {name!r}: use one of {', '.join(self.spaces)}"

@@ -18,7 +18,7 @@ CLASSES = {"nvidia": CUDA, "amd": ROCM, "xpu": XPU, "cpu": CPU}
 
 
 def for_target(target: Target) -> DeviceClass:
-    """The target's own device class if it names one, else that of its vendor, else the base's.
+    """Returns the target's own device class if it names one, else that of its vendor, else the base's.
 
     Raises TypeError if what the target names is no :class:`DeviceClass`.
     """
@@ -34,6 +34,7 @@ def for_target(target: Target) -> DeviceClass:
 
 
 def flex_default(target: Target, table: str, head_dim: int, dtype: str) -> AnyConfig:
-    """The config of attention with ``table`` on ``target`` without a search; see :meth:`DeviceClass.flex_default`."""
+    """Returns the config of attention with ``table`` on ``target`` without a search; see
+    :meth:`DeviceClass.flex_default`."""
     capability = divmod(target.arch, 10) if isinstance(target.arch, int) else (0, 0)
     return for_target(target).flex_default(table, head_dim, dtype, capability)

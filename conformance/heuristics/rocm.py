@@ -39,7 +39,7 @@ MM = """
 
 
 def mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
-    """The rows of ``mm``, which have no stage count of their own."""
+    """Returns the rows of ``mm``, which have no stage count of their own."""
     rows = (map(int, re.findall(r"\d+", row)) for row in MM.split())
     return tuple(
         Config(m, n, k, num_stages, warps, group_m=group, vendor=options(waves_per_eu=waves))

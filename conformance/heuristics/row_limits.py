@@ -24,7 +24,7 @@ def accumulator_registers(config: Config) -> int:
 
 
 def pruned(configs: Iterable[Config], dtype_size: int | None, shared_memory_limit: int | None) -> tuple[Config, ...]:
-    """The rows whose estimates fit ``shared_memory_limit`` (bytes per block) and a thread's registers.
+    """Returns the rows whose estimates fit ``shared_memory_limit`` (bytes per block) and a thread's registers.
 
     Raises ValueError without a positive ``dtype_size`` and limit: no estimate can be made then.
     """

@@ -69,8 +69,8 @@ def by_hint(candidates: Callable[[int | None], tuple[T, ...]], hints: Iterable[i
 
 
 def shallower_than(configs: Iterable[Config], k: Size) -> tuple[Config, ...]:
-    """The rows with BLOCK_K below ``k``. A sum of two products takes no others, because the compiler crashed when
-    BLOCK_K was K (triton issue 1298). No row is below a symbolic ``k``."""
+    """Returns the rows with BLOCK_K below ``k``. A sum of two products takes no others, because the compiler crashed
+    when BLOCK_K was K (triton issue 1298). No row is below a symbolic ``k``."""
     return tuple(config for config in configs if isinstance(k, int) and config.block_k < k)
 
 

@@ -77,5 +77,5 @@ class Draws:
         return np.ldexp(self.uniform(shape) + 1.0, exponent) * self.signs(shape)
 
     def permutation(self, count: int) -> Integers:
-        """A random order of range(count)."""
+        """Returns a random order of range(count)."""
         return np.argsort(self.words((count,)), kind="stable")

@@ -33,7 +33,7 @@ class FillRequest(Generic[SomeProblem]):
     device: Device
 
     def draws(self, salt: str = "") -> Draws:
-        """The random numbers of this fill; another ``salt`` gives a fill of the same name others."""
+        """Returns the random numbers of this fill; another ``salt`` gives a fill of the same name others."""
         return Draws(self.seed, f"{salt} {self.name}" if salt else self.name)
 
     def fill(
@@ -87,7 +87,7 @@ REGISTERED: dict[type[Problem], FillSet] = {}
 
 @functools.singledispatch
 def fill_set(problem: Problem) -> FillSet:
-    """The fills of the problem's family. Raises TypeError if none are registered for it."""
+    """Returns the fills of the problem's family. Raises TypeError if none are registered for it."""
     known = ", ".join(sorted(family.__name__ for family in REGISTERED))
     name = type(problem).__name__
     raise TypeError(f"{problem.id} is a {name}, for which there are no fills: register some; there are for {known}")

@@ -44,7 +44,7 @@ def fills(
     *,
     device: Device = None,
 ) -> tuple[Fill, ...]:
-    """The fills that ``problem`` has under ``contract``, or those of them in ``names``, in the family's order.
+    """Returns the fills that ``problem`` has under ``contract``, or those of them in ``names``, in the family's order.
 
     Inputs are CPU tensors; ``device`` is where fp64 values are computed and where ``expected`` and ``error`` live
     (None: the CPU). Raises ValueError for a name that the family does not know or a contract of another output dtype,

@@ -189,14 +189,15 @@ def distinct(operand: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _outermost(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """The dimension whose elements lie farthest apart; one of a single element has no distance."""
+    """Returns the dimension whose elements lie farthest apart; one of a single element has no distance."""
     return max(range(len(shape)), key=lambda d: (shape[d] > 1, strides[d], shape[d]))
 
 
 def _watch(
     memory: Tensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int
 ) -> tuple[Tensor, int]:
-    """The watched bytes as a (lines, width) view, and their first byte relative to the operand's first element."""
+    """Returns the watched bytes as a (lines, width) view, and their first byte relative to the operand's first
+    element."""
     whole = memory.view(1, -1)
     if memory.numel() <= WHOLE_LIMIT or 0 in shape:
         return whole, -first
@@ -237,7 +238,7 @@ def _copy(
 
 
 def stored_values(values: Tensor, operand: Operand) -> Tensor:
-    """The elements of ``values`` that ``operand`` holds in memory: one along each dimension of stride 0.
+    """Returns the elements of ``values`` that ``operand`` holds in memory: one along each dimension of stride 0.
 
     Raises ValueError as :meth:`GuardedTensor.place` does.
     """
@@ -256,7 +257,7 @@ def stored_values(values: Tensor, operand: Operand) -> Tensor:
 
 
 def _bytes(values: Tensor) -> Tensor:
-    """The bytes of each element: unlike numbers, NaN payloads survive a copy and compare."""
+    """Returns the bytes of each element: unlike numbers, NaN payloads survive a copy and compare."""
     # A copy, because a contiguous tensor may have any stride along a dimension of extent 1, and views refuse some.
     dense = values.clone(memory_format=torch.contiguous_format)
     return dense.view(*dense.shape, 1).view(torch.uint8)

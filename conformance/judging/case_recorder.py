@@ -202,7 +202,7 @@ class CaseRecorder:
         return None
 
     def record(self, status: Status | None = None, diagnosis: str | None = None) -> CaseRecord:
-        """The record as of now; ``status`` and ``diagnosis`` stand in for those so far."""
+        """Returns the record as of now; ``status`` and ``diagnosis`` stand in for those so far."""
         total = time.perf_counter() - self._started
         return CaseRecord(
             case=self.case,

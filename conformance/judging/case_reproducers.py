@@ -149,7 +149,7 @@ class Reproducers:
 
 
 def _compiling(kernel: Kernel, plan: Plan, failed: Sequence[Verdict], seen: SeenFailure) -> str:
-    """A script about the code: features and limits of the main launch, or the limits of the others."""
+    """Returns a script about the code: features and limits of the main launch, or the limits of the others."""
     features: dict[str, bool] = {}
     limits: dict[str, int] = {}
     only = None

@@ -82,7 +82,7 @@ class Overwritten:
 
 
 def overwritten_operands(ttgir: str) -> set[Overwritten]:
-    """The operands of products in ``ttgir`` that a loop's copies overwrite before a product has read them.
+    """Returns the operands of products in ``ttgir`` that a loop's copies overwrite before a product has read them.
 
     A loop says nothing of an allocation that it fills or reads other than once in an iteration, and of code whose
     copies stand in another loop than its products, as with specialised warps.
@@ -102,7 +102,8 @@ def overwritten_operands(ttgir: str) -> set[Overwritten]:
 
 
 def _loops(lines: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Each innermost loop: the lines of its function above it, without those of other loops, and its own lines."""
+    """Yields each innermost loop: the lines of its function above it, without those of other loops, and its own
+    lines."""
     open_blocks: list[tuple[bool, list[str]]] = [(False, [])]
     for line in lines:
         opens, closes = line.rstrip().endswith("{") or "({" in line, line.lstrip().startswith("}")
@@ -119,7 +120,7 @@ def _loops(lines: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def _steps(lines: Sequence[str], roots: dict[str, str]) -> Iterator[_Step]:
-    """The copies, products and waits in ``lines`` that concern allocations with slots."""
+    """Yields the copies, products and waits in ``lines`` that concern allocations with slots."""
     for line in lines:
         if copy := _COPY.search(line):
             targets = [roots[name] for name in _NAME.findall(copy[1]) if roots.get(name)]

@@ -88,9 +88,9 @@ class Harness:
         return self.turns.together() if self.settings.has_gpu else contextlib.nullcontext()
 
     def run(self, work: Callable[[], Result], size: int = 0) -> Result:
-        """The result of ``work``, which needs about ``size`` bytes of device memory. On a device it runs together with
-        other workers, but not with another that needs much memory. If memory runs out, it runs once more, alone: only
-        then is the shortage its own fault."""
+        """Returns the result of ``work``, which needs about ``size`` bytes of device memory. On a device it runs
+        together with other workers, but not with another that needs much memory. If memory runs out, it runs once more,
+        alone: only then is the shortage its own fault."""
         if not self.settings.has_gpu:
             return work()
         with self.turns.with_much_memory() if size >= device_state.MUCH else contextlib.nullcontext():

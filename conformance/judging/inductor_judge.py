@@ -157,7 +157,7 @@ class Inductor:
         recorder.proves_at_most("interpreted", why, without_device=True)
 
     def compile(self, program: Program, target: Target) -> Compiled:
-        """The program compiled on the device, or for ``target`` without one. The case ends as not-run where
+        """Returns the program compiled on the device, or for ``target`` without one. The case ends as not-run where
         Inductor cannot generate code for ``target``."""
         self.recorder.set(target=target, options={"program": program})
         if not target.is_device and target.architecture.multiprocessors != target.multiprocessors:
@@ -418,8 +418,8 @@ class Inductor:
         return compiled
 
     def generated_for_xpu(self, program: Program) -> Compiled:
-        """The program generated for a GPU of Intel's, its numbers judged bit by bit in the interpreter. It is not
-        compiled, and the record says so. Raises CompileFailure if it is not generated."""
+        """Returns the program generated for a GPU of Intel's, its numbers judged bit by bit in the interpreter. It is
+        not compiled, and the record says so. Raises CompileFailure if it is not generated."""
         executor = self.executor()
         if executor.name != "interpreter":
             detail = "kernels for Intel's GPUs run here in the interpreter alone: use --no-gpu"

@@ -81,7 +81,7 @@ def operand_types(vendor: str, text: str) -> set[str]:
 
 
 def dots(text: str) -> set[tuple[str, ...]]:
-    """The products in ``text``, TTIR: the types of both operands, and the precision of fp32 ones."""
+    """Returns the products in ``text``, TTIR: the types of both operands, and the precision of fp32 ones."""
     products = set()
     for match in _DOT.finditer(text):
         types = _TENSOR.findall(match["rest"])[:2]
@@ -165,7 +165,8 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
 
 
 def _multiplied(problem: Any) -> tuple[str, str] | None:
-    """The dtypes of the operands of the problem's products; None where it has none, or operands of no such type."""
+    """Returns the dtypes of the operands of the problem's products; None where it has none, or operands of no such
+    type."""
     if not getattr(problem, "has_product", True):
         return None
     names = (problem.dtype, problem.dtype)

@@ -28,12 +28,14 @@ def spans_wide(problem: Problem) -> bool:
 
 
 def dot_precision(problem: Any) -> str:
-    """The ``input_precision`` of the products of ``problem``: its own for fp32 operands, "ieee" for all others."""
+    """Returns the ``input_precision`` of the products of ``problem``: its own for fp32 operands, "ieee" for all
+    others."""
     return str(problem.precision) if problem.dtype == "fp32" else "ieee"
 
 
 def pointer_arguments(name: str, tensor: Tensor, operand: Operand, axes: str) -> dict[str, Any]:
-    """A tensor and the strides of its last dimensions as kernels name them: ``a_ptr``, ``stride_am``, ``stride_ak``.
+    """Returns a tensor and the strides of its last dimensions as kernels name them: ``a_ptr``, ``stride_am``,
+    ``stride_ak``.
 
     ``axes`` has one letter for each of these dimensions, "mk" for the matrix A. Strides are in elements.
     """

@@ -54,7 +54,7 @@ DELTA_ROWS, MERGED_PARTS = 64, 16
 
 
 def _power_of_two(extent: int) -> int:
-    """The next power of two, at least the smallest tile."""
+    """Returns the next power of two, at least the smallest tile."""
     return max(1 << (extent - 1).bit_length(), LEAST_TILE)
 
 
@@ -179,7 +179,7 @@ class AttentionKernel(AttentionFamily):
         return (lasting + loaded * stages) * itemsize(plan.problem.dtype)
 
     def _product_plan(self, plan: Plan) -> Plan:
-        """The product of a block of rows by a block of columns, as a plan of the kernel of products.
+        """Returns the product of a block of rows by a block of columns, as a plan of the kernel of products.
 
         One stage of the smallest tile: :meth:`shared_memory` counts the memory.
         """
@@ -242,7 +242,7 @@ class AttentionKernel(AttentionFamily):
 
 
 def _output(operand: Operand, tensors: Mapping[str, Tensor], short: str, axes: str) -> dict[str, Any]:
-    """A tensor, and its strides, which the kernels name by ``short``: ``out_ptr``, ``stride_ob``."""
+    """Returns a tensor, and its strides, which the kernels name by ``short``: ``out_ptr``, ``stride_ob``."""
     arguments = pointer_arguments(short, tensors[operand.name], operand, axes)
     return {f"{operand.name}_ptr": arguments.pop(f"{short}_ptr"), **arguments}
 

@@ -136,7 +136,7 @@ def _specialised(plan: Plan) -> bool:
 
 
 def _rows(operand: Operand) -> Operand:
-    """The rows of one batch and head, which one descriptor lies over."""
+    """Returns the rows of one batch and head, which one descriptor lies over."""
     return dataclasses.replace(operand, shape=operand.shape[2:], strides=operand.strides[2:])
 
 

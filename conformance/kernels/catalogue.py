@@ -163,7 +163,8 @@ def _is_spill_of(line: str, kernel: Kernel) -> bool:
 
 
 def get(name: str) -> Kernel:
-    """The kernel called ``name``. Raises KeyError naming the one that was probably meant, or those that exist."""
+    """Returns the kernel called ``name``. Raises KeyError naming the one that was probably meant, or those that
+    exist."""
     try:
         return catalogue()[name]
     except KeyError:

@@ -185,7 +185,7 @@ class GemmKernel(GemmFamily):
         return Contract(problem.output_dtype, self._accumulator(plan), operand, overflow, target.vendor == "amd")
 
     def _accumulator(self, plan: Plan) -> Accumulator:
-        """The arithmetic of the target's matrix unit for the dtype of the plan's operands."""
+        """Returns the arithmetic of the target's matrix unit for the dtype of the plan's operands."""
         unit, dtype = plan.target.matrix_unit, plan.problem.dtype
         if dtype in EVERY_FP8 and unit.fp8_bits is not None:
             bits, promote = unit.fp8_bits, self.promotion(plan)
@@ -252,14 +252,15 @@ class GemmKernel(GemmFamily):
         return int(plan.problem.K)
 
     def _bias_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The bias and its strides as an M x N matrix; None where the problem reads none."""
+        """Returns the bias and its strides as an M x N matrix; None where the problem reads none."""
         if not plan.problem.reads_bias:
             return {"bias_ptr": None, "stride_bias_m": 0, "stride_bias_n": 0}
         _, m, n = broadcast_strides(plan.problem.operand("bias"))
         return {"bias_ptr": tensors["bias"], "stride_bias_m": m, "stride_bias_n": n}
 
     def _epilogue_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The output, scales, factors and bias of mm, addmm and scaled mm, and the constexpr switches of each."""
+        """Returns the output, scales, factors and bias of mm, addmm and scaled mm, and the constexpr switches
+        of each."""
         problem = plan.problem
         scaled, bias = problem.scaling is not None, self._bias_arguments(plan, tensors)
         return {
@@ -305,7 +306,7 @@ class PointerGemm(GemmKernel):
         return Launch(gemm_pointer, plan.grid, arguments, plan.config.options)
 
     def _launch(self, function: Any, plan: Plan, tensors: Mapping[str, Tensor], **more: Any) -> Launch:
-        """The launch of ``function`` with A, B, the output as c, and its further arguments."""
+        """Returns the launch of ``function`` with A, B, the output as c, and its further arguments."""
         output = pointer_arguments("c", tensors["out"], plan.problem.output, "mn")
         arguments = {**self._pointer_arguments(plan, tensors), **output, **more}
         return Launch(function, plan.grid, arguments, plan.config.options)

@@ -91,8 +91,9 @@ class GroupedMm(GroupedFamily):
         return None
 
     def _one(self, plan: Plan) -> Plan:
-        """The plan of a product like that of a group, in its plainest layout, which descriptors can have. The code of
-        loads by pointers does not depend on the groups' sizes, so none is empty; descriptors of nothing are not made.
+        """Returns the plan of a product like that of a group, in its plainest layout, which descriptors can have. The
+        code of loads by pointers does not depend on the groups' sizes, so none is empty; descriptors of nothing are not
+        made.
         """
         problem = plan.problem
         m, n, k = (-(-max(problem.extent(name), 1) // 16) * 16 for name in "MNK")
@@ -212,7 +213,8 @@ class GroupedDescriptors(GroupedMm):
 
 
 def batch_arguments(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The arguments of ``gemm_grouped`` for a batch of products without scales: groups that split no dimension."""
+    """Returns the arguments of ``gemm_grouped`` for a batch of products without scales: groups that split no
+    dimension."""
     problem = plan.problem
     operands = {"a": problem.operand("a"), "b": problem.operand("b"), "c": problem.output}
     arguments: dict[str, Any] = {"offsets_ptr": None, "groups": problem.batch, "SPLIT": "", "EVEN_K": False}
@@ -281,8 +283,8 @@ def _group_strides(name: str, operand: Operand, axes: str, ragged: str) -> dict[
 
 
 def _scale_arguments(problem: GroupedGemm, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The scales, and their strides from one group to the next (g), for each row or column of a group that shares them
-    with others (s), and from one row or column to the next; 0 for a scale of all."""
+    """Returns the scales, and their strides from one group to the next (g), for each row or column of a group that
+    shares them with others (s), and from one row or column to the next; 0 for a scale of all."""
     arguments: dict[str, Any] = {"SCALED": problem.scaling is not None}
     for name, axis in (("scale_a", "M"), ("scale_b", "N")):
         by_line = int(problem.scaling == "row")

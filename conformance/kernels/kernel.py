@@ -244,7 +244,7 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """The launch of ``plan`` over ``tensors`` (the problem's operands and outputs by name).
+        """Returns the launch of ``plan`` over ``tensors`` (the problem's operands and outputs by name).
 
         Raises NotApplicable if a tensor is not what the plan was made for.
         """
@@ -273,19 +273,22 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Problem:
-        """A small problem for ``config``: of a dtype of :meth:`dtype_names` and a shape class of :attr:`shapes`."""
+        """Returns a small problem for ``config``: of a dtype of :meth:`dtype_names` and a shape class of
+        :attr:`shapes`."""
 
     def dtype_names(self) -> list[str]:
-        """The dtypes of its cases: those that it takes, and "tf32" (fp32 operands in tf32 precision) after "fp32"."""
+        """Returns the dtypes of its cases: those that it takes, and "tf32" (fp32 operands in tf32 precision) after
+        "fp32"."""
         return [name for dtype in self.dtypes for name in (("fp32", "tf32") if dtype == "fp32" else (dtype,))]
 
     def example_variant(self) -> Variant:
-        """The variant in which it takes its examples: two programs for a persistent kernel, which then loops."""
+        """Returns the variant in which it takes its examples: two programs for a persistent kernel, which then
+        loops."""
         return dataclasses.replace(self.usual_variant, sms=2) if self.persistent else self.usual_variant
 
     def example_shapes(self) -> list[str]:
-        """The shape classes of its examples: :attr:`shapes`, and those of :attr:`more_shapes` that :meth:`example`
-        knows."""
+        """Returns the shape classes of its examples: :attr:`shapes`, and those of :attr:`more_shapes` that
+        :meth:`example` knows."""
         return [*self.shapes, *filter(self.knows, self.more_shapes)]
 
     def knows(self, shape: str) -> bool:
@@ -348,7 +351,7 @@ class Kernel(abc.ABC):
         return self.example(draw.pick(self.dtype_names()), draw.pick(self.configs), draw.pick(list(self.shapes)))
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """The variant of a random problem."""
+        """Returns the variant of a random problem."""
         return Variant(sms=draw.pick((None, 2, 3))) if self.persistent else self.example_variant()
 
     def multiply_adds(self, problem: Problem, config: AnyConfig) -> int:
@@ -378,8 +381,8 @@ class Kernel(abc.ABC):
         return self.refusal(plan) or self.estimated_refusal(plan)
 
     def draft(self, problem: Problem, config: AnyConfig, target: Target, variant: Variant | None = None) -> Plan:
-        """A plan that the kernel has not accepted yet: without a grid, to ask :meth:`refusal` about it. Without a
-        ``variant`` it is the usual one."""
+        """Returns a plan that the kernel has not accepted yet: without a grid, to ask :meth:`refusal` about it. Without
+        a ``variant`` it is the usual one."""
         return Plan(self.name, problem, config, self.usual_variant if variant is None else variant, target)
 
     def plan(

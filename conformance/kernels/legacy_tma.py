@@ -97,7 +97,7 @@ class LegacyTmaGemm(PersistentTmaGemm):
         return None
 
     def _blocks(self, plan: Plan) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The blocks of A and B as they lie in memory."""
+        """Returns the blocks of A and B as they lie in memory."""
         config = plan.config
         blocks = {"a": (config.block_m, config.block_k), "b": (config.block_k, config.block_n)}
         a, b = (
@@ -124,7 +124,7 @@ class LegacyTmaGemm(PersistentTmaGemm):
         return Launch(gemm_legacy_device_tensormaps, plan.grid, arguments, plan.config.options)
 
     def _shared(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The arguments that all forms have."""
+        """Returns the arguments that all forms have."""
         problem = plan.problem
         arguments = self._arguments(plan, tensors)  # checks the tensors
         epilogue = self._epilogue_arguments(plan, tensors)
@@ -199,7 +199,8 @@ class LegacyDescriptorGemm(LegacyTmaGemm):
 
 
 def _host_tensormap(tensor: Tensor, operand: Operand, block: tuple[int, int]) -> Any:
-    """The descriptor of ``operand`` as it lies in memory, in blocks of ``block``; a stand-in without a device."""
+    """Returns the descriptor of ``operand`` as it lies in memory, in blocks of ``block``; a stand-in without a
+    device."""
     if tensor.device.type in ("cpu", "meta"):
         return HostTensormap()
     from triton.tools.experimental_descriptor import create_2d_tma_descriptor

@@ -42,7 +42,7 @@ _PRODUCT = PointerGemm("mm", "mm", "mm")
 
 
 def _power_of_two(extent: int) -> int:
-    """The next power of two, at least the smallest tile."""
+    """Returns the next power of two, at least the smallest tile."""
     return max(1 << (extent - 1).bit_length(), LEAST_TILE)
 
 
@@ -115,7 +115,7 @@ class GatedLinearAttention(LinearAttentionFamily):
         return Launch(self.function, plan.grid, arguments, config.options)
 
     def _product_plan(self, plan: Plan) -> Plan:
-        """The product of a block of q by the state as a plan of the kernel of products, with one stage."""
+        """Returns the product of a block of q by the state as a plan of the kernel of products, with one stage."""
         problem, block = plan.problem, plan.config.block_t
         product = mm(block, LEAST_TILE, problem.head_dim if problem.has_product else 0, problem.dtype)
         config = Config(block, LEAST_TILE, LEAST_TILE, 1, plan.config.num_warps)

@@ -149,14 +149,15 @@ class MicroscaledMm(MicroscaledFamily):
 
 
 def code_arguments(name: str, tensor: Tensor, strides: tuple[int, ...], axes: str) -> dict[str, Any]:
-    """A tensor, and its strides with that of the batch, 0 without one, as ``stride_az``, ``stride_am``, ..."""
+    """Returns a tensor, and its strides with that of the batch, 0 without one, as ``stride_az``, ``stride_am``, ..."""
     batch = strides[0] if len(strides) == 3 else 0
     steps = zip(("z", *axes), (batch, *strides[-2:]), strict=True)
     return {f"{name}_ptr": tensor, **{f"stride_{name}{axis}": stride for axis, stride in steps}}
 
 
 def scale_arguments(problem: Any, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The scales of operand ``name`` and their strides, of swizzled ones those of tiles; None where it has none."""
+    """Returns the scales of operand ``name`` and their strides, of swizzled ones those of tiles; None where it has
+    none."""
     scale, axes = tensors.get(f"scale_{name}"), {"a": "mk", "b": "nk"}[name]
     if scale is None:
         return code_arguments(f"scale_{name}", scale, (0, 0), axes)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
         return self.foreign(plan) or self._single.refusal(self._one(plan))
 
     def _one(self, plan: Plan) -> Plan:
-        """The plan of a product like that of a group. The code does not depend on sizes: no group is empty."""
+        """Returns the plan of a product like that of a group. The code does not depend on sizes: no group is empty."""
         product = dataclasses.replace(plan.problem.group(0), M=max(plan.problem.M, 1))
         return dataclasses.replace(plan, problem=product, variant=dataclasses.replace(plan.variant, sms=None))
 

@@ -252,7 +252,7 @@ class ScalesByTma(MicroscaledPersistentTma):
 
 
 def _scale_descriptor(plan: Plan, tensors: Mapping[str, Tensor], name: str, lines: int) -> Any:
-    """A descriptor of swizzled scales made by the host: of tiles in two halves."""
+    """Returns a descriptor of swizzled scales made by the host: of tiles in two halves."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     operand = plan.problem.operand(f"scale_{name}")

@@ -234,8 +234,8 @@ def begins_within_unit(problem: Any, operand: Operand, axes: str) -> Reason | No
 
 
 def host_descriptor(tensor: Tensor, operand: Operand, block: tuple[int, int]) -> Any:
-    """A descriptor, made by the host, of a matrix or a batch of them, with blocks of ``block`` rows and columns of a
-    matrix. That of a column-major operand is of its transpose."""
+    """Returns a descriptor, made by the host, of a matrix or a batch of them, with blocks of ``block`` rows and columns
+    of a matrix. That of a column-major operand is of its transpose."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     order = (-2, -1) if row_major(operand) else (-1, -2)

@@ -37,7 +37,7 @@ def adopted() -> Iterator[None]:
 
 
 def descendants() -> set[int]:
-    """The numbers of all descendants that have not ended."""
+    """Returns the numbers of all descendants that have not ended."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

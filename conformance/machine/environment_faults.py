@@ -101,8 +101,8 @@ def _temporary() -> list[str]:
 
 
 def fault_of_error(error: BaseException) -> Fault | None:
-    """The fault of the environment that ``error``, or an error that it was raised from, reports; None if it reports
-    none. A failed check reports none, whatever its text says."""
+    """Returns the fault of the environment that ``error``, or an error that it was raised from, reports; None if it
+    reports none. A failed check reports none, whatever its text says."""
     causes = _causes(error)
     if isinstance(causes[-1], AssertionError):
         return None
@@ -117,8 +117,8 @@ def fault_of_error(error: BaseException) -> Fault | None:
 
 
 def fault_of_text(text: str) -> Fault | None:
-    """The fault of the environment that a compiler's output, or the text of an exception, reports; None if it reports
-    none.
+    """Returns the fault of the environment that a compiler's output, or the text of an exception, reports; None if it
+    reports none.
 
     >>> fault_of_text("OSError: [Errno 28] No space left on device").kind
     'disk-full'
@@ -161,7 +161,7 @@ def process_fault(text: str) -> Fault:
 
 
 def killed(text: str) -> Fault:
-    """The fault of a process that was ended or stopped from outside."""
+    """Returns the fault of a process that was ended or stopped from outside."""
     return _fault(FaultKind.KILLED, text)
 
 

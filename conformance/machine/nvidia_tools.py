@@ -26,7 +26,8 @@ def nvidia_tool(name: str) -> Path | None:
 
 
 def assemblers() -> dict[str, Path]:
-    """The assemblers that Triton can call, by name. Which of them it calls for a target depends on its release."""
+    """Returns the assemblers that Triton can call, by name. Which of them it calls for a target depends on its
+    release."""
     paths = {name: nvidia_tool(name) for name in ASSEMBLERS}
     return {name: path for name, path in paths.items() if path is not None}
 

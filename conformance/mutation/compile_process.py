@@ -236,8 +236,8 @@ def _answer(question: _Question, tell: Callable[[Any], None]) -> None:
 
 
 def _code(compiler: Any, plan: Plan, known: dict[object, str]) -> str:
-    """A digest of the code of every launch of ``plan``, or "error " and what the compiler said. ``known`` holds the
-    code of launches by what it depends on."""
+    """Returns a digest of the code of every launch of ``plan``, or "error " and what the compiler said. ``known`` holds
+    the code of launches by what it depends on."""
     digest = hashlib.sha256()
     for step in meta_launch(plan, plan.target).steps:
         if step.empty:
@@ -263,7 +263,7 @@ def _first_stage(compiler: Any, step: Launch, plan: Plan) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """The error that Triton's own hide, and the last line of what it says."""
+    """Returns the error that Triton's own hide, and the last line of what it says."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {('', *str(error).strip().splitlines())[-1]}"[:300]

@@ -81,7 +81,8 @@ _END = object()
 
 
 def _next(reading: int, seconds: float) -> Any:
-    """The next value; _END after the last. Raises ForkEnded in silence, and EOFError where the fork has ended."""
+    """Returns the next value; _END after the last. Raises ForkEnded in silence, and EOFError where the fork has
+    ended."""
     size = int.from_bytes(_read(reading, 4, seconds), "little")
     return pickle.loads(_read(reading, size, seconds)) if size else _END
 

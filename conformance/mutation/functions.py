@@ -55,14 +55,14 @@ _KNOWN: dict[int, DeviceFunction] = {}
 
 
 def device_function(handle: Any) -> DeviceFunction:
-    """The :class:`DeviceFunction` of a Triton object; the same one each time."""
+    """Returns the :class:`DeviceFunction` of a Triton object; the same one each time."""
     if id(handle) not in _KNOWN:
         _KNOWN[id(handle)] = _device_function(handle)
     return _KNOWN[id(handle)]
 
 
 def known_functions() -> list[DeviceFunction]:
-    """Every one that :func:`device_function` has made in this process."""
+    """Returns every one that :func:`device_function` has made in this process."""
     return list(_KNOWN.values())
 
 
@@ -75,7 +75,7 @@ def _device_function(handle: Any) -> DeviceFunction:
 
 
 def called_by(handle: Any) -> Iterator[Any]:
-    """The Triton functions that the function of ``handle`` names, also as attributes of modules."""
+    """Yields the Triton functions that the function of ``handle`` names, also as attributes of modules."""
     names = inspect.getclosurevars(handle.fn)
     for value in (*names.nonlocals.values(), *names.globals.values()):
         if isinstance(value, ModuleType):
@@ -85,7 +85,7 @@ def called_by(handle: Any) -> Iterator[Any]:
 
 
 def reachable(handles: Iterable[Any]) -> list[DeviceFunction]:
-    """The functions of ``handles`` and all that they call, each once, sorted by name."""
+    """Returns the functions of ``handles`` and all that they call, each once, sorted by name."""
     seen: dict[int, Any] = {}
     waiting = list(handles)
     while waiting:

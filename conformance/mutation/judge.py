@@ -70,7 +70,7 @@ class KillingFailure:
 
 
 def baseline(plan: TierPlan, executor: Callable[[], Any], seed: int, coverage: LineCoverage) -> Baseline:
-    """The baseline of ``plan``, by the first of its fills. ``coverage`` tells the lines that it reaches."""
+    """Returns the baseline of ``plan``, by the first of its fills. ``coverage`` tells the lines that it reaches."""
     where = executor()
     kernel = get(plan.plan.kernel)
     fills = fills_of(plan, where)
@@ -92,7 +92,7 @@ def assumed(plan: TierPlan) -> Baseline:
 
 
 def fills_of(plan: TierPlan, executor: Any) -> tuple[str, ...]:
-    """The fills that the case of ``plan`` has on ``executor``."""
+    """Returns the fills that the case of ``plan`` has on ``executor``."""
     contract = get(plan.plan.kernel).contract(plan.plan, executor.name)
     return tuple(applicable_fills(plan.plan.problem, contract, plan.fills))
 
@@ -127,7 +127,7 @@ class Judge:
         self._reaching: dict[str, list[TierPlan]] = {}
 
     def reaching(self, function: DeviceFunction) -> list[TierPlan]:
-        """The plans that can reach ``function``."""
+        """Returns the plans that can reach ``function``."""
         if function.name not in self._reaching:
             self._reaching[function.name] = [plan for plan in self._all if function in plan.functions]
         return self._reaching[function.name]
@@ -137,8 +137,8 @@ class Judge:
         return mutant_key(mutant, self.reaching(mutant.function), self._where)
 
     def order(self, mutant: Mutant) -> list[TierPlan]:
-        """The plans that reach the fault: first those that killed others of its function, then the quickest of each
-        kernel and test by turns, those of tests that killed most before the others."""
+        """Returns the plans that reach the fault: first those that killed others of its function, then the quickest of
+        each kernel and test by turns, those of tests that killed most before the others."""
         kills = self._kills.setdefault(mutant.function.name, Counter())
         seconds = {plan.id: self._baselines[plan.id].seconds + 0.02 for plan in self._plans}
         reaching = sorted(
@@ -285,7 +285,7 @@ class Judge:
         return None
 
     def _cause(self, plan: TierPlan, executor: Any) -> str:
-        """The cause that a case names, which sees all fills; empty without a diagnosis."""
+        """Returns the cause that a case names, which sees all fills; empty without a diagnosis."""
         if not self._causes:
             return ""
         limit_processor(0)  # a diagnosis is none of the kernel's steps

@@ -13,8 +13,8 @@ class WrongLine(ValueError):
 
 
 def known_survivors(path: Path = KNOWN) -> dict[str, str]:
-    """The reason for each known survivor, by the mutant's id. Lines are an id, white space and a reason; "#" begins a
-    comment. Raises WrongLine, also if the file cannot be read."""
+    """Returns the reason for each known survivor, by the mutant's id. Lines are an id, white space and a reason; "#"
+    begins a comment. Raises WrongLine, also if the file cannot be read."""
     try:
         text = path.read_text()
     except (OSError, UnicodeError) as error:

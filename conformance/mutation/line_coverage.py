@@ -36,8 +36,8 @@ class LineCoverage:
 
 
 def unreached(functions: Iterable[DeviceFunction], reached: Iterable[Mapping[str, list[int]]]) -> list[str]:
-    """The statements of ``functions`` in none of ``reached``, as :meth:`LineCoverage.lines` gives them: a line of text
-    each, which names the function."""
+    """Returns the statements of ``functions`` in none of ``reached``, as :meth:`LineCoverage.lines` gives them: a line
+    of text each, which names the function."""
     lines: dict[str, set[int]] = {}
     for some in reached:
         for name, numbers in some.items():
@@ -55,7 +55,7 @@ def unreached(functions: Iterable[DeviceFunction], reached: Iterable[Mapping[str
 
 
 def instrumented(function: DeviceFunction) -> str:
-    """The source of ``function``, in which each statement tells its line before it runs."""
+    """Returns the source of ``function``, in which each statement tells its line before it runs."""
     tree = copy.deepcopy(function.tree)
     for node in ast.walk(tree):
         for field in ("body", "orelse"):

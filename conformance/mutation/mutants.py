@@ -50,7 +50,7 @@ class Mutant:
 
 
 def mutants_of(function: DeviceFunction) -> Iterator[Mutant]:
-    """Every mutant of ``function``; none has the same source as another."""
+    """Yields every mutant of ``function``; none has the same source as another."""
     numbers: Counter[tuple[str, str]] = Counter()
     seen = {function.source}
     for place in places(function.tree):
@@ -98,6 +98,6 @@ def replaced(source: str, node: ast.AST, replacement: ast.AST | Exchange | None)
 
 
 def mutants_of_all(functions: Iterable[DeviceFunction], kinds: Iterable[str] = ()) -> list[Mutant]:
-    """The mutants of ``functions``, of all classes or of ``kinds``."""
+    """Returns the mutants of ``functions``, of all classes or of ``kinds``."""
     wanted = frozenset(kinds)
     return [mutant for function in functions for mutant in mutants_of(function) if not wanted or mutant.kind in wanted]

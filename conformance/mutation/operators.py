@@ -90,14 +90,14 @@ _BY_SURROUNDINGS = {
 
 
 def faults(place: Place) -> Iterator[Fault]:
-    """Every fault that the operators know at ``place``. Several may give the same source."""
+    """Yields every fault that the operators know at ``place``. Several may give the same source."""
     for kind, operator in OPERATORS:
         if isinstance(place.node, kind):
             yield from operator(place)
 
 
 def _class(place: Place, otherwise: str) -> str:
-    """The class of a fault that changes the expression at ``place``."""
+    """Returns the class of a fault that changes the expression at ``place``."""
     named = {name_class(name.id) for name in names_in(place.node)}
     for kind in ("stride", "scale"):
         if kind in named:
@@ -294,7 +294,7 @@ def _unary(place: Place) -> Iterator[Fault]:
 
 
 def _condition(place: Place) -> Iterator[Fault]:
-    """A condition of an ``if`` or of a conditional expression, fixed; and the operators between conditions."""
+    """Yields a condition of an ``if`` or of a conditional expression, fixed; and the operators between conditions."""
     node = place.node
     assert isinstance(node, (ast.If, ast.IfExp))
     if isinstance(node, ast.IfExp):
@@ -316,7 +316,7 @@ def _junction(place: Place) -> Iterator[Fault]:
 
 
 def _statement(place: Place) -> Iterator[Fault]:
-    """A statement deleted, if what it assigns has another value before it."""
+    """Yields a statement deleted, if what it assigns has another value before it."""
     node = place.node
     assert isinstance(node, ast.stmt)
     targets = {name.id for target in assigned(node) for name in names_in(target)}

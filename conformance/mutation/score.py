@@ -13,7 +13,7 @@ COLUMNS = ("killed", "compile-error", "survived", "known", "equivalent")
 
 
 def outcome_column(result: Result, known: Mapping[str, str]) -> str:
-    """The column that counts ``result``. ``known`` has the reason for each survivor that is known."""
+    """Returns the column that counts ``result``. ``known`` has the reason for each survivor that is known."""
     survived = result.outcome is MutantOutcome.SURVIVED
     return "known" if survived and result.mutant in known else result.outcome.value
 
@@ -27,7 +27,7 @@ def share_killed(results: Iterable[Result]) -> float:
 
 
 def table(results: Sequence[Result], known: Mapping[str, str], title: str, row: Callable[[Result], str]) -> str:
-    """A Markdown table with the outcomes of each ``row``, and of all."""
+    """Returns a Markdown table with the outcomes of each ``row``, and of all."""
     rows: dict[str, list[Result]] = {}
     for result in sorted(results, key=row):
         rows.setdefault(row(result), []).append(result)
@@ -40,7 +40,7 @@ def table(results: Sequence[Result], known: Mapping[str, str], title: str, row: 
 
 
 def checks_table(results: Iterable[Result]) -> str:
-    """A Markdown table of what killed."""
+    """Returns a Markdown table of what killed."""
     killed = Counter(
         result.check for result in results if result.outcome in (MutantOutcome.KILLED, MutantOutcome.COMPILE_ERROR)
     )
@@ -49,7 +49,7 @@ def checks_table(results: Iterable[Result]) -> str:
 
 
 def causes_table(results: Iterable[Result]) -> str:
-    """A Markdown table of what diagnoses named, by class of fault. Only kills by numbers are diagnosed."""
+    """Returns a Markdown table of what diagnoses named, by class of fault. Only kills by numbers are diagnosed."""
     counts: dict[str, Counter[Named]] = {}
     for result in results:
         if result.outcome is MutantOutcome.KILLED and result.check.startswith(("numerics", "repeat", "memory")):
@@ -70,7 +70,7 @@ def survivors(results: Iterable[Result], known: Mapping[str, str]) -> str:
 
 
 def report(results: Sequence[Result], known: Mapping[str, str], *, causes: bool) -> str:
-    """All of it."""
+    """Returns all of it."""
     tables = [
         table(results, known, "function", lambda result: result.function),
         table(results, known, "class", lambda result: result.kind),

@@ -68,11 +68,11 @@ class Session:
         return mutants_of_all(chosen, kinds)
 
     def make_executor(self) -> Any:
-        """The executor of this process."""
+        """Returns the executor of this process."""
         return _executor(self.executor)
 
     def baselines(self) -> dict[str, Baseline]:
-        """The baseline of every plan, from the folder or by running it; on a device an assumed one."""
+        """Returns the baseline of every plan, from the folder or by running it; on a device an assumed one."""
         if self.executor is not ExecutorName.INTERPRETER:
             return {plan.id: assumed(plan) for plan in self.plans}
         file = Lines(self.folder / "baselines.jsonl")
@@ -124,7 +124,7 @@ class Session:
         return [kept[mutant.id] for mutant in mutants if mutant.id in kept]
 
     def _kept(self, file: Lines, judge: Judge, mutants: Sequence[Mutant]) -> dict[str, Result]:
-        """The results in ``file`` that hold today, by the id of their mutant."""
+        """Returns the results in ``file`` that hold today, by the id of their mutant."""
         by_key: dict[str, list[Result]] = {}
         for result in map(Result.from_json, file):
             by_key.setdefault(result.key, []).append(result)

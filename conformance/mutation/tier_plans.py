@@ -50,8 +50,8 @@ class TierPlan:
 
 
 def tier_plans(selection: Selection, executor: ExecutorName, seed: int = 0) -> list[TierPlan]:
-    """The plans of every case of ``selection`` that ``executor`` would run, in the order of the cases. Of plans that
-    differ in the target alone, the interpreter runs the first."""
+    """Returns the plans of every case of ``selection`` that ``executor`` would run, in the order of the cases. Of plans
+    that differ in the target alone, the interpreter runs the first."""
     settings = Settings(
         *(selection.tier, tuple(target.id for target in selection.targets), selection.kernels, (), seed, None, Gpus()),
         *(None, 0.0, (), ExpectedFailures()),
@@ -133,6 +133,6 @@ class _Asking:
 
 
 def functions_of(plans: Sequence[TierPlan]) -> list[DeviceFunction]:
-    """The device functions that ``plans`` can reach, each once, sorted by name."""
+    """Returns the device functions that ``plans`` can reach, each once, sorted by name."""
     functions = {function.name: function for plan in plans for function in plan.functions}
     return [functions[name] for name in sorted(functions)]

@@ -89,7 +89,7 @@ def names_in(node: ast.AST | None) -> Iterator[ast.Name]:
 
 
 def assigned(statement: ast.AST) -> Sequence[ast.expr]:
-    """The targets of an assignment; nothing for another statement."""
+    """Returns the targets of an assignment; nothing for another statement."""
     if isinstance(statement, ast.Assign):
         return statement.targets
     if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
@@ -142,8 +142,8 @@ def _with_sources(names: set[str], sources: dict[str, set[str]]) -> set[str]:
 
 
 def places(tree: ast.FunctionDef) -> Iterator[Place]:
-    """Every statement and expression of the body of ``tree``, outermost first. Left out: its docstring, annotations,
-    and targets of assignments."""
+    """Yields every statement and expression of the body of ``tree``, outermost first. Left out: its docstring,
+    annotations, and targets of assignments."""
     names = function_names(tree)
     docstring = ast.get_docstring(tree) is not None
 

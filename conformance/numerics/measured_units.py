@@ -86,7 +86,7 @@ class Calibration:
     units: tuple[UnitEvidence, ...]
 
     def unit(self, instruction: str, operands: str) -> UnitEvidence | None:
-        """The evidence about ``operands`` of ``instruction``; None if they were not measured."""
+        """Returns the evidence about ``operands`` of ``instruction``; None if they were not measured."""
         return next((u for u in self.units if (u.instruction, u.operands) == (instruction, operands)), None)
 
     def matrix_unit(self, known: MatrixUnit) -> MatrixUnit:
@@ -110,13 +110,13 @@ class Calibration:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The form of the file."""
+        """Returns the form of the file."""
         return {"format": FORMAT, **asdict(self)}
 
 
 def from_dict(entry: Mapping[str, Any]) -> Calibration:
-    """The calibration in ``entry``. Raises CalibrationError for another form, or for a wide unit that keeps fewer bits
-    than fp32, which no contract can say."""
+    """Returns the calibration in ``entry``. Raises CalibrationError for another form, or for a wide unit that keeps
+    fewer bits than fp32, which no contract can say."""
     if not isinstance(entry, Mapping) or entry.get("format") != FORMAT:
         raise CalibrationError("this is no calibration; 'conformance calibrate --output FILE' writes one")
     fields = {name: value for name, value in entry.items() if name != "format"}
@@ -141,7 +141,8 @@ def from_dict(entry: Mapping[str, Any]) -> Calibration:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """The calibration in the file ``path``. Raises CalibrationError if it cannot be read or has another form."""
+    """Returns the calibration in the file ``path``. Raises CalibrationError if it cannot be read or has another
+    form."""
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -151,7 +152,7 @@ def read_calibration(path: Path) -> Calibration:
 
 @functools.cache
 def evidence() -> Mapping[str, Calibration]:
-    """The evidence in the package, by target id."""
+    """Returns the evidence in the package, by target id."""
     entries = json.loads(files("conformance.data").joinpath("tensor_cores.json").read_text(encoding="utf-8"))
     return {entry["target"]: from_dict(entry) for entry in entries}
 

@@ -100,7 +100,7 @@ FORMATS: dict[str, Format] = {
 
 
 def bits(t: Tensor) -> Tensor:
-    """The bit patterns of ``t`` as signed integers of the same width and shape."""
+    """Returns the bit patterns of ``t`` as signed integers of the same width and shape."""
     return t.view(INTEGERS_OF_SIZE[t.dtype.itemsize])
 
 

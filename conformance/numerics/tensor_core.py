@@ -49,7 +49,7 @@ class Factors:
         return int(self.a.shape[1])
 
     def part(self, first: int, last: int) -> Factors:
-        """The factors of the products from k ``first`` up to ``last``."""
+        """Returns the factors of the products from k ``first`` up to ``last``."""
         return Factors(self.a[:, first:last], self.b[first:last], self.form_a, self.form_b)
 
 
@@ -87,7 +87,8 @@ def sum_products(unit: Unit, factors: Factors, total: Tensor | None = None) -> T
 
 
 def _interleaved(unit: Unit, factors: Factors) -> Factors:
-    """The same products in the order of two steps that share their k, as :class:`Unit` says; zeros fill the last."""
+    """Returns the same products in the order of two steps that share their k, as :class:`Unit` says; zeros fill the
+    last."""
     together = 2 * unit.products
     missing = -factors.depth % together
     a = torch.nn.functional.pad(factors.a, (0, missing))
@@ -103,7 +104,7 @@ def _starts(first: int, unit: Unit, depth: int, at_once: int) -> range:
 
 
 def _exponents(values: Tensor, form: str) -> Tensor:
-    """The exponent of each value, int16: the format's smallest for a subnormal, NO_TERM for zero."""
+    """Returns the exponent of each value, int16: the format's smallest for a subnormal, NO_TERM for zero."""
     exponents = ((values.contiguous().view(torch.int64) >> 52) & 0x7FF) - 1023
     return torch.where(values == 0, NO_TERM, exponents.clamp_(min=FORMATS[form].emin)).to(torch.int16)
 

@@ -55,7 +55,7 @@ class FillVerdict:
         return not self.passed and self.method == "bounded" and self.low is None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields but ``bad``, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
+        """Returns the fields but ``bad``, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
         names = (field.name for field in fields(self) if field.name != "bad")
         return {name: _plain(getattr(self, name)) for name in names}
 
@@ -99,14 +99,15 @@ def right(problem: Problem, contract: Contract, fill: Fill, output: str, used: f
 
 
 def _of_output(problem: Problem, contract: Contract, fill: Fill, output: str | None) -> tuple[Contract, Fill]:
-    """The contract and the fill of one output."""
+    """Returns the contract and the fill of one output."""
     if output is None or output == problem.output.name:
         return contract, fill
     return dataclasses.replace(contract, out_dtype=problem.operand(output).dtype), fill.of(output)
 
 
 def _wanted(contract: Contract, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The output that an exact fill with this ``value`` asks for, and its bits as :func:`_compared` has them."""
+    """Returns the output that an exact fill with this ``value`` asks for, and its bits as :func:`_compared` has
+    them."""
     wanted = round_to(value, contract.out_dtype, overflow=contract.overflow)
     return wanted, _compared(wanted, contract.zero_sign)
 
@@ -163,8 +164,8 @@ class AllowedValues:
         output: str,
         move: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> AllowedValues:
-        """The limits of ``output`` on the device to which ``move`` takes tensors. Raises ValueError for a fill without
-        a bound."""
+        """Returns the limits of ``output`` on the device to which ``move`` takes tensors. Raises ValueError for a fill
+        without a bound."""
         contract = _of_output(problem, contract, fills[0], output)[0]
         fills = [_of_output(problem, contract, fill, output)[1] for fill in fills]
         exact = [number for number, fill in enumerate(fills) if fill.method == "exact"]
@@ -230,13 +231,13 @@ def _allowed(limits: _Interval, out: Tensor) -> Tensor:
 
 
 def _used(limits: _Interval, out: Tensor) -> Tensor:
-    """The share of the bound that each element of ``out`` uses."""
+    """Returns the share of the bound that each element of ``out`` uses."""
     values = out.double() if out.dtype == torch.float64 else out.float()
     return ((values - limits.value).abs_() - limits.slack) * limits.weight
 
 
 def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
-    """The values that ``fill`` allows, on ``device``, for an output of ``contract.out_dtype``.
+    """Returns the values that ``fill`` allows, on ``device``, for an output of ``contract.out_dtype``.
 
     Raises ValueError for a fill without a bound.
     """

@@ -83,7 +83,7 @@ def _begin_anew(config: pytest.Config) -> None:
 
 
 def _joined(invocation: pytest.Config.InvocationParams) -> pytest.Config.InvocationParams:
-    """The same with each path joined to its option, for the command line of the workers."""
+    """Returns the same with each path joined to its option, for the command line of the workers."""
     words = joined([str(word) for word in invocation.args])
     return type(invocation)(args=tuple(words), plugins=invocation.plugins, dir=invocation.dir)
 
@@ -232,7 +232,7 @@ def _expressions(config: pytest.Config) -> dict[str, str] | None:
 
 
 def _words(config: pytest.Config) -> list[str]:
-    """Every word of the command line, wherever it was written."""
+    """Returns every word of the command line, wherever it was written."""
     extra = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     return [*config.getini("addopts"), *extra, *map(str, config.invocation_params.args)]
 

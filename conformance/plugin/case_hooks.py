@@ -53,8 +53,8 @@ def status_of(error: BaseException) -> tuple[Status, str, Fault | None]:
 
 
 def fault_of_checks(verdicts: Sequence[Verdict]) -> Fault | None:
-    """The fault of the machine that each of the failed ``verdicts`` reports, such as compilations that met a full disk;
-    None if one of them reports none."""
+    """Returns the fault of the machine that each of the failed ``verdicts`` reports, such as compilations that met a
+    full disk; None if one of them reports none."""
     faults = [fault_of_text(verdict.text) for verdict in verdicts if not verdict.passed]
     return faults[0] if faults and all(faults) else None
 
@@ -325,7 +325,7 @@ class ItemRecording:
             self.process.end_of_run(record)
 
     def _repro(self, case: str) -> str:
-        """A command line that runs this one case as it was run here."""
+        """Returns a command line that runs this one case as it was run here."""
         return f"{_COMMAND} {shlex.quote(case)} {self._options}"
 
 
@@ -349,7 +349,7 @@ CANNOT_WRITE = "cannot write records to"
 
 
 def cannot_write(folder: Path, error: Exception) -> str:
-    """The sentence with which a run ends whose records cannot be written."""
+    """Returns the last sentence of a run whose records cannot be written."""
     return f"{CANNOT_WRITE} {folder} ({getattr(error, 'strerror', None) or error}): the run ends here"
 
 
@@ -368,7 +368,7 @@ _COMMAND = f"python -m pytest --pyargs {case_ids.SUITES_PACKAGE} --conformance-c
 
 
 def _options(settings: Settings) -> str:
-    """The words of the command line that every case of a run has."""
+    """Returns the words of the command line that every case of a run has."""
     words = ["--conformance-tier", settings.tier]
     words += [word for target in settings.targets for word in ("--conformance-target", target)]
     if settings.seed != DEFAULT_SEED:

@@ -22,7 +22,7 @@ _UNSTABLE = re.compile(r"(?:^|[\[\-_=:(, ])/\w|[A-Za-z]:\\|0x[0-9a-f]{6,}")
 
 
 def suites_dirs(config: pytest.Config) -> tuple[Path, ...]:
-    """The package's suites and the directories that the project's ini names in addition."""
+    """Returns the package's suites and the directories that the project's ini names in addition."""
     return (PACKAGE_SUITES, *(Path(path).resolve() for path in config.getini(SUITES_INI)))
 
 
@@ -79,7 +79,7 @@ class CaseIds:
         self._files: dict[str, str | None] = {}
 
     def __call__(self, nodeid: str) -> str | None:
-        """The case id of ``nodeid``, or None if it lies outside the suites."""
+        """Returns the case id of ``nodeid``, or None if it lies outside the suites."""
         file, separator, rest = nodeid.partition("::")
         if file not in self._files:
             self._files[file] = self._below_suites(file)
@@ -87,7 +87,8 @@ class CaseIds:
         return None if below is None else below + separator + rest
 
     def of_argument(self, argument: str) -> str | None:
-        """The case id of an argument such as "conformance.suites.test_a::test_b[c]" or a path with "::test_b[c]"."""
+        """Returns the case id of an argument such as "conformance.suites.test_a::test_b[c]" or a path with
+        "::test_b[c]"."""
         place, separator, rest = argument.partition("::")
         if place.startswith(SUITES_PACKAGE + "."):
             place = place.removeprefix(SUITES_PACKAGE + ".").replace(".", "/") + ".py"

@@ -105,7 +105,7 @@ class RunStage:
             self._in_vain.append(record.case)
 
     def waste(self) -> list[str]:
-        """A sentence if the stage compiled something for a case that passed, and no case used it."""
+        """Returns a sentence if the stage compiled something for a case that passed, and no case used it."""
         cases = self._in_vain
         return [f"the compile stage compiled unused kernels for {len(cases)} cases, first {cases[0]}"] if cases else []
 

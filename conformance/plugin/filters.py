@@ -111,7 +111,7 @@ def _timed(item: pytest.Item) -> bool:
 
 
 def _params(item: pytest.Item) -> Mapping[str, Any]:
-    """The parameters of the test of ``item``, by their names."""
+    """Returns the parameters of the test of ``item``, by their names."""
     if isinstance(item, LazyFunction):
         return item.params
     callspec = getattr(item, "callspec", None)
@@ -119,7 +119,7 @@ def _params(item: pytest.Item) -> Mapping[str, Any]:
 
 
 def _mark(item: pytest.Item, name: str) -> pytest.Mark | None:
-    """The mark ``name`` of the test of ``item``."""
+    """Returns the mark ``name`` of the test of ``item``."""
     return item.group.mark(name) if isinstance(item, LazyFunction) else item.get_closest_marker(name)
 
 

@@ -24,7 +24,7 @@ RUN_FOLDER = pytest.StashKey[tuple[Path, str]]()
 
 @pytest.fixture
 def recorder(request: pytest.FixtureRequest) -> CaseRecorder:
-    """The recorder of this case. Only tests below a suites directory have one."""
+    """Returns the recorder of this case. Only tests below a suites directory have one."""
     if RECORDER not in request.node.stash:
         raise pytest.UsageError(f"{request.node.nodeid} is no case of the conformance suites: it is not recorded")
     case_recorder: CaseRecorder = request.node.stash[RECORDER]
@@ -33,7 +33,7 @@ def recorder(request: pytest.FixtureRequest) -> CaseRecorder:
 
 @pytest.fixture(scope="session")
 def harness(pytestconfig: pytest.Config) -> Iterator[Harness]:
-    """The :class:`~conformance.judging.harness.Harness` that all cases of this process share."""
+    """Yields the :class:`~conformance.judging.harness.Harness` that all cases of this process share."""
     import torch
 
     from conformance.judging.harness import Harness
@@ -58,8 +58,8 @@ def conform(harness: Harness, recorder: CaseRecorder) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def inductor(harness: Harness, recorder: CaseRecorder, request: pytest.FixtureRequest) -> Inductor:
-    """The :class:`~conformance.judging.inductor_judge.Inductor` of this case. A case whose target lacks what the test
-    needs ends as not applicable."""
+    """Returns the :class:`~conformance.judging.inductor_judge.Inductor` of this case. A case whose target lacks what
+    the test needs ends as not applicable."""
     from conformance.cases.generated_cases import needs_of
     from conformance.judging.inductor_judge import Inductor
 

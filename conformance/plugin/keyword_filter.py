@@ -43,8 +43,8 @@ def _take(config: pytest.Config) -> Callable[[str], bool] | None:
 
 
 def matches(expression: str) -> Callable[[str], bool]:
-    """A function that says whether a case id has the words of ``expression``, joined by and, or, not and parentheses.
-    Raises pytest.UsageError for an expression that cannot be read."""
+    """Returns a function that says whether a case id has the words of ``expression``, joined by and, or, not and
+    parentheses. Raises pytest.UsageError for an expression that cannot be read."""
     words: list[str] = []
     terms: list[str] = []
     for token in _TOKEN.findall(expression):

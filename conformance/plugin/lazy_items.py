@@ -31,17 +31,17 @@ class ItemGroup:
         self.nodeid = template.nodeid.partition("[")[0] + "["
 
     def mark(self, name: str) -> pytest.Mark | None:
-        """The mark ``name`` of the test. Kept, because it is asked for each item."""
+        """Returns the mark ``name`` of the test. Kept, because it is asked for each item."""
         if name not in self._marks:
             self._marks[name] = self.template.get_closest_marker(name)
         return self._marks[name]
 
     def items(self) -> list[pytest.Item]:
-        """The items of all rows, in their order."""
+        """Returns the items of all rows, in their order."""
         return [self.item(case) for case in self.table.rows]
 
     def item(self, case: str) -> pytest.Item:
-        """The item of the row ``case``."""
+        """Returns the item of the row ``case``."""
         item = LazyFunction.__new__(LazyFunction)
         item.group = self
         item.case = case

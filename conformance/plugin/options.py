@@ -285,7 +285,7 @@ def _settings(config: pytest.Config) -> Settings:
 
 
 def _require(config: pytest.Config, compile_only: bool) -> str | None:
-    """The level of ``--require``. Raises pytest.UsageError for an option that rules it out."""
+    """Returns the level of ``--require``. Raises pytest.UsageError for an option that rules it out."""
     option = config.option
     level: str | None = option.conformance_require
     without_gpu = option.conformance_no_gpu or option.conformance_gpus == 0

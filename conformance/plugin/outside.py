@@ -38,8 +38,8 @@ class Outside:
         self._reasons: dict[str, str] = {}
 
     def look(self, cases: Sequence[str]) -> list[str]:
-        """A text for each kernel without a case. Raises pytest.UsageError if the run has no ``cases`` for that reason,
-        and for an accelerator that torch sees and the harness does not know."""
+        """Returns a text for each kernel without a case. Raises pytest.UsageError if the run has no ``cases`` for that
+        reason, and for an accelerator that torch sees and the harness does not know."""
         if not self._settings.has_gpu and not self._settings.without_gpu:
             refuse_unknown_accelerator(self._settings.gpus.variable)
         if entry_points(group=KERNELS):

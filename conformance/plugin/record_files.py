@@ -124,14 +124,14 @@ def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
 
 
 def written(folder: Path, worker: str, case: str) -> CaseRecord | None:
-    """The record of ``case`` that ``worker`` has written."""
+    """Returns the record of ``case`` that ``worker`` has written."""
     part = part_file(folder, worker)
     placed = each_record(part, LineProblems(), case) if part.exists() else ()
     return next((record for record, _, _ in placed if record.case == case), None)
 
 
 def in_flight(folder: Path, worker: str) -> CaseRecord | None:
-    """The record that ``worker`` foresees for the case that it runs; None between two cases."""
+    """Returns the record that ``worker`` foresees for the case that it runs; None between two cases."""
     last = _last_foreseen(folder, worker)
     return None if last is None or written(folder, worker, last.case) is not None else last
 

@@ -364,7 +364,7 @@ class SessionRun:
             mark_xfailed(report, str(record.reason))
 
     def _of_the_dead(self, node: Any, case: str) -> CaseRecord:
-        """The record of the case during which the worker of ``node`` died before it could write one."""
+        """Returns the record of the case during which the worker of ``node`` died before it could write one."""
         worker = node.gateway.id
         record = foreseen(self.folder, worker, case) or self._bare(
             case, Status.CRASH, "", "the process died while it ran this case", worker
@@ -657,5 +657,5 @@ def _give_up(node: Any) -> None:
 
 
 def own_stderr() -> TextIO:
-    """The terminal's stderr, kept while pytest captures the descriptor of that name."""
+    """Returns the terminal's stderr, kept while pytest captures the descriptor of that name."""
     return os.fdopen(os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2), "w")

@@ -59,7 +59,7 @@ class Problem(abc.ABC):
         return (*self.operands, *self.outputs)
 
     def operand(self, name: str) -> Operand:
-        """The input or output called ``name``; KeyError if the problem has none of that name."""
+        """Returns the input or output called ``name``; KeyError if the problem has none of that name."""
         for operand in self.tensors:
             if operand.name == name:
                 return operand

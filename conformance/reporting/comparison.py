@@ -60,7 +60,7 @@ def refused(scope: Scope) -> str:
 
 
 def render_terminal(comparison: Comparison) -> str:
-    """The comparison as text for a terminal."""
+    """Returns the comparison as text for a terminal."""
     blocks = [answer(comparison), "\n".join(_facts(comparison))]
     if comparison.broken:
         blocks.append("No answer\n" + "\n".join(f"  {_line(text)}" for text in broken_lines(comparison)))
@@ -79,7 +79,7 @@ def render_terminal(comparison: Comparison) -> str:
 
 
 def broken_lines(comparison: Comparison) -> list[str]:
-    """A sentence for each thing for which a side gives no answer."""
+    """Returns a sentence for each thing for which a side gives no answer."""
     return [f"the {broken.side}'s run: {fault}" for broken in comparison.broken for fault in broken.faults]
 
 
@@ -197,7 +197,7 @@ def _thresholds(values: Mapping[str, float], others: Mapping[str, float]) -> str
 
 
 def _fact_rows(comparison: Comparison, indent: str = "") -> list[tuple[str, str, str]]:
-    """A header, and a row for all that differs between the two runs as a whole."""
+    """Returns a header, and a row for all that differs between the two runs as a whole."""
     before, after = comparison.baseline, comparison.candidate
     rows = [("", "baseline", "candidate"), ("run", before.name[:200], after.name[:200])]
     rows += [

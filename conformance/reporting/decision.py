@@ -25,8 +25,8 @@ COST_TIME = {Kind.FEATURE_LOST, Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.L
 
 
 def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) -> list[str]:
-    """A sentence for each reason for which the comparison says less than it seems to. ``info`` and ``folder`` are those
-    of the candidate's run."""
+    """Returns a sentence for each reason for which the comparison says less than it seems to. ``info`` and ``folder``
+    are those of the candidate's run."""
     side, sentences = comparison.candidate, []
     options = recorded_options(folder) or ()
     if narrowing := check_options(options, {}).narrowing:

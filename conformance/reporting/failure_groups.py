@@ -128,14 +128,14 @@ class FailureGroups:
         group.add(record, note)
 
     def ranked(self) -> list[FailureGroup]:
-        """The groups, the gravest first, then the largest."""
+        """Returns the groups, the gravest first, then the largest."""
         for group in self._groups.values():
             group.sort()
         return sorted(self._groups.values(), key=lambda group: (_RANK[group.meaning], -group.count, group.cause))
 
 
 def example_text(record: CaseRecord) -> str:
-    """The diagnosis of a failing case, and what its failing checks say beyond it."""
+    """Returns the diagnosis of a failing case, and what its failing checks say beyond it."""
     unsaid = [verdict for verdict in record.verdicts if not verdict.passed and not _is_in(verdict, record.diagnosis)]
     texts = [record.diagnosis, *(f"{verdict.check}: {verdict.text}" for verdict in unsaid)]
     return clean("\n".join(text for text in texts if text))

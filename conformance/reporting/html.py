@@ -36,8 +36,8 @@ def render(
     comparison: Comparison | None = None,
     roots: Sequence[Path] = (),
 ) -> str:
-    """The page of ``run``. With a ``comparison`` it also shows what changed since ``baseline``. Artefacts are embedded
-    from below the runs' own folders and ``roots``, from nowhere else."""
+    """Returns the page of ``run``. With a ``comparison`` it also shows what changed since ``baseline``. Artefacts are
+    embedded from below the runs' own folders and ``roots``, from nowhere else."""
     changed = _changed(comparison)
     records, listed = run.reading.records, listed_cases(run.reading.records, changed[Severity.WARNING])
     then = listed_cases(baseline.reading.records) if baseline else None
@@ -84,8 +84,8 @@ def _json(value: Any) -> str:
 
 
 def _chunks(name: str, records: Sequence[CaseRecord], order: Sequence[int]) -> tuple[list[str], int]:
-    """The records in this ``order`` of their indices, packed :data:`CHUNK` at a time, and how many there was room
-    for."""
+    """Returns the records in this ``order`` of their indices, packed :data:`CHUNK` at a time, and how many there was
+    room for."""
     elements: list[str] = []
     size = packed_records = 0
     for number, start in enumerate(range(0, len(order), CHUNK)):
@@ -100,7 +100,7 @@ def _chunks(name: str, records: Sequence[CaseRecord], order: Sequence[int]) -> t
 
 
 def _changed(comparison: Comparison | None) -> dict[Severity, dict[str, None]]:
-    """The cases with a finding of at least this severity, in the order of the findings."""
+    """Returns the cases with a finding of at least this severity, in the order of the findings."""
     changed: dict[Severity, dict[str, None]] = {Severity.WARNING: {}, Severity.INFO: {}}
     for group in comparison.groups if comparison else ():
         cases = dict.fromkeys(finding.case for finding in group.findings)
@@ -176,7 +176,7 @@ def _page(data: str, title: str) -> str:
 
 
 def stylesheet() -> tuple[str, str]:
-    """The style of all pages, and the policy of a page that has this style and no script."""
+    """Returns the style of all pages, and the policy of a page that has this style and no script."""
     style = "".join(_asset(f"{name}.css") for name in STYLES)
     return style, f"default-src 'none'; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
 
@@ -194,7 +194,7 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The source expression that allows exactly the inline element with this ``text``."""
+    """Returns the source expression that allows exactly the inline element with this ``text``."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -203,11 +203,11 @@ _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 def plain(name: str, value: Any) -> str:
-    """A data element with ``value`` as JSON. Only the page's own constant ``name`` may be given."""
+    """Returns a data element with ``value`` as JSON. Only the page's own constant ``name`` may be given."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
 def packed(name: str, text: str) -> str:
-    """A data element with ``text`` deflated (zlib format), in base64, as a JSON string."""
+    """Returns a data element with ``text`` deflated (zlib format), in base64, as a JSON string."""
     return plain(name, base64.b64encode(zlib.compress(text.encode("utf-8", errors="replace"), 6)).decode("ascii"))

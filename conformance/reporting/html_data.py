@@ -90,8 +90,8 @@ def _cut(text: str, limit: int) -> str:
 
 
 def columns(records: Iterable[CaseRecord], weights: Sequence[int] = ()) -> dict[str, Any]:
-    """The list of cases by column. A text that repeats is an index into its column's entry of ``tables``. ``weights``
-    are the numbers of cases for which the rows stand, if one stands for several."""
+    """Returns the list of cases by column. A text that repeats is an index into its column's entry of ``tables``.
+    ``weights`` are the numbers of cases for which the rows stand, if one stands for several."""
     texts: dict[str, list[str]] = {name: [] for name in _TEXTS}
     lists: dict[str, list[Any]] = {"case": [], "status": [], "seconds": []}
     known: dict[str, str] = {}  # one copy of each text
@@ -131,7 +131,7 @@ def _seconds(record: CaseRecord) -> float | None:
 
 
 def _note(record: CaseRecord) -> str:
-    """The first line that explains a case's status, for the list of cases."""
+    """Returns the first line that explains a case's status, for the list of cases."""
     failed = next((f"{verdict.check}: {verdict.text}" for verdict in record.verdicts if not verdict.passed), "")
     text = (
         record.diagnosis.strip()
@@ -190,7 +190,7 @@ def _stub(record: CaseRecord, why: str) -> dict[str, Any]:
 
 
 def configs(rows: Iterable[sweep.Row], before: Iterable[sweep.Row] = ()) -> list[list[Any]]:
-    """The sweep over config spaces: kernel, dtype, target, config, and the figures now and in the baseline."""
+    """Returns the sweep over config spaces: kernel, dtype, target, config, and the figures now and in the baseline."""
     now, then = ({(r.kernel, r.dtype, r.target, r.config): r for r in side} for side in (rows, before))
     keys = sorted({**now, **then})[:CONFIGS_LIMIT]
     return [[*key, *(_figures(side[key]) if key in side else None for side in (now, then))] for key in keys]
@@ -208,7 +208,7 @@ _COMPONENTS = {"torch": "PyTorch", "triton": "Triton", "driver": "driver", "devi
 
 
 def component_name(name: str) -> str:
-    """A component of a stack as people write it.
+    """Returns a component of a stack as people write it.
 
     >>> component_name("triton"), component_name("ptxas")
     ('Triton', 'ptxas')
@@ -230,7 +230,7 @@ def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> s
 
 
 def _title(comparison: Comparison) -> str:
-    """The title of a comparison: what differs in versions or variables, or else in what makes code."""
+    """Returns the title of a comparison: what differs in versions or variables, or else in what makes code."""
     sides = comparison.baseline, comparison.candidate
     title = stacks_title(*map(_with_variables, sides))
     others = [name for name, *_ in stack_changes(*sides) if name != "harness"] if title == "The same stack" else []
@@ -238,13 +238,14 @@ def _title(comparison: Comparison) -> str:
 
 
 def _with_variables(side: Side) -> dict[str, Any]:
-    """The stack of ``side``, and the variables that change its code."""
+    """Returns the stack of ``side``, and the variables that change its code."""
     named = {name.removeprefix(VARIABLE): value for name, value in side.bill.items() if name.startswith(VARIABLE)}
     return {**side.stack, **named}
 
 
 def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
-    """The groups of a comparison with their findings, and what follows for who decides. ``run`` is the candidate's."""
+    """Returns the groups of a comparison with their findings, and what follows for who decides. ``run`` is the
+    candidate's."""
     unseen = decision.not_looked_at(comparison, run.info, run.folder)
     return {
         "unseen": [_cut(text, CASE_LIMIT) for text in unseen],

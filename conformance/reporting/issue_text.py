@@ -84,7 +84,7 @@ def title(comparison: Comparison, group: Group, record: CaseRecord | None) -> st
 
 
 def _cause(group: Group, record: CaseRecord | None) -> str:
-    """The cause, with the numbers of the first case where the cause of all has none."""
+    """Returns the cause, with the numbers of the first case where the cause of all has none."""
     failing = _failing(group, record) if record else []
     if failing and re.search(r"\bN\b", group.cause):
         check, text = failing[0]
@@ -93,8 +93,8 @@ def _cause(group: Group, record: CaseRecord | None) -> str:
 
 
 def _release(comparison: Comparison, side: Side) -> str:
-    """The component that differs, with its version on one ``side``; the side's name if no version differs. A name may
-    hold a path of this machine, which is no use elsewhere."""
+    """Returns the component that differs, with its version on one ``side``; the side's name if no version differs. A
+    name may hold a path of this machine, which is no use elsewhere."""
     was, now = comparison.baseline.stack, comparison.candidate.stack
     differ = [name for name in ("triton", "torch", "ptxas") if was.get(name) != now.get(name) and side.stack.get(name)]
     name = next(iter(differ), None)
@@ -117,7 +117,7 @@ def _wrong(group: Group, record: CaseRecord | None) -> str:
 
 
 def _failing(group: Group, record: CaseRecord) -> list[tuple[str, str]]:
-    """The failing checks of ``record``, the one that the cause of ``group`` names first."""
+    """Returns the failing checks of ``record``, the one that the cause of ``group`` names first."""
     return sorted(record.failing, key=lambda pair: not group.cause.startswith(Check.parse(pair[0]).name))
 
 
@@ -129,7 +129,7 @@ def render(
     why_no_script: str,
     stage: str,
 ) -> str:
-    """The issue as Markdown. ``record`` is that of the first case with the candidate, None if it left none.
+    """Returns the issue as Markdown. ``record`` is that of the first case with the candidate, None if it left none.
     ``why_no_script`` stands where there is no ``script``. ``stage`` names the guilty stage of the compiler, or says
     that it was not asked for."""
     one = group.findings[0]
@@ -172,7 +172,7 @@ def _with(comparison: Comparison, side: Side, text: str) -> str:
 
 
 def _versions(comparison: Comparison, group: Group, record: CaseRecord | None) -> list[list[str]]:
-    """The rows of the table of versions, its header first."""
+    """Returns the rows of the table of versions, its header first."""
     sides, target = (comparison.baseline, comparison.candidate), group.findings[0].target or ""
     bill = [*_BILL, *(["LLVM commit for AMD"] if target.startswith("gfx") else [])]
     rows: list[list[object]] = [["", "good", "bad"]]

@@ -60,7 +60,8 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def render(stacks: Sequence[ComparedRun], pairs: Sequence[PairAnswer]) -> str:
-    """The page. ``stacks`` are the runs of the stacks in the order of their file, which is that of the trends."""
+    """Returns the page. ``stacks`` are the runs of the stacks in the order of their file, which is that of the
+    trends."""
     style, policy = stylesheet()
     title = _title(stacks)
     unsafe = sum(not pair.safe for pair in pairs)
@@ -92,7 +93,7 @@ def _section(title: str, content: str) -> str:
 
 
 def _title(stacks: Sequence[ComparedRun]) -> str:
-    """The components that differ, each with its versions: "Triton 3.7.1, 3.8.0, 3.9.0"."""
+    """Returns the components that differ, each with its versions: "Triton 3.7.1, 3.8.0, 3.9.0"."""
     parts = []
     for name in _differing(stacks):
         versions = dict.fromkeys(str(stack.stack.get(name) or "none") for stack in stacks)
@@ -226,8 +227,8 @@ def _counts(groups: Counter[str]) -> str:
 def _shares(
     stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[Figures], float | None]
 ) -> list[float | None]:
-    """The median of each stack's figures over those of the first stack that has some. What failed has no figures: a
-    wrong kernel may be small and fast."""
+    """Returns the median of each stack's figures over those of the first stack that has some. What failed has no
+    figures: a wrong kernel may be small and fast."""
     sides = []
     for stack in stacks:
         values = _figures(stack, cases, figure)
@@ -275,7 +276,7 @@ def _cell(shares: Sequence[float | None], notable: float, grown: bool) -> str:
 
 
 def _drawn(values: Sequence[float | None]) -> str:
-    """A line through the values, from 0 to their largest; the text next to it says the same."""
+    """Returns a line through the values, from 0 to their largest; the text next to it says the same."""
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return ""

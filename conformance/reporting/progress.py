@@ -174,7 +174,7 @@ def _bar(progress: Progress) -> RenderableType:
 
 
 def about(seconds: float) -> str:
-    """A duration as people say it: "40 s", "12 min", "3 h 5 min".
+    """Returns a duration as people say it: "40 s", "12 min", "3 h 5 min".
 
     >>> about(40), about(720), about(11100)
     ('40 s', '12 min', '3 h 5 min')

@@ -108,7 +108,8 @@ def exit_line(run: RunInfo) -> str:
 
 
 def group_line(group: FailureGroup) -> str:
-    """A group of failing cases in one line: what that means, how many, in which kernels and on which targets, why."""
+    """Returns a group of failing cases in one line: what that means, how many, in which kernels and on which targets,
+    why."""
     kernels = [f"{name} {len(cases):,}" if len(group.kernels) > 1 else name for name, cases in group.kernels.items()]
     where = " on ".join(filter(None, [_names(kernels), _names(sorted(group.targets))]))
     return f"{group.meaning.value} in {many(group.count, 'case')} ({where}): {group.cause}"

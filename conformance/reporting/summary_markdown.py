@@ -21,7 +21,7 @@ Rows = list[list[str]]
 
 
 def render_markdown(summary: Summary) -> str:
-    """The text of ``summary.md``."""
+    """Returns the text of ``summary.md``."""
     run = summary.run
     blocks = ["# Conformance run", f"**{markdown_literal(headline(summary))}.**"]
     blocks += [f"**Problem:** {clean(problem)}" for problem in run.problems]
@@ -50,7 +50,7 @@ def render_markdown(summary: Summary) -> str:
 
 
 def _group_blocks(number: int, group: FailureGroup, most: int) -> list[str]:
-    """A cause with an example in full, and its cases by kernel with what their checks said."""
+    """Returns a cause with an example in full, and its cases by kernel with what their checks said."""
     blocks = [f"### {number}. {markdown_literal(group_line(group))}"]
     if number <= EXAMPLES:
         blocks += [f"`{one_line(group.example.case)}`:", indented(_example(group.example))]
@@ -71,7 +71,7 @@ def _example(record: CaseRecord) -> str:
 
 
 def _status_rows(title: str, groups: Mapping[str, Mapping[Status, int]], statuses: Mapping[Status, int]) -> Rows:
-    """A header, a row per group and a total; only the statuses that occur have a column."""
+    """Returns a header, a row per group and a total; only the statuses that occur have a column."""
     columns = [status for status in Status if statuses.get(status)]
     rows = [[title, *(status.value for status in columns)]]
     for name, counts in (*groups.items(), ("total", statuses)):

@@ -93,8 +93,8 @@ def problem_lines(summary: Summary, lost: str = "", width: int = WIDEST) -> list
 
 
 def verdict_lines(summary: Summary, folder: Path, summary_file: Path, lost: str = "", width: int = WIDEST) -> list[str]:
-    """The verdict, the counts, the causes of failures, the run's problems and what to open: the end of a log. The
-    first line is the verdict. ``lost`` says why the run could not be finished; "" if it was."""
+    """Returns the verdict, the counts, the causes of failures, the run's problems and what to open: the end of a log.
+    The first line is the verdict. ``lost`` says why the run could not be finished; "" if it was."""
     width = max(NARROWEST, min(width, WIDEST))
     verdict = _wrapped(run_verdict.headline(summary, lost), width, "")
     texts = [*run_verdict.count_lines(summary), run_verdict.tested_line(summary.run)]
@@ -111,7 +111,7 @@ def verdict_lines(summary: Summary, folder: Path, summary_file: Path, lost: str 
 
 
 def _details(summary: Summary, lost: str, width: int) -> list[str]:
-    """A line for each of the gravest causes, problems and faults of the run."""
+    """Returns a line for each of the gravest causes, problems and faults of the run."""
     causes = [f"  {number}. {one_line(group_line(group))}" for number, group in enumerate(summary.failures, 1)]
     problems = [f"PROBLEM {one_line(problem)}" for problem in (*([lost] if lost else []), *summary.run.problems)]
     faults = [one_line(line) for line in run_verdict.fault_lines(summary.run, lost)]

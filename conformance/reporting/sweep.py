@@ -71,7 +71,7 @@ class SweepRows:
 
 
 def rows(records: Iterable[CaseRecord]) -> list[Row]:
-    """The rows of the sweep's ``records``."""
+    """Returns the rows of the sweep's ``records``."""
     collected = SweepRows()
     for record in records:
         collected.add(record)

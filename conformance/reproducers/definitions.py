@@ -112,7 +112,8 @@ class Sources:
 
 
 def _without_tuning(source: str) -> str:
-    """The source of a function without decorators that choose its arguments: a launch has one config already."""
+    """Returns the source of a function without decorators that choose its arguments: a launch has one config
+    already."""
     (node,) = ast.parse(source).body
     lines = source.splitlines(keepends=True)
     for decorator in reversed(getattr(node, "decorator_list", ())):
@@ -123,7 +124,8 @@ def _without_tuning(source: str) -> str:
 
 
 def plain_function(value: Any) -> Any:
-    """The Python function behind a ``triton.jit`` function, compiled or interpreted, or a plain one; else None."""
+    """Returns the Python function behind a ``triton.jit`` function, compiled or interpreted, or a plain one;
+    else None."""
     inner = getattr(value, "fn", value)
     return inner if inspect.isfunction(inner) else None
 

@@ -58,7 +58,7 @@ class Checks:
 
 
 def limits_of(target: Target) -> dict[str, int]:
-    """The limits of one block on ``target``, by the names that a script uses."""
+    """Returns the limits of one block on ``target``, by the names that a script uses."""
     known = target.limits
     limits = {"shared memory": known.shared_memory, "registers": known.registers}
     if target.vendor == "nvidia":
@@ -136,7 +136,7 @@ def patterns(features: Mapping[str, bool], target: Target, own: Iterable[Feature
 
 
 def raw(expression: str) -> str:
-    """A regular expression as a literal of Python."""
+    """Returns a regular expression as a literal of Python."""
     return repr(expression) if '"' in expression or expression.endswith("\\") else f'r"{expression}"'
 
 
@@ -274,7 +274,7 @@ def _runtime(module: Any, names: Sequence[str]) -> Sources:
 
 
 def _call(step: Launch, sources: Sources, tensor: Callable[[Tensor], str], how: str, **extra: str) -> str:
-    """The launch ``step`` as an expression over several lines."""
+    """Returns the launch ``step`` as an expression over several lines."""
     name = sources.add(step.function.fn.__name__, step.function)
     bound = bound_arguments(step.function, step.arguments)
     arguments = {key: written(value, sources, tensor) for key, value in bound.items()} | extra

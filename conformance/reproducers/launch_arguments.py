@@ -16,7 +16,7 @@ from conformance.reproducers.definitions import NotReproducible, Sources, plain_
 
 
 def packed(values: Tensor) -> str:
-    """The bits of ``values`` in order, compressed, as lines of text without quotes and backslashes."""
+    """Returns the bits of ``values`` in order, compressed, as lines of text without quotes and backslashes."""
     dense = values.detach().cpu().clone(memory_format=torch.contiguous_format)
     raw = dense.view(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
     return "\n".join(textwrap.wrap(base64.b85encode(zlib.compress(raw, 9)).decode(), 118))

@@ -119,8 +119,8 @@ def _features(failed: Iterable[Verdict]) -> dict[str, bool]:
 
 
 def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
-    """The patterns that failed checks counted in what was generated, as lines of the script; and for each check that no
-    script can show, why."""
+    """Returns the patterns that failed checks counted in what was generated, as lines of the script; and for each check
+    that no script can show, why."""
     counted, unseen = [], []
     for verdict in failed:
         directives, where = verdict.details.get("directives"), verdict.details.get("where")
@@ -136,8 +136,8 @@ def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
 
 
 def occurrences(directives: str) -> tuple[str, int, int | None]:
-    """The one regular expression of FileCheck ``directives``, and how often they ask for it: at least, and at most
-    (None: any number). Raises NotReproducible for directives that ask for more than that."""
+    """Returns the one regular expression of FileCheck ``directives``, and how often they ask for it: at least, and at
+    most (None: any number). Raises NotReproducible for directives that ask for more than that."""
     expressions, least, most = set(), 0, None
     for line in filter(str.strip, directives.splitlines()):
         kind, _, text = line.partition(": ")
@@ -191,8 +191,8 @@ def _call(operands: Iterable[Operand]) -> str:
 
 
 def _choice(record: CaseRecord, program: Program, failed: Iterable[Verdict]) -> tuple[str | None, int | None]:
-    """The expression for the descriptions of choices and which of these to take. The one that failed is named by its
-    config: other stacks offer it at another place."""
+    """Returns the expression for the descriptions of choices and which of these to take. The one that failed is named
+    by its config: other stacks offer it at another place."""
     names = [Check.parse(verdict.check).config for verdict in failed]
     names.append(str((record.config or {}).get("id")))
     config = next((match for match in map(CONFIG.match, names) if match), None)

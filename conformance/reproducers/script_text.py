@@ -44,7 +44,7 @@ def failure_in(record: CaseRecord, failures: Sequence[str] = ()) -> SeenFailure:
 
 
 def _shortened(text: str) -> str:
-    """The first line of ``text``, without the places of files on this machine."""
+    """Returns the first line of ``text``, without the places of files on this machine."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     line = re.sub(r"(?<![\w.])/[^\s:'\"]+/", "", line)
     return line if len(line) <= LINE else line[: LINE - 3] + "..."
@@ -93,7 +93,7 @@ def script(
     runtime: Sources,
     body: str,
 ) -> str:
-    """The text of a whole script that runs in one ``way``, such as :data:`COMPILED`.
+    """Returns the text of a whole script that runs in one ``way``, such as :data:`COMPILED`.
 
     Its docstring says by ``title`` what fails, and the ``facts`` about it. ``kernel`` and ``runtime`` are the
     definitions of the kernel and of what tries it, ``body`` the script's ``main``.

@@ -77,8 +77,8 @@ def test_scattered_rows(conform, harness, kernel, target, dtype, config, order, 
     every_row=where(family="loads"),
 )
 def test_vectors_in_the_loop(conform, harness, kernel, target, dtype, config, order, static, stages):
-    """A vector by a descriptor of one dimension, with the tiles of A and B, in loops of any number of stages: its last
-    block is not full."""
+    """Loads a vector by a descriptor of one dimension, with the tiles of A and B, in loops of any number of stages. The
+    vector's last block is not full."""
     a, b = (Layout(name, pad=16) for name in order)
     config = dataclasses.replace(config, num_stages=stages)
     sizes = ragged(kernel, config, dtype, aligned=True)

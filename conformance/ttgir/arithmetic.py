@@ -76,7 +76,7 @@ def _floor(a: Any, b: Any) -> Any:
 
 
 def _high_half(a: Any, b: Any) -> Any:
-    """The upper half of an unsigned product."""
+    """Returns the upper half of an unsigned product."""
     return _halves(_unsigned(a), _unsigned(b))[1].astype(np.asarray(a).dtype)
 
 
@@ -187,7 +187,7 @@ def towards_zero(values: Any, element: str) -> Any:
 
 
 def _extended(operation: Operation) -> tuple[list[str], Compute]:
-    """A product with both its halves."""
+    """Returns a product with both its halves."""
     signed = "mulsi" in operation.name
 
     def compute(a: Any, b: Any) -> tuple[Any, Any]:
@@ -262,7 +262,7 @@ def _reshape(operation: Operation) -> tuple[list[str], Compute]:
 
 
 def order_of(operation: Operation) -> tuple[int, ...]:
-    """The permutation that its attribute ``order`` names."""
+    """Returns the permutation that its attribute ``order`` names."""
     return tuple(int(axis) for axis in re.search(r"order = array<i32: ([\d, ]+)>", operation.words)[1].split(","))  # type: ignore[index]
 
 

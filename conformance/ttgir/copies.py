@@ -47,7 +47,7 @@ def _copy(operation: Operation) -> Step:
 
 
 def _buffer_copy(operation: Operation) -> Step:
-    """The same from a base and offsets."""
+    """Returns the same from a base and offsets."""
     words = operation.words[: len(operation.words) - len(operation.types)]
     (base, offset, *_), named = NAMES.findall(words), dict(re.findall(r"\b(mask|other|into) ?=? (%\S+)", words))
     what = called(operation)

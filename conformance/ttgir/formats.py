@@ -64,7 +64,7 @@ _KNOWN: dict[str, Type] = {}
 
 
 def type_of(text: str) -> Type:
-    """The type that ``text`` spells, such as ``tensor<64x32xbf16, #blocked>``.
+    """Returns the type that ``text`` spells, such as ``tensor<64x32xbf16, #blocked>``.
 
     >>> type_of("tensor<64x32xbf16, #blocked>")
     tensor<64x32 bf16>
@@ -128,7 +128,7 @@ def rounded(values: Any, element: str) -> Any:
 
 
 def encoded(values: Any, element: str) -> Any:
-    """The bits of ``values`` in memory."""
+    """Returns the bits of ``values`` in memory."""
     values = np.asarray(values)
     if element in _TORCH:
         wide = torch.from_numpy(np.ascontiguousarray(values.astype(np.float32)))
@@ -141,7 +141,7 @@ def encoded(values: Any, element: str) -> Any:
 
 
 def decoded(bits: Any, element: str) -> Any:
-    """The values that ``bits`` mean."""
+    """Returns the values that ``bits`` mean."""
     shape = np.shape(bits)
     bits = np.ascontiguousarray(bits)  # of a scalar it makes an array of one
     if element == "bf16":

@@ -50,7 +50,7 @@ def _warp_group_faults(kind: Type, result: TtgirLayout) -> Iterator[str]:
 
 
 def bits_of(kind: Type) -> int:
-    """The bits of one element."""
+    """Returns the bits of one element."""
     match = re.search(r"\d+", kind.element)
     if match is None:
         raise UnknownLayout(f"elements of {kind.element}")
@@ -99,9 +99,10 @@ def _width_faults(name: str, kind: Type, layout: TtgirLayout, result: TtgirLayou
 
 
 def used_depths(depth: int, width: int) -> list[int]:
-    """The depths that the four lanes of one row give to mma.sync, of a tile of ``depth``, in a layout of ``kWidth``
-    ``width``. Lane t has ``width`` neighbours from ``width`` t on, and again 4 ``width`` further, until the tile is
-    through; where it is smaller, they repeat. As many registers as the tile has depths are read, the first ones.
+    """Returns the depths that the four lanes of one row give to mma.sync, of a tile of ``depth``, in a layout of
+    ``kWidth`` ``width``. Lane t has ``width`` neighbours from ``width`` t on, and again 4 ``width`` further, until the
+    tile is through; where it is smaller, they repeat. As many registers as the tile has depths are read, the first
+    ones.
 
     >>> used_depths(16, 2)
     [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]

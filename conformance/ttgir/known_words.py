@@ -111,7 +111,7 @@ def refuse_other_words(operation: Operation) -> None:
 
 
 def _words(operation: Operation) -> list[str]:
-    """The words before the types, and those between regions and types."""
+    """Returns the words before the types, and those between regions and types."""
     if operation.regions:
         shown = [re.split(r" -> | : ", operation.words)[0], operation.tail.removesuffix(operation.types)]
     else:

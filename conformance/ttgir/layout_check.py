@@ -45,7 +45,7 @@ class Layouts:
         self.alone: dict[tuple[object, ...], list[str]] = {}
 
     def layout(self, kind: Type) -> TtgirLayout:
-        """The layout of a tensor, of memory or of a descriptor. Raises UnknownLayout."""
+        """Returns the layout of a tensor, of memory or of a descriptor. Raises UnknownLayout."""
         if kind.layout not in self._layouts:
             words = split_outside(kind.layout)[0] if kind.layout else ""
             self._layouts[kind.layout] = layout_of(words, self.aliases)
@@ -173,7 +173,7 @@ def _holds_all(layouts: Layouts, kind: Type) -> Iterator[str]:
 
 
 def _threads_fit(layouts: Layouts, kind: Type, warps: int) -> Iterator[str]:
-    """A fault of a tensor in another number of warps, or of lanes, than those that run."""
+    """Yields a fault of a tensor in another number of warps, or of lanes, than those that run."""
     if kind.kind == "tensor":
         held = layouts.registers(kind)
         for holder, count in (("warp", warps), ("lane", layouts.lanes)):
@@ -194,8 +194,8 @@ def _same_registers(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
 
 
 def _differ(first: Type, one: LinearMap, second: Type, other: LinearMap, *, ordered: bool = False) -> Iterator[str]:
-    """A fault if the two maps hold elements in different places. Registers of one lane may have another order unless
-    ``ordered``."""
+    """Yields a fault if the two maps hold elements in different places. Registers of one lane may have another order
+    unless ``ordered``."""
     one, other = one.without_zero_registers, other.without_zero_registers
     for holder in ("register", "lane", "warp", "block"):
         mine, theirs = one.flat(holder), other.flat(holder)
@@ -336,7 +336,7 @@ def _tensor_memory_lanes(layouts: Layouts, tensor: Type, memory: Type) -> Iterat
 
 
 def _lane(element: int, lanes: Mapping[int, int]) -> int:
-    """The lane of tensor memory in which ``element`` lies."""
+    """Returns the lane of tensor memory in which ``element`` lies."""
     lane, bit = 0, 1
     while bit <= element:
         if element & bit:
@@ -440,7 +440,7 @@ def _descriptor_written(layouts: Layouts, typed: TypedOperation) -> Iterator[str
 
 
 def _descriptor_read(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
-    """A descriptor in memory swizzles as its type says."""
+    """Yields a descriptor in memory swizzles as its type says."""
     (descriptor,), source = typed.results, operands(typed.operation)[0]
     width = layouts.layout(descriptor).get("swizzlingByteWidth", 0)
     if source in layouts.swizzles and _SWIZZLE_MODES.get(layouts.swizzles[source]) != width:

@@ -48,7 +48,7 @@ _FORM = re.compile(r"#([\w.]+)(?:<(.*)>)?$", re.DOTALL)
 
 
 def layout_of(text: str, aliases: Mapping[str, str]) -> TtgirLayout:
-    """The layout that ``text`` spells or names, each alias replaced by what ``aliases`` has for it. Raises
+    """Returns the layout that ``text`` spells or names, each alias replaced by what ``aliases`` has for it. Raises
     UnknownLayout for text of another form."""
     return _read(_expanded(text.strip(), aliases))
 
@@ -97,7 +97,7 @@ def _value(text: str) -> Any:
 
 
 def cluster_bases(layout: TtgirLayout) -> list[Sequence[int]]:
-    """The bases of a cluster's blocks, in numbers of blocks along each axis."""
+    """Returns the bases of a cluster's blocks, in numbers of blocks along each axis."""
     if layout.get("CGALayout") is not None:
         return list(layout["CGALayout"])
     if layout.kind == "tensor_memory_encoding":

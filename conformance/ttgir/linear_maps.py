@@ -27,7 +27,7 @@ class LinearMap:
     bases: tuple[tuple[str, tuple[Basis, ...]], ...]
 
     def of(self, holder: str) -> tuple[Basis, ...]:
-        """The bases of ``holder``, none if the map lacks it."""
+        """Returns the bases of ``holder``, none if the map lacks it."""
         return dict(self.bases).get(holder, ())
 
     @functools.cached_property
@@ -35,11 +35,12 @@ class LinearMap:
         return {holder: tuple(flat_index(basis, self.shape) for basis in bases) for holder, bases in self.bases}
 
     def flat(self, holder: str) -> tuple[int, ...]:
-        """The bases of ``holder`` as the number of the element, its last dimension running fastest."""
+        """Returns the bases of ``holder`` as the number of the element, its last dimension running fastest."""
         return self._flat.get(holder, ())
 
     def elements(self, *holders: str) -> Any:
-        """The number of the element that each holder holds: an array with one dimension of each of ``holders``."""
+        """Returns the number of the element that each holder holds: an array with one dimension of each of
+        ``holders``."""
         made: Any = np.zeros(1, np.int64)
         for holder in holders:
             one: Any = np.zeros(1, np.int64)
@@ -78,11 +79,11 @@ class LinearMap:
         return self.moved([self.shape[axis] for axis in order], lambda basis: tuple(basis[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[int]) -> LinearMap:
-        """The map of the same elements in the same order, read as ``shape``."""
+        """Returns the map of the same elements in the same order, read as ``shape``."""
         return self.moved(shape, lambda basis: coordinates(flat_index(basis, self.shape), shape))
 
     def without(self, axis: int) -> LinearMap:
-        """The map of one slice along ``axis``. Registers that hold what another one holds are gone."""
+        """Returns the map of one slice along ``axis``. Registers that hold what another one holds are gone."""
         shape = [*self.shape[:axis], *self.shape[axis + 1 :]]
         slices = self.moved(shape, lambda basis: (*basis[:axis], *basis[axis + 1 :]))
         return slices.without_zero_registers
@@ -95,7 +96,7 @@ class LinearMap:
 
 
 def flat_index(coordinate: Iterable[int], shape: Sequence[int]) -> int:
-    """The number of the element at ``coordinate``, the last dimension running fastest.
+    """Returns the number of the element at ``coordinate``, the last dimension running fastest.
 
     >>> flat_index((1, 2), (4, 8))
     10
@@ -142,8 +143,9 @@ class MapBuilder:
         self.add(holder, axis, size // self.sizes[axis])
 
     def finished(self, shape: Sequence[int], order: Sequence[int], blocks: Sequence[Sequence[int]] = ()) -> LinearMap:
-        """The map of a tensor of ``shape``. Where the layout is larger its places repeat, where it is smaller registers
-        go on, along the axes in ``order``. ``blocks`` are the bases of the cluster's blocks, in numbers of blocks."""
+        """Returns the map of a tensor of ``shape``. Where the layout is larger its places repeat, where it is smaller
+        registers go on, along the axes in ``order``. ``blocks`` are the bases of the cluster's blocks, in numbers of
+        blocks."""
         own = own_shape(shape, blocks)
         for axis in order:
             self.fill("register", axis, own[axis])
@@ -165,7 +167,8 @@ def with_blocks(
     own: Sequence[int],
     shape: Sequence[int],
 ) -> LinearMap:
-    """The map of all blocks of a cluster. ``bases`` are those of the part of one block, whose shape is ``own``."""
+    """Returns the map of all blocks of a cluster. ``bases`` are those of the part of one block, whose shape is
+    ``own``."""
     spread = [tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks]
     return map_of(shape, {**{holder: clipped(made, own) for holder, made in bases.items()}, "block": spread})
 

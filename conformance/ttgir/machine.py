@@ -66,7 +66,7 @@ class Promise:
         return self.made if self.rename is None else self.rename()
 
     def renamed(self, how: Callable[[Any], Any]) -> Promise:
-        """The same registers as a tensor of other dimensions, which ``how`` makes of the values."""
+        """Returns the same registers as a tensor of other dimensions, which ``how`` makes of the values."""
         return Promise(self.pending, rename=lambda: how(self.value))
 
 
@@ -153,7 +153,8 @@ class Agent:
         }
 
     def begin(self, kind: str, what: str, effect: Callable[[], None], views: Sequence[tuple[View, bool]]) -> Pending:
-        """An asynchronous operation that touches ``views``, each read or (True) written, between now and its end."""
+        """Returns an asynchronous operation that touches ``views``, each read or (True) written, between now and its
+        end."""
         number = self.program.next_number()
         pending = Pending(number, kind, what, {**self.clock, number: 1}, effect)
         for view, writes in views:
@@ -216,7 +217,7 @@ class ProgramRun:
         return self._numbers
 
     def new_scratch(self, size: int) -> int:
-        """An address in memory of the program's own."""
+        """Returns an address in memory of the program's own."""
         self._scratch_end += size + 128
         return self._scratch_end
 

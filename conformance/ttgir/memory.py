@@ -53,7 +53,7 @@ class GlobalMemory:
         self._bytes = [spans[start] for start in self._starts]
 
     def _span(self, addresses: Any, size: int, what: str) -> tuple[Any, Any]:
-        """The bytes that hold all ``addresses``, and the index of each element there."""
+        """Returns the bytes that hold all ``addresses``, and the index of each element there."""
         low, high = int(addresses.min()), int(addresses.max()) + size
         for start, data in zip(self._starts, self._bytes, strict=True):
             if start <= low and high <= start + len(data):
@@ -123,7 +123,7 @@ class View:
         return self.bits.shape if self.reshaped is None else self.reshaped
 
     def as_shape(self, shape: tuple[int, ...]) -> View:
-        """The same elements in ``shape``. A view in which they do not lie so is only read and written whole."""
+        """Returns the same elements in ``shape``. A view in which they do not lie so is only read and written whole."""
         bits = self.bits.reshape(shape)
         if bits.size and not np.may_share_memory(bits, self.bits):
             return View(self.buffer, self.bits, self.element, self.missing, shape)

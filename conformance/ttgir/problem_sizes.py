@@ -118,7 +118,7 @@ def _depths(plan: Plan) -> list[tuple[str, int, int]]:
 
 
 def _sizes(plan: Plan, names: tuple[tuple[str, str], ...]) -> list[tuple[str, int, int]]:
-    """The sizes of ``names`` that the plan's problem has: name, its own size, the block that cuts it."""
+    """Returns the sizes of ``names`` that the plan's problem has: name, its own size, the block that cuts it."""
     problem, sizes = plan.problem, []
     for name, block_name in names:
         own = _field(problem, name)

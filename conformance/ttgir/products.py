@@ -45,8 +45,8 @@ def issued(
     signals: Sequence[str],
     multiply: Callable[..., Any],
 ) -> Step:
-    """A product by tcgen05. ``tiles`` are the names of A, B, the accumulator and what else ``multiply`` reads; if the
-    value of ``keep`` is true, the accumulator is added. ``signals`` are the barriers that its end arrives at."""
+    """Returns a product by tcgen05. ``tiles`` are the names of A, B, the accumulator and what else ``multiply`` reads;
+    if the value of ``keep`` is true, the accumulator is added. ``signals`` are the barriers that its end arrives at."""
     barriers_of = [(NAMES.findall(part)[0], NAMES.findall(part)[1:]) for part in signals]
     synchronous, what = "is_async" not in attributes(operation), called(operation)
 

@@ -45,7 +45,7 @@ MAKERS = {**arithmetic.MAKERS, **library_functions.MAKERS, **scaled.MAKERS}
 
 
 def prepared(region: Region) -> list[Step]:
-    """The operations of ``region``, each ready to run. Raises UnknownOperation."""
+    """Returns the operations of ``region``, each ready to run. Raises UnknownOperation."""
     if any(operation.name == BLOCK for operation in region.operations):
         return [_blocks(region)]
     return [_prepare(operation) for operation in region.operations]
@@ -105,7 +105,7 @@ def run_steps(steps: list[Step], agent: Agent, names: Names) -> Running:
 
 
 def _given(values: Any) -> Running:
-    """A region's result that takes no waiting."""
+    """Returns a region's result that takes no waiting."""
     yield from ()
     return values
 
@@ -284,7 +284,7 @@ def _scan(operation: Operation) -> Step:
 
 
 def _map(operation: Operation) -> Step:
-    """A function of numbers, called for each element, or for ``pack`` of them at a time."""
+    """Returns a function of numbers, called for each element, or for ``pack`` of them at a time."""
     pack, wanted, combined = int(attributes(operation)["pack"]), operands(operation), _combination(operation)
     results = operation.results
 

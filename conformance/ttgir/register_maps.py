@@ -53,7 +53,7 @@ def _slice(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _rows_first(rank: int) -> list[int]:
-    """The axes, the last one running fastest."""
+    """Returns the axes, the last one running fastest."""
     return list(reversed(range(rank)))
 
 
@@ -133,7 +133,7 @@ def _nvidia_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, 
 
 
 def _fma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
-    """An operand of products without a matrix unit: each thread has the whole depth of its rows or columns."""
+    """Returns an operand of products without a matrix unit: each thread has the whole depth of its rows or columns."""
     depth, _ = _operand_axes(layout, len(shape))
     order, made = parent["order"], MapBuilder(len(shape))
     for axis in order:

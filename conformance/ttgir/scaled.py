@@ -33,7 +33,7 @@ _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, 
 
 
 def unpacked(codes: Any, axis: int) -> Any:
-    """The halves of each byte of ``codes``, which lie side by side along ``axis``."""
+    """Returns the halves of each byte of ``codes``, which lie side by side along ``axis``."""
     codes = np.asarray(codes).astype(np.uint8)
     axis %= codes.ndim
     halves = np.stack([codes & 15, codes >> 4], axis=axis + 1)

@@ -72,7 +72,7 @@ class Descriptor:
         return replace(self, sizes=(*self.sizes[:-1], -(-self.sizes[-1] // units) * units)) if stored else self
 
     def rows_at(self, rows: Any, column: int, width: int) -> tuple[Any, Any]:
-        """The same of ``width`` elements from ``column`` on in each of ``rows`` of a matrix."""
+        """Returns the same of ``width`` elements from ``column`` on in each of ``rows`` of a matrix."""
         rows, columns = np.asarray(rows).astype(np.int64), np.arange(column, column + width, dtype=np.int64)
         where = self.base + rows[:, None] * self.pitches[0] + columns[None, :] * self.pitches[1]
         inside = ((rows >= 0) & (rows < self.sizes[0]))[:, None] & ((columns >= 0) & (columns < self.sizes[1]))

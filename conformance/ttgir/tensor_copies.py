@@ -44,7 +44,7 @@ def _update(operation: Operation) -> Step:
 
 
 def _moved(source: str, offsets: str | None, predicate: str | None) -> Callable[[Names], Descriptor]:
-    """The descriptor ``source``, from ``offsets`` further on, and only if ``predicate`` holds."""
+    """Returns the descriptor ``source``, from ``offsets`` further on, and only if ``predicate`` holds."""
     added = NAMES.findall(offsets or "")
 
     def moved(names: Names) -> Descriptor:
@@ -64,7 +64,7 @@ _COPY = re.compile(r"(%\S+?)(?:\[(.*?)\])? (?:into|from) (%\S+?)(?:, (%\S+))? :"
 
 
 def _copy(operation: Operation) -> tuple[Callable[[Names], Descriptor], str]:
-    """The descriptor of a copy, and the name of its tile in shared memory."""
+    """Returns the descriptor of a copy, and the name of its tile in shared memory."""
     descriptor, offsets, tile, predicate = _matched(_COPY, operation)
     return _moved(descriptor, offsets, predicate), tile
 

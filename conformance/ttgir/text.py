@@ -106,7 +106,7 @@ def _last_colon(text: str) -> int:
 
 
 def _closing(text: str, start: int) -> int:
-    """The index of the bracket that closes the one at ``start``."""
+    """Returns the index of the bracket that closes the one at ``start``."""
     depth, quoted = 0, False
     for index in range(start, len(text)):
         char = text[index]
@@ -151,7 +151,7 @@ class _SourceLines:
 
 
 def parse(text: str) -> TtgirModule:
-    """The module that ``text`` holds. Raises TextError for text of another form."""
+    """Returns the module that ``text`` holds. Raises TextError for text of another form."""
     lines = text.splitlines()
     places, layouts = _SourceLines(lines), {}
     top = Region()
@@ -211,7 +211,7 @@ def _function(operation: Operation) -> Function:
 
 
 def _symbol(operation: Operation) -> tuple[str, int]:
-    """The function that ``operation`` defines or calls, and the index of the bracket behind its name."""
+    """Returns the function that ``operation`` defines or calls, and the index of the bracket behind its name."""
     match = _SYMBOL.search(operation.words)
     if match is None:
         raise TextError(f"{operation.name} without a name: {operation.words[:80]}")

@@ -38,7 +38,7 @@ class TypedOperation:
     passed: list[tuple[Type, Type]] = field(default_factory=list)
 
     def held(self) -> list[Type]:
-        """The types of its operands that have a layout, as they were made."""
+        """Returns the types of its operands that have a layout, as they were made."""
         return [kind for kind in self.operands if kind is not None and kind.kind in _HELD]
 
     def mismatches(self) -> list[tuple[Type, Type]]:
@@ -65,14 +65,15 @@ def same_type(first: Type, second: Type) -> bool:
 
 
 def typed_operations(module: TtgirModule) -> Iterator[TypedOperation]:
-    """Every operation of ``module`` in the order of its text."""
+    """Yields every operation of ``module`` in the order of its text."""
     types = {name: type_of(kind) for name, kind in module.function.parameters}
     warps = int(module.attributes.get("ttg.num-warps", "0").split()[0])
     yield from _region(module.function.body, ChainMap(types), [], warps)
 
 
 def _region(region: Region, types: Types, owner: list[Type], warps: int) -> Iterator[TypedOperation]:
-    """The operations of one region, whose owner has results of the types ``owner``. A partition has its own warps."""
+    """Yields the operations of one region, whose owner has results of the types ``owner``. A partition has its own
+    warps."""
     own = re.search(r"num_warps\((\d+)\)", region.label)
     warps = int(own[1]) if own else warps
     for operation in region.operations:
@@ -158,7 +159,7 @@ def replaced(kind: Type, element: str) -> Type:
 
 
 def _sides(operation: Operation) -> tuple[list[Type], list[Type] | None]:
-    """The types before and after its arrow; None where it has no arrow."""
+    """Returns the types before and after its arrow; None where it has no arrow."""
     if operation.name in ("scf.for", "scf.if"):
         _, arrow, after = operation.words.rpartition(" -> ")
         if operation.name == "scf.for":

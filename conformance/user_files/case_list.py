@@ -14,8 +14,8 @@ class CaseListError(ValueError):
 
 
 def read_case_list(file: Path) -> frozenset[str]:
-    """The ids in ``file``. Raises :class:`CaseListError` if it cannot be read, lists nothing, or has a line that is no
-    case id."""
+    """Returns the ids in ``file``. Raises :class:`CaseListError` if it cannot be read, lists nothing, or has a line
+    that is no case id."""
     try:
         lines = [line.strip() for line in plain_file(file).read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:

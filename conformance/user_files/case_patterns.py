@@ -36,7 +36,7 @@ class Ids:
         self._sorted = sorted(set(ids))
 
     def matching(self, pattern: str) -> list[str]:
-        """The ids that ``pattern`` matches, sorted."""
+        """Returns the ids that ``pattern`` matches, sorted."""
         first = re.split(r"[*?]", pattern, maxsplit=1)[0]
         expression = _expression(pattern)
         start = bisect.bisect_left(self._sorted, first)

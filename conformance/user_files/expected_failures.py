@@ -150,8 +150,8 @@ class ExpectedFailures:
     entries: tuple[ExpectedFailure, ...] = ()
 
     def failure(self, record: CaseRecord, status: Status, diagnosis: str) -> CaseOutcome:
-        """The outcome of a case that failed: an expected failure if an entry excuses it. Otherwise the failure stays
-        as it is, with a line for each entry that concerns the case and does not excuse it."""
+        """Returns the outcome of a case that failed: an expected failure if an entry excuses it. Otherwise the failure
+        stays as it is, with a line for each entry that concerns the case and does not excuse it."""
         objections: list[str] = []
         for entry in self._concerning(record):
             objection = entry.objection(status, diagnosis, record.verdicts)
@@ -199,8 +199,8 @@ def status_without_entry(record: CaseRecord) -> Status:
 
 
 def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:
-    """The expected failures that come with the package, and those in the files ``paths``. Raises :class:`EntryError` if
-    one of them cannot be used."""
+    """Returns the expected failures that come with the package, and those in the files ``paths``. Raises
+    :class:`EntryError` if one of them cannot be used."""
     texts = toml_entries.read_texts(BUILT_IN, paths, "expected failures")
     entries = (entry for file, text in texts.items() for entry in parsed(text, file))
     return ExpectedFailures(tuple(toml_entries.by_id(entries).values()))
@@ -220,7 +220,7 @@ def with_kernels(expected: ExpectedFailures, files: Mapping[str, Path]) -> Expec
 
 
 def of_kernel(kernel: str, file: Path) -> list[ExpectedFailure]:
-    """The entries of the ``file`` of a third-party kernel. Raises :class:`EntryError`."""
+    """Returns the entries of the ``file`` of a third-party kernel. Raises :class:`EntryError`."""
     entries = parsed(toml_entries.read_text(file, "expected failures"), str(file))
     for entry in entries:
         _refuse_another_kernels(entry, kernel, str(file))
@@ -243,8 +243,8 @@ def table_to_record(entry: ExpectedFailure) -> dict[str, Any]:
 
 
 def recorded_entry(table: Mapping[str, Any], kernel: str, place: str) -> ExpectedFailure:
-    """The entry of ``kernel`` that :func:`table_to_record` made ``table`` of. Raises :class:`EntryError`, which begins
-    with ``place``."""
+    """Returns the entry of ``kernel`` that :func:`table_to_record` made ``table`` of. Raises :class:`EntryError`, which
+    begins with ``place``."""
     try:
         entry = msgspec.convert(dict(table), ExpectedFailure)
     except msgspec.ValidationError as error:
@@ -254,5 +254,5 @@ def recorded_entry(table: Mapping[str, Any], kernel: str, place: str) -> Expecte
 
 
 def parsed(text: str, file: str) -> list[ExpectedFailure]:
-    """The entries in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
+    """Returns the entries in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
     return toml_entries.entries(toml_entries.load(text, file, ExpectedFailure), file, ExpectedFailure)

@@ -25,12 +25,12 @@ from conformance.user_files.toml_entries import EntryError
 
 
 def read_thresholds(path: Path) -> Tables:
-    """The thresholds in the file ``path``. Raises :class:`EntryError`."""
+    """Returns the thresholds in the file ``path``. Raises :class:`EntryError`."""
     return parsed(toml_entries.read_text(path, "thresholds"), str(path))
 
 
 def parsed(text: str, file: str) -> Tables:
-    """The thresholds in the TOML ``text`` of ``file``. Raises :class:`EntryError` as :func:`checked` does.
+    """Returns the thresholds in the TOML ``text`` of ``file``. Raises :class:`EntryError` as :func:`checked` does.
 
     >>> parsed("[SLOWER]\\nshare = 0.02", "thresholds.toml")
     {'SLOWER': {'share': 0.02}}

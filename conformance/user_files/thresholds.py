@@ -116,7 +116,7 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     slower_compile: CompileThresholds = CompileThresholds()
 
     def named(self) -> Mapping[str, float]:
-        """All of them, by names for people."""
+        """Returns all of them, by names for people."""
         spills, compiling = self.more_spills, self.slower_compile
         return {
             "time": self.slower.share,

@@ -81,7 +81,7 @@ AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file of ``what``. Raises :class:`EntryError`."""
+    """Returns the text of a file of ``what``. Raises :class:`EntryError`."""
     try:
         size = plain_file(path).stat().st_size
         if size > FILE_LIMIT:
@@ -92,8 +92,8 @@ def read_text(path: Path, what: str) -> str:
 
 
 def read_texts(built_in: str, paths: Iterable[Path], what: str) -> dict[str, str]:
-    """The texts of files of ``what``, by the files' names: the file ``built_in`` of the package, then ``paths``. Raises
-    :class:`EntryError`."""
+    """Returns the texts of files of ``what``, by the files' names: the file ``built_in`` of the package, then
+    ``paths``. Raises :class:`EntryError`."""
     file = files("conformance.data").joinpath(built_in)
     try:
         text = file.read_text(encoding="utf-8")
@@ -103,8 +103,8 @@ def read_texts(built_in: str, paths: Iterable[Path], what: str) -> dict[str, str
 
 
 def load(text: str, file: str, *kinds: type[TomlEntry]) -> dict[str, Any]:
-    """The TOML in ``text``, which was read from ``file``. Raises :class:`EntryError`: if ``kinds`` are given, also for
-    anything but tables of these kinds."""
+    """Returns the TOML in ``text``, which was read from ``file``. Raises :class:`EntryError`: if ``kinds`` are given,
+    also for anything but tables of these kinds."""
     try:
         data: dict[str, Any] = msgspec.toml.decode(text)
     except (ValueError, RecursionError) as error:
@@ -117,8 +117,8 @@ def load(text: str, file: str, *kinds: type[TomlEntry]) -> dict[str, Any]:
 
 
 def entries(data: Mapping[str, Any], file: str, kind: type[AnyEntry]) -> list[AnyEntry]:
-    """The entries of ``kind`` in ``data``, the TOML of ``file``. Raises :class:`EntryError` for the first that breaks a
-    rule."""
+    """Returns the entries of ``kind`` in ``data``, the TOML of ``file``. Raises :class:`EntryError` for the first that
+    breaks a rule."""
     tables = data.get(kind.table, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise EntryError(f"{file}: {kind.table} must be tables: write [[{kind.table}]] above each entry")

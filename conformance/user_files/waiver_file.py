@@ -105,12 +105,12 @@ class Waivers:
 
 
 def read_waivers(path: Path) -> Waivers:
-    """The waivers in the file ``path``. Raises :class:`EntryError`."""
+    """Returns the waivers in the file ``path``. Raises :class:`EntryError`."""
     return parsed(toml_entries.read_text(path, "waivers"), str(path))
 
 
 def parsed(text: str, file: str) -> Waivers:
-    """The waivers in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
+    """Returns the waivers in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
     data = toml_entries.load(text, file, Waiver)
     waivers = zip(toml_entries.entries(data, file, Waiver), spans(text, file, Waiver.table), strict=True)
     return Waivers(tuple(replace(waiver, span=span) for waiver, span in waivers), file, text)

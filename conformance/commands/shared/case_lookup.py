@@ -53,7 +53,7 @@ def run_records(run: Path | None) -> tuple[Path, Reading]:
 
 
 def newest_run() -> Path:
-    """The folder below ``reports`` whose run started last. Raises :class:`CommandError` if there is none."""
+    """Returns the folder below ``reports`` whose run started last. Raises :class:`CommandError` if there is none."""
     reports = Path("reports")
     runs = []
     for file in reports.glob(f"*/{RUN_FILE}"):

@@ -38,7 +38,8 @@ def reproduced(
     most: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[str]:
-    """A line for each of ``most`` causes and kernels whose regressions a script can show, and for the rest of them.
+    """Yields a line for each of ``most`` causes and kernels whose regressions a script can show, and for the rest of
+    them.
 
     Each cause comes with its first kernel, the worst cause first, before any comes with its second. The scripts of the
     first few cases are written to ``folder`` and run with both stacks, until one shows the difference. The line says
@@ -70,7 +71,8 @@ def reproduced(
 
 
 def _causes_and_kernels(groups: Iterable[Group]) -> list[tuple[Group, list[Finding]]]:
-    """The findings of each cause and kernel: those of every group's first kernel, then of its second, and so on."""
+    """Returns the findings of each cause and kernel: those of every group's first kernel, then of its second, and so
+    on."""
     ranked = []
     for place, group in enumerate(groups):
         by_kernel: dict[str | None, list[Finding]] = {}

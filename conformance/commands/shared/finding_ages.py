@@ -161,7 +161,7 @@ def with_ages(
 
 
 def _release(side: ComparedRun, component: str) -> Version | None:
-    """The version of ``component`` that ``side`` recorded. Builds of one torch for several devices, such as
+    """Returns the version of ``component`` that ``side`` recorded. Builds of one torch for several devices, such as
     2.13.0+cpu, are one release."""
     version = parsed_version(side.stack.get(component))
     return Version(version.public) if version and component == "torch" else version

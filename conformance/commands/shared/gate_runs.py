@@ -183,7 +183,7 @@ def _older_sources(arguments: argparse.Namespace) -> list[Stack | Path]:
 
 
 def _cache(arguments: argparse.Namespace) -> Path:
-    """The cache as each process finds it: those of the stacks run in other directories."""
+    """Returns the cache as each process finds it: those of the stacks run in other directories."""
     return (arguments.cache or default_cache()).resolve()
 
 
@@ -432,7 +432,7 @@ def _with_ages(
 
 
 def _guilty_stages(comparison: Comparison, lines: Sequence[str]) -> dict[tuple[str, str], str]:
-    """The guilty stage of each cause that was asked about, by kind and cause."""
+    """Returns the guilty stage of each cause that was asked about, by kind and cause."""
     stages = {}
     for group in comparison.regressions:
         begins = f"{group.kind.value} {group.cause}: "

@@ -15,7 +15,7 @@ from conformance.user_files.findings import Comparison, Group
 
 
 def issue_folder(folder: Path) -> Path:
-    """The new or empty ``folder``, made and found writable. Raises :class:`CommandError`."""
+    """Returns the new or empty ``folder``, made and found writable. Raises :class:`CommandError`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

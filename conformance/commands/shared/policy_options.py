@@ -42,7 +42,7 @@ def add_threshold_option(parser: argparse.ArgumentParser) -> None:
 
 @command_errors(EntryError)
 def thresholds(arguments: argparse.Namespace) -> Tables:
-    """The thresholds that the user's file says, none without a file. Raises :class:`CommandError`."""
+    """Returns the thresholds that the user's file says, none without a file. Raises :class:`CommandError`."""
     return threshold_file.read_thresholds(arguments.thresholds) if arguments.thresholds else UNMOVED
 
 

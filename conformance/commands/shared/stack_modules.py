@@ -12,8 +12,8 @@ INSTALL = "install your vendor's build of torch and triton, or: pip install 'tri
 
 
 def import_with_stack(module: str, command: str) -> ModuleType:
-    """The module ``conformance.<module>``. Raises :class:`CommandError`, which names ``command``, without its stack, or
-    with one that cannot be loaded."""
+    """Returns the module ``conformance.<module>``. Raises :class:`CommandError`, which names ``command``, without its
+    stack, or with one that cannot be loaded."""
     broken = unloadable()
     if broken is not None:
         raise CommandError(f"{command} needs torch and triton: {broken}; {INSTALL}")

@@ -25,7 +25,7 @@ class AssemblyCode:
     successors: list[tuple[int, ...]] = field(default_factory=list)
 
     def loops(self) -> list[range]:
-        """The instructions of each loop."""
+        """Returns the instructions of each loop."""
         return [range(to, at + 1) for at, nexts in enumerate(self.successors) for to in nexts if to <= at]
 
     def predecessors(self) -> dict[int, list[int]]:
@@ -37,12 +37,12 @@ class AssemblyCode:
         return before
 
     def numbers(self, pattern: re.Pattern[str]) -> list[int]:
-        """The numbers of the instructions whose operation matches."""
+        """Returns the numbers of the instructions whose operation matches."""
         matching = {operation for operation in set(self.operations) if pattern.match(operation)}
         return [at for at, operation in enumerate(self.operations) if operation in matching] if matching else []
 
     def blocks(self) -> tuple[range, ...]:
-        """The basic blocks: instructions that run one after the other, whatever happens."""
+        """Returns the basic blocks: instructions that run one after the other, whatever happens."""
         firsts = {0} if self.operations else set()
         for at, following in enumerate(self.successors):
             if following != (at + 1,):

@@ -63,7 +63,7 @@ class Toolchain:
 
 
 def toolchain(payload: None, target: Target) -> Toolchain:
-    """The toolchain of this process: a ``Task`` for a compile process."""
+    """Returns the toolchain of this process: a ``Task`` for a compile process."""
     import triton
     from triton._C import libtriton
 
@@ -116,12 +116,12 @@ class CarriedKernels:
                 self._database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
 
     def toolchains(self) -> list[Toolchain]:
-        """The toolchains that compiled them."""
+        """Returns the toolchains that compiled them."""
         rows = self._database.execute("SELECT facts FROM toolchains ORDER BY facts")
         return [Toolchain(**json.loads(facts)) for (facts,) in rows]
 
     def failure(self, key: str, edition: str) -> tuple[Status, str] | None:
-        """The status and the error of a specialisation that could not be compiled; None for any other."""
+        """Returns the status and the error of a specialisation that could not be compiled; None for any other."""
         query = "SELECT status, error FROM kernels WHERE key = ? AND edition = ?"
         row = self._database.execute(query, (key, edition)).fetchone()
         return (Status(row[0]), row[1]) if row and row[0] != Status.PASS.value else None
@@ -137,7 +137,7 @@ class CarriedKernels:
 
 @functools.lru_cache(maxsize=4)
 def carried(folder: str) -> CarriedKernels:
-    """The kernels in ``folder``, opened once for each process."""
+    """Returns the kernels in ``folder``, opened once for each process."""
     return CarriedKernels(Path(folder))
 
 

@@ -142,8 +142,8 @@ def _moves_accumulators(code: AssemblyCode, loop: range) -> bool:
 
 
 def _written_and_read(operands: str) -> tuple[list[str], list[str]]:
-    """The registers that a PTX instruction writes and those that it reads: its first operand, and the others. Those of
-    addresses and predicates are left out."""
+    """Returns the registers that a PTX instruction writes and those that it reads: its first operand, and the others.
+    Those of addresses and predicates are left out."""
     plain = _ADDRESS.sub("", operands)
     first, _, others = plain.partition("}" if plain.startswith("{") else ",")
     return _VALUE.findall(first), _VALUE.findall(others)
@@ -183,8 +183,8 @@ def _waits_for_copies(code: AssemblyCode, before: Mapping[int, Sequence[int]]) -
 
 
 def _ended_by(code: AssemblyCode, before: Mapping[int, Sequence[int]], wait: int, left: int) -> set[int]:
-    """The latest accesses of memory, one on each path, that have ended behind a ``wait`` that leaves ``left`` open:
-    accesses end in their order."""
+    """Returns the latest accesses of memory, one on each path, that have ended behind a ``wait`` that leaves ``left``
+    open: accesses end in their order."""
     waiting, seen, ended = [(at, left) for at in before.get(wait, ())], set[int](), set[int]()
     while waiting and len(seen) < STEPS_LIMIT:
         at, later = waiting.pop()

@@ -125,7 +125,7 @@ class CompileResult:
     fault: Fault | None = None
 
     def failure(self, what: str = "") -> CompileFailure:
-        """The exception for a request that failed; ``what`` names it."""
+        """Returns the exception for a request that failed; ``what`` names it."""
         return CompileFailure(self.status, f"{what}: {self.error}" if what else self.error, self.fault)
 
 
@@ -433,13 +433,13 @@ class _Child:
 
 @functools.cache
 def fork_server(preloaded: tuple[str, ...]) -> ForkServer:
-    """The server that forks the children of all pools of this run with ``preloaded`` modules. Whoever knows that it
-    will be needed may start it early."""
+    """Returns the server that forks the children of all pools of this run with ``preloaded`` modules. Whoever knows
+    that it will be needed may start it early."""
     return ForkServer(child_environment(), (*PRELOADED, *preloaded), shared=True)
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of a child: never interpreted, no GPU in sight, one thread of its own for torch."""
+    """Returns the environment of a child: never interpreted, no GPU in sight, one thread of its own for torch."""
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "")
     return {**inherited, **hidden, "OMP_NUM_THREADS": "1"}

@@ -86,7 +86,7 @@ class Compiler:
             )
 
     def compile(self, launch: Launch, target: Target, deduplicate: bool = True) -> Artefact:
-        """The artefact of ``launch`` for ``target``."""
+        """Returns the artefact of ``launch`` for ``target``."""
         started = processor_seconds()
         key = specialisation(launch, target).key
         if key not in self._done or not deduplicate:
@@ -166,7 +166,7 @@ def processor_seconds() -> float:
 
 
 def artefact_of(kernel: Any, target: Target, key: str, before: float) -> Artefact:
-    """The artefact of ``kernel``, which Triton has compiled since ``before`` on the file system's clock."""
+    """Returns the artefact of ``kernel``, which Triton has compiled since ``before`` on the file system's clock."""
     files = {Path(path).suffix[1:]: Path(path) for path in _stage_files(kernel)}
     metadata = json.loads(files["json"].read_text())
     return Artefact(

@@ -154,7 +154,7 @@ class _Connection:
     def _started(
         self, function: str, theirs: socket.socket, environment: Mapping[str, str], preloaded: Sequence[str]
     ) -> subprocess.Popen[bytes]:
-        """A process that runs ``function`` of this module with the socket ``theirs``."""
+        """Returns a process that runs ``function`` of this module with the socket ``theirs``."""
         code = (
             "import json, sys; sys.path[:], preloaded = json.loads(sys.argv[2]); "
             f"from {__name__} import {function} as serve; serve(int(sys.argv[1]), preloaded)"
@@ -196,7 +196,7 @@ class _Connection:
                 self._server = self._started("serve_many", listening, environment, preloaded)
 
     def fork(self, files: Sequence[int]) -> ForkedProcess:
-        """A fork that gets ``files``, the first of which holds the request."""
+        """Returns a fork that gets ``files``, the first of which holds the request."""
         try:
             socket.send_fds(self._socket, [FORK], list(files))
         except OSError as error:

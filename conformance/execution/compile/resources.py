@@ -141,7 +141,7 @@ def _from_cubin(binary: Path, stages: Mapping[str, Path], metadata: Mapping[str,
 
 
 def parse_cuobjdump(text: str, kernel: str) -> dict[str, int] | None:
-    """The numbers of ``kernel`` in what ``cuobjdump -res-usage`` printed (REG, STACK, SHARED, LOCAL), or None.
+    """Returns the numbers of ``kernel`` in what ``cuobjdump -res-usage`` printed (REG, STACK, SHARED, LOCAL), or None.
 
     >>> parse_cuobjdump(" Function mm:\\n  REG:32 STACK:0 SHARED:1024 LOCAL:0", "mm")
     {'REG': 32, 'STACK': 0, 'SHARED': 1024, 'LOCAL': 0}
@@ -184,7 +184,7 @@ _AMD_FIELDS = (
 
 
 def parse_amdgcn(text: str, kernel: str) -> dict[str, int] | None:
-    """The kernel's entry in the metadata note of AMDGPU assembly (code object v3 and later), or None.
+    """Returns the kernel's entry in the metadata note of AMDGPU assembly (code object v3 and later), or None.
 
     ``vgpr_count`` there counts the accumulation registers of a unified file too.
     """

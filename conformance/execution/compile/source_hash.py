@@ -48,7 +48,8 @@ def _named(function: Any) -> Iterator[Any]:
 
 
 def _constants(function: Any) -> list[tuple[str, str, str]]:
-    """The constants that Triton has seen ``function`` use, also through callees: name, module and value, sorted."""
+    """Returns the constants that Triton has seen ``function`` use, also through callees: name, module and value,
+    sorted."""
     seen = getattr(function, "used_global_vals", {}).items()
     return sorted((name, str(scope.get("__name__")), repr(value)) for (name, _), (value, scope) in seen)
 

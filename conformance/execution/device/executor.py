@@ -164,8 +164,8 @@ class DeviceExecutor:
 
 
 def kernel_events(profiler: Any) -> list[Any]:
-    """The events of kernels in the exported trace: only there has an event its grid. They bear the names of functions,
-    also where the runtime names a kernel by its descriptor, whose symbol AMD's compiler ends in ".kd"."""
+    """Returns the events of kernels in the exported trace: only there has an event its grid. They bear the names of
+    functions, also where the runtime names a kernel by its descriptor, whose symbol AMD's compiler ends in ".kd"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))

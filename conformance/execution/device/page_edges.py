@@ -46,8 +46,8 @@ class Memory(Protocol):
 
 
 def start(operand: Operand, begin: int, end: int, edge: Edge) -> int:
-    """The address of the first element of ``operand`` at this ``edge`` of the mapped bytes from ``begin``, a multiple
-    of 16, to ``end``. It is as far from a multiple of 16 as the operand's layout asks."""
+    """Returns the address of the first element of ``operand`` at this ``edge`` of the mapped bytes from ``begin``, a
+    multiple of 16, to ``end``. It is as far from a multiple of 16 as the operand's layout asks."""
     size = itemsize(operand.dtype)
     lead = operand.offset * size % ALIGNMENT
     if edge is Edge.BEGIN:
@@ -150,7 +150,7 @@ class PageEdges:
 
 @functools.cache
 def page_edges(device: torch.device) -> PageEdges | NoEdge:
-    """The regions of this process on ``device``, or why it has none."""
+    """Returns the regions of this process on ``device``, or why it has none."""
     try:
         return PageEdges.of(device)
     except NoEdge as error:
@@ -158,7 +158,7 @@ def page_edges(device: torch.device) -> PageEdges | NoEdge:
 
 
 def workspace_operand(shape: tuple[int, ...], dtype: torch.dtype) -> Operand:
-    """A workspace as if it were an operand. Raises NoEdge for a dtype that no operand has."""
+    """Returns a workspace as if it were an operand. Raises NoEdge for a dtype that no operand has."""
     name = next((name for name, known in DTYPES.items() if known == dtype), None)
     if name is None:
         raise NoEdge(f"a workspace is of {dtype}, which no operand is")
@@ -176,6 +176,7 @@ def _bytes(operand: Operand) -> int:
 
 
 def _elements(view: Tensor, operand: Operand) -> Tensor:
-    """The bits of the elements that ``view``, of ``operand``, has in memory: one along a dimension of stride 0."""
+    """Returns the bits of the elements that ``view``, of ``operand``, has in memory: one along a dimension of
+    stride 0."""
     shape, strides = distinct(operand)
     return bits(view).as_strided(shape, strides)

@@ -101,7 +101,7 @@ class VirtualMemory:
         self.granularity = granularity.value
 
     def region(self, size: int) -> MappedRegion:
-        """A new region of ``size`` bytes at least. Raises Unmappable, for want of memory, too."""
+        """Returns a new region of ``size`` bytes at least. Raises Unmappable, for want of memory, too."""
         granule = self.granularity
         length = max(1, -(-size // granule)) * granule
         start, handle = ctypes.c_void_p(), ctypes.c_ulonglong()

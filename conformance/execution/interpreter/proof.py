@@ -179,7 +179,8 @@ def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
     fp8 = {name: torch.from_numpy(every_byte).view(dtype).double().numpy() for name, dtype in _FP8.items()}
 
     def products(codes: np.ndarray, kind: Any, scale: np.ndarray, scale_kind: Any, second: bool, along_k: bool) -> Any:
-        """The products of the codes at k = 5 of 256 lines, the rows of A or, for the ``second`` operand, columns."""
+        """Returns the products of the codes at k = 5 of 256 lines, the rows of A or, for the ``second`` operand,
+        columns."""
         lines, scales = handle(codes.T if second else codes, kind), handle(scale, scale_kind)
         other = handle(one if second else one.T, tl.float16)
         zero = handle(np.zeros((16, 256) if second else (256, 16), np.float32), tl.float32)

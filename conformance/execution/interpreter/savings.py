@@ -16,8 +16,8 @@ Replacements = list[tuple[Any, dict[str, Any]]]
 
 
 def savings(interpreter: Any) -> Replacements:
-    """The replacements for one launch with ``interpreter``, the module ``triton.runtime.interpreter``. Each launch
-    needs new ones, because they keep types and shapes by their ids."""
+    """Returns the replacements for one launch with ``interpreter``, the module ``triton.runtime.interpreter``. Each
+    launch needs new ones, because they keep types and shapes by their ids."""
     import triton.language as tl
     from triton.language import semantic
 
@@ -57,7 +57,7 @@ def _dtype_equality(dtype: Any) -> Callable[[Any, Any], bool]:
 
 
 def _block_type_init(original: Callable[..., None]) -> Callable[..., None]:
-    """The constructor of block types: checks and names each pair of element type and shape once."""
+    """Returns the constructor of block types: checks and names each pair of element type and shape once."""
     states: dict[tuple[Any, ...], dict[str, Any]] = {}
     shapes: set[int] = set()  # the ids of the shapes in ``states``
     of_shape: dict[tuple[int, int], dict[str, Any]] = {}  # by the ids of an element type and of one of these shapes
@@ -80,7 +80,8 @@ def _block_type_init(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _block_type_to_ir(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The type that the interpreter's builder makes of a block type, made once for each element type and shape."""
+    """Returns the type that the interpreter's builder makes of a block type, made once for each element type
+    and shape."""
     made: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def to_ir(self: Any, builder: Any) -> Any:
@@ -93,7 +94,7 @@ def _block_type_to_ir(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any
 
 
 def _tensor_init(original: Callable[..., None]) -> Callable[..., None]:
-    """The constructor of tensors: works out each shape once."""
+    """Returns the constructor of tensors: works out each shape once."""
     states: dict[int, tuple[Any, dict[str, Any]]] = {}
 
     def init(self: Any, handle: Any, type: Any) -> None:  # noqa: A002, the name is Triton's
@@ -202,7 +203,7 @@ def _overflow_check_in_debug_mode(semantic: Any) -> dict[str, Any]:
 
 
 def _numpy_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The NumPy dtype that holds a type's elements, looked up once for each name of a type."""
+    """Returns the NumPy dtype that holds a type's elements, looked up once for each name of a type."""
     dtypes: dict[str, Any] = {}
 
     def numpy_dtype(tt_dtype: Any) -> Any:

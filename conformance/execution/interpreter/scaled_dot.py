@@ -33,7 +33,8 @@ def exponents_as_numbers(scales: np.ndarray) -> np.ndarray:
 
 
 def four_bit_numbers(pairs: np.ndarray, axis: int) -> np.ndarray:
-    """The values of pairs of four-bit codes, twice as many along ``axis``, the lower half of each byte first."""
+    """Returns the values of pairs of four-bit codes, twice as many along ``axis``, the lower half of each byte
+    first."""
     codes = pairs.view(np.uint8)
     both = np.stack([codes & 15, codes >> 4], axis=axis % codes.ndim + 1)
     shape = list(codes.shape)
@@ -42,7 +43,7 @@ def four_bit_numbers(pairs: np.ndarray, axis: int) -> np.ndarray:
 
 
 def scaled_dot_methods(interpreter: Any) -> dict[str, Any]:
-    """The builder's method for ``tl.dot_scaled``."""
+    """Returns the builder's method for ``tl.dot_scaled``."""
     handle, tl = interpreter.TensorHandle, interpreter.tl
 
     def numbers(tensor: Any) -> np.ndarray:
@@ -69,7 +70,8 @@ def scaled_dot_methods(interpreter: Any) -> dict[str, Any]:
 
 
 def scaled_dot_semantics(interpreter: Any) -> Replacements:
-    """A replacement that lets texts name the formats; nothing for a Triton whose interpreter has no semantics."""
+    """Returns a replacement that lets texts name the formats; nothing for a Triton whose interpreter has no
+    semantics."""
     semantic = type(getattr(interpreter, "interpreter_semantic", None))
     original: Any = getattr(semantic, "dot_scaled", None)
     if original is None:

@@ -13,8 +13,8 @@ STAGES = ("ptx", "amdgcn")
 
 
 def order_answers(stage: str, text: str) -> list[OrderAnswer]:
-    """The answers for the kernel in ``text`` of ``stage``, one of :data:`STAGES`. All kernels of a stage have the same
-    kinds of answers, so that a comparison misses none."""
+    """Returns the answers for the kernel in ``text`` of ``stage``, one of :data:`STAGES`. All kernels of a stage have
+    the same kinds of answers, so that a comparison misses none."""
     code = parsed(stage, text)
     return [fence_answer(code, text), wait_answer(code)] if stage == "ptx" else [lds_answer(code, text)]
 

@@ -29,7 +29,7 @@ class BlockGraph:
         self._leading: dict[tuple[int, int], set[int]] = {}
 
     def block_of(self, instructions: Iterable[int]) -> dict[int, int]:
-        """The number of the block of each of ``instructions``."""
+        """Returns the number of the block of each of ``instructions``."""
         wanted = set(instructions)
         return {at: number for number, block in enumerate(self.blocks) for at in wanted.intersection(block)}
 
@@ -85,8 +85,8 @@ class BlockGraph:
     def states(
         self, first: State, join: Callable[[State, State], State], through: Callable[[int, State], State]
     ) -> Mapping[int, State]:
-        """The least state before each block that can be reached: ``first`` before block 0, ``through`` a block what it
-        makes of the state, and where paths meet what ``join`` makes of two."""
+        """Returns the least state before each block that can be reached: ``first`` before block 0, ``through`` a block
+        what it makes of the state, and where paths meet what ``join`` makes of two."""
         before: dict[int, State] = {0: first} if self.blocks else {}
         waiting = [*before]
         while waiting:

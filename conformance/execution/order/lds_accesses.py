@@ -92,7 +92,7 @@ def _signed(value: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _bits_of_field(words: _Words) -> NDArray[np.int64]:
-    """The length of a field: a scalar instruction has it in the upper half of the word with the start."""
+    """Returns the length of a field: a scalar instruction has it in the upper half of the word with the start."""
     bits: NDArray[np.int64] = words[2] & 31 if len(words) > 2 else words[1] >> 16 & 127
     return bits
 
@@ -132,7 +132,7 @@ def lds_answer(code: AssemblyCode, text: str) -> OrderAnswer:
 
 
 def _open_accesses(code: AssemblyCode, before: Mapping[int, Sequence[int]], barrier: int) -> set[int]:
-    """The LDS accesses that some path brings to ``barrier`` without a wait for them.
+    """Returns the LDS accesses that some path brings to ``barrier`` without a wait for them.
 
     Accesses end in the order in which they began. So the paths are followed back from the barrier, with the number of
     accesses that the waits on the way leave open. Another barrier on the way ends nothing.
@@ -182,7 +182,7 @@ def _met(code: AssemblyCode, before: Mapping[int, Sequence[int]], barrier: int, 
 def _until_barrier(
     code: AssemblyCode, nexts: Mapping[int, Sequence[int]], starts: Iterable[int]
 ) -> tuple[set[int], set[int]]:
-    """The accesses of LDS on the paths from ``starts`` to the next barriers, and those barriers."""
+    """Returns the accesses of LDS on the paths from ``starts`` to the next barriers, and those barriers."""
     waiting = [to for start in starts for to in nexts.get(start, ())]
     seen, accesses, ends = set[int](), set[int](), set[int]()
     while waiting:
@@ -330,7 +330,7 @@ def _spread(addresses: Value, size: int) -> NDArray[np.int64]:
 
 
 def _names(operand: str) -> Iterator[str]:
-    """The registers of an operand such as v3 or v[4:7]."""
+    """Yields the registers of an operand such as v3 or v[4:7]."""
     match = re.fullmatch(r"([vs])\[(\d+):(\d+)\]", operand)
     if match is None:
         yield operand

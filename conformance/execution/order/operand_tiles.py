@@ -42,12 +42,12 @@ class SharedOperand:
     tcgen05: bool
 
     def pieces(self, descriptor: int) -> NDArray[np.int64]:
-        """The numbers of the pieces of shared memory, counted from address 0, that ``descriptor`` names."""
+        """Returns the numbers of the pieces of shared memory, counted from address 0, that ``descriptor`` names."""
         return _pieces(self, descriptor)
 
 
 def wgmma_operands(operation: str, operands: list[str]) -> Iterator[tuple[str, SharedOperand]]:
-    """The registers with descriptors of a wgmma, each with its operand."""
+    """Yields the registers with descriptors of a wgmma, each with its operand."""
     match = _WGMMA.match(operation)
     rows, columns, depth = (int(number) for number in match.groups()) if match else (0, 0, 0)
     element = _DEPTH // depth if depth in (8, 16, 32) else 0
@@ -62,8 +62,8 @@ def wgmma_operands(operation: str, operands: list[str]) -> Iterator[tuple[str, S
 def tcgen05_operands(
     operation: str, operands: list[str], instruction: int | None
 ) -> Iterator[tuple[str, SharedOperand]]:
-    """The registers with descriptors of a tcgen05.mma, each with its operand. ``instruction`` is the value of its
-    instruction descriptor, None if it is not known."""
+    """Yields the registers with descriptors of a tcgen05.mma, each with its operand. ``instruction`` is the value of
+    its instruction descriptor, None if it is not known."""
     kind = _KIND.search(operation)
     element = _ELEMENT.get(kind[1], 0) if kind and instruction is not None and ".ws" not in operation else 0
     bits = instruction or 0

@@ -73,7 +73,7 @@ def wait_answer(code: AssemblyCode) -> OrderAnswer:
 
 
 def _loops(graph: BlockGraph) -> Iterator[set[int]]:
-    """The instructions of each loop, wherever they stand in the text."""
+    """Yields the instructions of each loop, wherever they stand in the text."""
     ends: dict[int, list[int]] = {}
     for number, following in enumerate(graph.following):
         for head in following:

@@ -395,7 +395,7 @@ class _WalkJudge:
 
 
 def _bytes_of(operation: str) -> int:
-    """The bytes that each thread of a store writes."""
+    """Returns the bytes that each thread of a store writes."""
     if not operation.startswith(("st.", "atom.", "red.")):
         return PIECE
     count = re.search(r"\.v([248])\b", operation)

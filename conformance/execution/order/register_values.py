@@ -51,7 +51,7 @@ def split_operands(text: str) -> list[str]:
 
 
 def written(operation: str, operands: list[str]) -> list[str]:
-    """The registers that an instruction writes.
+    """Returns the registers that an instruction writes.
 
     >>> written("add.s32", ["%r1", "%r2", "%r3"])
     ['%r1']
@@ -73,7 +73,8 @@ class Registers:
         self._thread = np.arange(threads, dtype=np.uint64)
 
     def value(self, operand: str, width: int = 64) -> Value | None:
-        """The value of a register, number or symbol of shared memory, as an unsigned number of ``width`` bits."""
+        """Returns the value of a register, number or symbol of shared memory, as an unsigned number of
+        ``width`` bits."""
         if operand.startswith("%"):
             if operand == "%tid.x":
                 return self._thread

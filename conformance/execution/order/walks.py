@@ -54,7 +54,7 @@ class Walker:
         self._executed = [[at for at in block if at in needed or at in self._stops] for block in graph.blocks]
 
     def _needed(self, stops: Collection[int]) -> set[int]:
-        """The instructions that write what addresses and predicates at ``stops``, and branches, depend on."""
+        """Returns the instructions that write what addresses and predicates at ``stops``, and branches, depend on."""
         writers: dict[str, list[int]] = {}
         for at, operation in enumerate(self.code.operations):
             for register in written(operation, self.operands[at]):
@@ -72,7 +72,8 @@ class Walker:
         return needed
 
     def _read(self, at: int, stop: bool) -> list[str]:
-        """The registers that an instruction reads; of a stop those of addresses and descriptors, and no data."""
+        """Returns the registers that an instruction reads; of a stop those of addresses and descriptors, and no
+        data."""
         operands = [text for text in self.operands[at] if not text.startswith("{")] if stop else self.operands[at]
         if not stop and self.code.operations[at].startswith(("ld", "wgmma", "tcgen05", "mbarrier")):
             operands = []  # what they write is not known

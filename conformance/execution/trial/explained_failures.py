@@ -143,7 +143,7 @@ def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
 
 
 def _where(operand: Operand | None, side: str, far: int) -> str:
-    """The place that lies ``far`` elements ``side`` element of ``operand``."""
+    """Returns the place that lies ``far`` elements ``side`` element of ``operand``."""
     if side != "behind the first" or operand is None:
         return f"{far} elements {side} element"
     rest, places = far, []

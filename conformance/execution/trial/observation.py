@@ -45,7 +45,7 @@ class Executor(Protocol):
 
 
 def watching(executor: Executor, operands: Mapping[str, Tensor], **rules: Any) -> AbstractContextManager[Any]:
-    """A context in which ``executor`` watches the accesses to ``operands`` under the ``rules`` of
+    """Returns a context in which ``executor`` watches the accesses to ``operands`` under the ``rules`` of
     :class:`conformance.execution.interpreter.accesses.Accesses`. It gives None where the executor cannot watch."""
     watch = getattr(executor, "watching", None)
     return nullcontext() if watch is None else watch(operands, **rules)

@@ -30,15 +30,15 @@ def output_tiles(problem: Problem, config: AnyConfig) -> tuple[int, int]:
 
 @output_tiles.register
 def _(problem: Conv, config: AnyConfig) -> tuple[int, int]:
-    """A row per output position, a column per output channel of a group, or of all where a tile has channels of many
-    groups."""
+    """Returns a row per output position, a column per output channel of a group, or of all where a tile has channels of
+    many groups."""
     columns = problem.out_channels if isinstance(config, DepthwiseConfig) else problem.product.N
     return _blocks(problem.product.M, config, "block_m"), _blocks(columns, config, "block_n")
 
 
 @output_tiles.register
 def _(problem: WeightGradient, config: AnyConfig) -> tuple[int, int]:
-    """A row per output channel of a group, a column per tap and channel."""
+    """Returns a row per output channel of a group, a column per tap and channel."""
     return _blocks(problem.product.M, config, "block_m"), _blocks(problem.product.N, config, "block_n")
 
 

@@ -44,7 +44,7 @@ def repeated(judge: Callable[[], Trial], repeats: int) -> Trial:
 
 
 def _differing(first: Mapping[str, str], latest: Mapping[str, str]) -> list[str]:
-    """The fills whose outputs have other digests."""
+    """Returns the fills whose outputs have other digests."""
     return [fill for fill, digest in first.items() if latest.get(fill) != digest]
 
 

@@ -127,7 +127,7 @@ class JudgesDiffer(AssertionError):
 def place(
     problem: Problem, inputs: Mapping[str, Tensor], pattern: int, device: torch.device
 ) -> dict[str, GuardedTensor]:
-    """Every operand and output in guarded memory on ``device``, strided and aligned as the problem asks."""
+    """Returns every operand and output in guarded memory on ``device``, strided and aligned as the problem asks."""
     placed = {
         operand.name: GuardedTensor.place(inputs[operand.name], operand, device=device, pattern=pattern)
         for operand in problem.operands
@@ -183,7 +183,7 @@ def trial(
     compare: bool = False,
     place_in_case: int = 0,
 ) -> Trial:
-    """The verdicts about ``plan`` on ``executor``.
+    """Returns the verdicts about ``plan`` on ``executor``.
 
     Each fill runs twice, with different poison around the operands; in the interpreter the fills after the first run
     once, and their poison takes turns (see :func:`patterns_of`). On a device the second runs of two fills have their
@@ -244,9 +244,9 @@ def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Seq
 
 
 def patterns_of(executor: Executor, number: int) -> tuple[int, ...]:
-    """The patterns with which fill ``number`` of a case runs. In the interpreter each address is watched, and poison
-    shows no more than what a kernel leaves unwritten or loads undefined. That gives wrong numbers in every fill: the
-    first alone runs with all patterns, and for it both runs must agree."""
+    """Returns the patterns with which fill ``number`` of a case runs. In the interpreter each address is watched, and
+    poison shows no more than what a kernel leaves unwritten or loads undefined. That gives wrong numbers in every fill:
+    the first alone runs with all patterns, and for it both runs must agree."""
     watched = not executor.on_device and hasattr(executor, "watching")
     return PATTERNS if number == 0 or not watched else (PATTERNS[number % len(PATTERNS)],)
 

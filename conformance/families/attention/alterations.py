@@ -37,7 +37,7 @@ MOST_NAMES = 3
 
 
 def alterations(problem: Attention, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:
-    """Every alteration of ``problem``."""
+    """Yields every alteration of ``problem``."""
     for cause, change in itertools.chain(_about_masks(problem, tiling), _about_scores(problem), _about_heads(problem)):
         yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))
     for cause, altered in _about_problem(problem):
@@ -341,7 +341,7 @@ def _other_rows(dim: int, index: Tensor, names: tuple[str, ...], scored: meaning
 
 
 def _scale_of(scored: meaning.Scores) -> float:
-    """The factor between ``q k^T`` and the scaled scores."""
+    """Returns the factor between ``q k^T`` and the scaled scores."""
     products = scored.q @ scored.k.transpose(-1, -2)
     largest = products.abs().argmax()
     size = float(products.flatten()[largest])

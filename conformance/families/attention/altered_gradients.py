@@ -131,7 +131,7 @@ def _from_parts(
     change: Callable[[meaning.Scores, Inputs], dict[str, Tensor]],
     inputs: Inputs,
 ) -> Outputs:
-    """The gradients with another delta, or with probabilities of hidden keys too."""
+    """Returns the gradients with another delta, or with probabilities of hidden keys too."""
     scored = meaning.scores(problem, inputs)
     right = meaning.gradients(problem, inputs, scored)
     parts = change(scored, inputs)

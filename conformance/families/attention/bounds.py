@@ -71,7 +71,8 @@ class Cast:
 
 
 def cast(contract: Contract) -> Cast:
-    """The rounding of probabilities and of gradients of scores: to ``contract.intermediate``, else to the operands'.
+    """Returns the rounding of probabilities and of gradients of scores: to ``contract.intermediate``, else to the
+    operands'.
 
     A unit that converts to tf32 by itself may truncate, so tf32 counts one bit less.
     """

@@ -47,7 +47,7 @@ class Far:
 
 
 def plan(problem: Attention, contract: Contract) -> Far | None:
-    """The values for ``problem``; None if it has too few or too many dims, or an extreme scale."""
+    """Returns the values for ``problem``; None if it has too few or too many dims, or an extreme scale."""
     scale, dims, form = abs(problem.softmax_scale), problem.head_dim, FORMATS[format_of(problem, contract)]
     if dims < 3 or not scale > 0:
         return None
@@ -99,7 +99,7 @@ def _multiples(values: Floats) -> Floats:
 
 
 def _pairs(problem: Attention, q: Floats, k: Floats) -> list[tuple[Floats, Floats]]:
-    """The matrices of q and of k that meet."""
+    """Returns the matrices of q and of k that meet."""
     group = problem.heads // problem.key_heads
     return [
         (q[batch, head], k[batch % problem.key_batch, head // group])

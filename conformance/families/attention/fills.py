@@ -70,8 +70,8 @@ def applicable(problem: Attention, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[Attention]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`. It is that of the first output, the others are its parts.
-    Documents are the same in all fills of a seed."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`. It is that of the first output, the others are its
+    parts. Documents are the same in all fills of a seed."""
     if request.problem.page:
         fill = build(dataclasses.replace(request, problem=request.problem.contiguous))
         return in_pages(request.problem, fill)

@@ -114,7 +114,7 @@ def slopes_of(problem: Attention, draws: Draws, name: str) -> Tensor:
 
 
 def scales_of(problem: Attention, draws: Draws, exponents: Sequence[int] = ()) -> dict[str, Tensor]:
-    """The scales of q, k and v: these powers of two, or numbers from 2**-SCALED on, up to twice that."""
+    """Returns the scales of q, k and v: these powers of two, or numbers from 2**-SCALED on, up to twice that."""
     if not problem.scaled:
         return {}
     sizes = np.ldexp(1.0, np.array(exponents)) if exponents else np.ldexp(1.0 + draws.uniform((3,)), -SCALED)

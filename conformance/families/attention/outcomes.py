@@ -28,12 +28,12 @@ PLAIN = 3
 
 
 def unchanged(scored: meaning.Scores, _: Inputs) -> meaning.Scores:
-    """The right scores."""
+    """Returns the right scores."""
     return scored
 
 
 def outputs_of(problem: Attention, contract: Contract, change: Rescored, inputs: Inputs) -> Outputs:
-    """The outputs that follow from changed scores, with their bounds."""
+    """Returns the outputs that follow from changed scores, with their bounds."""
     scored = change(meaning.scores(problem, inputs), inputs)
     if problem.backward:
         gradients = meaning.gradients(problem, inputs, scored)

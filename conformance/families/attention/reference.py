@@ -251,7 +251,8 @@ def gradients(
 
 
 def value(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The first output in fp64: out of a forward problem, grad_q of a backward one. Raises as :func:`scores` does."""
+    """Returns the first output in fp64: out of a forward problem, grad_q of a backward one. Raises as :func:`scores`
+    does."""
     result = (backward if problem.backward else forward)(problem, inputs, device=device)
     return result.outputs[problem.output.name]
 

@@ -77,7 +77,7 @@ def has_room(problem: Attention) -> bool:
 
 
 def special(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
-    """The fill, with as many special values as leave enough of the results. Raises FillError if none can be."""
+    """Returns the fill, with as many special values as leave enough of the results. Raises FillError if none can be."""
     problem = request.problem
     names = ("q", "k", "v", "grad_out") if problem.backward else ("q", "k", "v")
     plain = {name: draws.normal(problem.operand(name).shape) for name in names}
@@ -159,7 +159,7 @@ class _Places:
             plant(kind, line, column, form)
 
     def _row(self) -> tuple[int, ...] | None:
-        """A row that sees a key and holds nothing special."""
+        """Returns a row that sees a key and holds nothing special."""
         if not self.rows:
             return None
         return tuple(int(i) for i in np.unravel_index(self.rows.pop(0), self.extreme.shape))

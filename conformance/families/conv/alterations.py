@@ -207,7 +207,7 @@ def _computed(
 
 
 def _correlated(problem: Conv, geometry: _Geometry, x: Tensor, w: Tensor) -> Tensor:
-    """The convolution with this geometry: zero wherever a tap lies outside x."""
+    """Returns the convolution with this geometry: zero wherever a tap lies outside x."""
     groups, count = problem.groups, problem.out_channels // problem.groups
     images = x.reshape(problem.batch, groups, problem.group_channels, *problem.size)
     weights = w.reshape(groups, count, problem.group_channels, *problem.kernel)

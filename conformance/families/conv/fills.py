@@ -36,7 +36,7 @@ _SIDES = {"x": "a", "w": "b"}
 
 
 def applicable(problem: Conv, contract: Contract) -> tuple[str, ...]:
-    """Every fill of the family; an empty batch has only "transparent"."""
+    """Returns every fill of the family; an empty batch has only "transparent"."""
     return FILLS.names if problem.batch else FILLS.names[:1]
 
 
@@ -78,7 +78,7 @@ def _taps_inside(problem: Conv) -> list[list[list[bool]]]:
 
 
 def _budget(request: FillRequest[Conv]) -> tuple[IntegerBudget, int]:
-    """The budget of one output's product, and the largest integer that x's and w's significands hold."""
+    """Returns the budget of one output's product, and the largest integer that x's and w's significands hold."""
     product, contract = request.problem.product, request.contract
     return budget_of(product, contract), value_range(product, contract, "a").top
 
@@ -178,7 +178,8 @@ def _ties(request: FillRequest[Conv], bits: TieBits, boost: float) -> Fill:
 
 
 def _inner_tap(problem: Conv) -> tuple[tuple[int, ...], float]:
-    """The tap that lies inside of the image for most outputs, along each axis, and the share of these outputs."""
+    """Returns the tap that lies inside of the image for most outputs, along each axis, and the share of these
+    outputs."""
     counts = [[sum(tap) for tap in zip(*axis, strict=True)] for axis in _taps_inside(problem)]
     best = tuple(count.index(max(count)) for count in counts)
     return best, math.prod(max(count) for count in counts) / math.prod(problem.out_size)

@@ -53,7 +53,7 @@ def correlate(view: Correlation, x: Tensor, w: Tensor, *, skip_padding: bool = F
 
 
 def magnitude(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The same of ``|x|`` and ``|w|``, without the bias and without what meets padding."""
+    """Returns the same of ``|x|`` and ``|w|``, without the bias and without what meets padding."""
     x, w = _operands(problem, inputs, device)
     return correlate(problem.correlation, x.abs(), w.abs(), skip_padding=True)
 

@@ -54,7 +54,7 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
 
 
 def _altered(contract: Contract, exact: bool, cause: str, problem: Gemm, change: Change) -> Alteration:
-    """The problem's own computation over changed inputs."""
+    """Returns the problem's own computation over changed inputs."""
 
     def compute(inputs: Inputs) -> Outputs:
         changed = change(inputs)
@@ -166,8 +166,8 @@ def _dual_with(
     inputs: Inputs,
     combine: Callable[[Tensor, Tensor], Tensor] = torch.mul,
 ) -> Outputs:
-    """A dual product with another ``activation``. Its result may err by 2**-10 of itself and by what sums that cancel
-    lose, which distinguishes what differs more."""
+    """Returns a dual product with another ``activation``. Its result may err by 2**-10 of itself and by what sums that
+    cancel lose, which distinguishes what differs more."""
     gate, factor = gemm.product(problem, inputs, device="cpu").chunk(2, -1)
     value = combine(activation(gate), factor)
     sizes = gemm.magnitude(problem, inputs, device="cpu").chunk(2, -1)
@@ -389,8 +389,8 @@ _ACTIVATIONS: dict[str, Callable[[Tensor, Inputs], Tensor]] = {
 def _step_replaced(
     problem: Gemm, replaced: str, function: Callable[[Tensor, Inputs], Tensor], *, contract_error: bool = False
 ) -> Callable[[Inputs], Outputs]:
-    """The problem's computation with ``function`` for one step. With ``contract_error`` its result may err by 2**-10
-    of itself, which distinguishes what differs more."""
+    """Returns the problem's computation with ``function`` for one step. With ``contract_error`` its result may err by
+    2**-10 of itself, which distinguishes what differs more."""
 
     def compute(inputs: Inputs) -> Outputs:
         assert problem.fusion is not None

@@ -129,7 +129,7 @@ def formats(problem: Gemm, contract: Contract, name: str) -> tuple[str, ...]:
 
 
 def value_range(problem: Gemm, contract: Contract, name: str) -> Range:
-    """The :class:`Range` of operand ``name``. Of one that is split, no part may be subnormal or infinite."""
+    """Returns the :class:`Range` of operand ``name``. Of one that is split, no part may be subnormal or infinite."""
     forms = [FORMATS[form] for form in formats(problem, contract, name)]
     bits = min(form.significand for form in forms)
     emin, top = max(form.emin for form in forms), min(form.max_exponent for form in forms)
@@ -193,8 +193,8 @@ def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draw
 
 
 def draw_rows(problem: Gemm, draws: Draws) -> Tensor:
-    """The number of the stored row that becomes each row of a gathered A: never its own number, some more than once.
-    The row to which each row of the result is scattered: a permutation of one cycle, so that it differs from its
+    """Returns the number of the stored row that becomes each row of a gathered A: never its own number, some more than
+    once. The row to which each row of the result is scattered: a permutation of one cycle, so that it differs from its
     inverse and moves every row."""
     if problem.fusion is not None and problem.fusion.prologue == "scatter":
         cycle = draws.permutation(problem.M)

@@ -52,7 +52,8 @@ class _Units:
 
 
 def assemble(request: FillRequest[Gemm], draws: Draws, products: Products) -> Fill:
-    """The fill of ``products``. It is judged bit for bit, or, where the epilogue rounds, by the epilogue's own error.
+    """Returns the fill of ``products``. It is judged bit for bit, or, where the epilogue rounds, by the epilogue's own
+    error.
 
     Raises FillError if a sum or an operand does not fit, or if the reference is wrong.
     """

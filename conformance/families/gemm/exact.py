@@ -63,7 +63,8 @@ def transparent(request: FillRequest[Gemm]) -> Fill:
 
 
 def wide(request: FillRequest[Gemm]) -> Fill:
-    """A full-significand operand (A for "wide-A", B for "wide-B") times a small one: sums wider than the output.
+    """Returns a full-significand operand (A for "wide-A", B for "wide-B") times a small one: sums wider than the
+    output.
 
     Signs of "wide-A" lean to one side per output, so that sums come close to the accumulator's limit and, where the
     contract promotes, pass the limit of one chunk. Sums of int8 are as large as they get, and odd: past 16 bits, and
@@ -136,7 +137,7 @@ def _wide(request: FillRequest[Gemm], boost: float) -> Fill:
 def _wide_pair(
     draws: Draws, budget: IntegerBudget, sizes: tuple[int, int], ranges: tuple[Range, Range], boost: float
 ) -> tuple[Integers, Integers]:
-    """The wide operand (sizes[0] x K) and the small one (K x sizes[1]), of integers that ``ranges`` hold."""
+    """Returns the wide operand (sizes[0] x K) and the small one (K x sizes[1]), of integers that ``ranges`` hold."""
     tops = integer_budget.wide_tops(budget, ranges)
     largest = min(tops[0], budget.chunk_limit)
     full = integer_budget.with_bits(1 + draws.below(largest, (sizes[0], budget.k)), ranges[0].bits)
@@ -168,7 +169,7 @@ def _direct(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integer
 
 
 def _pairs(product: Product, draws: Draws) -> tuple[Integers, Integers, Integers]:
-    """All k in random pairs (u, v), and the rest. Both k of a pair have one scale."""
+    """Returns all k in random pairs (u, v), and the rest. Both k of a pair have one scale."""
     segments: list[tuple[Integers, Integers, Integers]] = []
     for start in range(0, product.k, product.one_scale):
         count = min(product.one_scale, product.k - start)

@@ -79,7 +79,8 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[Gemm]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`. Raises FillError if it shows less than it promises."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`. Raises FillError if it shows less than it
+    promises."""
     builders = {
         "transparent": exact.transparent,
         "wide-A": exact.wide,

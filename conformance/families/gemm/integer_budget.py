@@ -274,7 +274,7 @@ def _probable_sizes(budget: IntegerBudget, largest: int, top: int) -> tuple[int,
 
 
 def first_that_fits(budget: IntegerBudget, build: Callable[[float], Fill]) -> Fill:
-    """The fill of a boost (see :func:`small_sizes`) whose sums fit.
+    """Returns the fill of a boost (see :func:`small_sizes`) whose sums fit.
 
     Few terms differ much from what is likely: of a narrow accumulator with short chunks the sums are measured, and a
     second fill comes closer to the limit.

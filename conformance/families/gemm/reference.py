@@ -66,7 +66,7 @@ def block_scales(problem: Gemm, scale_a: Tensor, scale_b: Tensor) -> tuple[Tenso
 
 
 def product_shape(problem: Gemm) -> tuple[int, ...]:
-    """The shape of :func:`product`: that of the output, with twice its columns for a dual product."""
+    """Returns the shape of :func:`product`: that of the output, with twice its columns for a dual product."""
     shape = problem.output.shape
     return (*shape[:-1], 2 * shape[-1]) if problem.op == "dual_mm" else shape
 
@@ -92,7 +92,7 @@ def _multiplied(problem: Gemm, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _prologue(problem: Gemm, inputs: Mapping[str, Tensor]) -> Tensor:
-    """A as the product sees it, in fp64. One conversion from fp32 rounds once, to nearest even."""
+    """Returns a as the product sees it, in fp64. One conversion from fp32 rounds once, to nearest even."""
     assert problem.fusion is not None
     a, kind = inputs["a"], problem.fusion.prologue
     if kind == "gather":
@@ -111,7 +111,8 @@ def _prologue(problem: Gemm, inputs: Mapping[str, Tensor]) -> Tensor:
 
 
 def epilogue(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> Tensor:
-    """The problem's epilogue in fp64 applied to the raw product, which has the shape of :func:`product_shape`."""
+    """Returns the problem's epilogue in fp64 applied to the raw product, which has the shape of
+    :func:`product_shape`."""
     if problem.op == "dual_mm":
         gate, factor = raw.chunk(2, -1)
         return silu(gate) * factor

@@ -175,8 +175,8 @@ def cancelling(groups: Groups, draws: Draws, largest: Integers) -> Integers:
 
 
 def _split(total: Integers, sizes: Integers, most: Integers, draws: Draws) -> Integers:
-    """Each ``total`` (lines, groups) as a sum of as many positive integers as ``sizes`` says, each at most ``most``;
-    the integers of one group behind those of the other."""
+    """Returns each ``total`` (lines, groups) as a sum of as many positive integers as ``sizes`` says, each at most
+    ``most``; the integers of one group behind those of the other."""
     columns: list[list[Integers]] = [[] for _ in sizes]
     rest = total
     for number in range(int(sizes.max(initial=0))):
@@ -191,7 +191,7 @@ def _split(total: Integers, sizes: Integers, most: Integers, draws: Draws) -> In
 
 
 def room_of_groups(budget: IntegerBudget, bits: TieBits, terms: int) -> IntegerBudget:
-    """The budget of the terms that cancel: what T leaves of the limits, for so many ``terms`` of one sign."""
+    """Returns the budget of the terms that cancel: what T leaves of the limits, for so many ``terms`` of one sign."""
     largest = bits.largest
     return dataclasses.replace(
         budget,
@@ -205,9 +205,9 @@ def room_of_groups(budget: IntegerBudget, bits: TieBits, terms: int) -> IntegerB
 def small_integers(
     budget: IntegerBudget, draws: Draws, largest: int, reach: Range, shape: tuple[int, int], boost: float
 ) -> Integers:
-    """The positive integers of A, one for each row and group (``shape``), for B's integers up to ``largest``; 0 for
-    some where few fit. Together with them they fill ``budget``, which is that of :func:`room_of_groups`; ``boost`` is
-    that of :func:`integer_budget.small_sizes`."""
+    """Returns the positive integers of A, one for each row and group (``shape``), for B's integers up to ``largest``; 0
+    for some where few fit. Together with them they fill ``budget``, which is that of :func:`room_of_groups`; ``boost``
+    is that of :func:`integer_budget.small_sizes`."""
     top = reach.top if reach.integer else 2 ** (reach.bits + integer_budget.FURTHER_BITS) - 1
     # B's integers are 3/4 of the largest on average, and not 7/16 as in other fills
     size, density = integer_budget.small_sizes(budget, largest * 12 // 7 + 1, top, boost)

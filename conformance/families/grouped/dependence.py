@@ -38,7 +38,7 @@ def needed(problem: GroupedGemm, inputs: Mapping[str, Tensor], output: str, stor
 
 
 def _of_group_scales(problem: GroupedGemm, groups: Tensor, stored: Indices) -> Needed:
-    """The scales of the rows and columns of ``groups``, as the operand has them."""
+    """Returns the scales of the rows and columns of ``groups``, as the operand has them."""
     if problem.scaling is None:
         return {}
     if problem.scaling == "tensor":

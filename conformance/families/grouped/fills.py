@@ -32,8 +32,8 @@ def applicable(problem: GroupedGemm, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[GroupedGemm]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`. An operand's matrix that no product uses, such as B of a
-    group without rows, is NaN throughout."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`. An operand's matrix that no product uses, such as
+    B of a group without rows, is NaN throughout."""
     problem = request.problem
     fills = [_group_fill(request, group) for group in range(problem.groups)]
     names = [operand.name for operand in problem.operands if operand.name != "offsets"]
@@ -52,7 +52,7 @@ def build(request: FillRequest[GroupedGemm]) -> Fill:
 
 
 def _group_fill(request: FillRequest[GroupedGemm], group: int) -> Fill:
-    """The fill of one group's product, with a seed of its own."""
+    """Returns the fill of one group's product, with a seed of its own."""
     problem = request.problem
     product = problem.group_product(group)
     own = FillRequest(request.name, product, request.contract, SEEDS_PER_PROBLEM * request.seed + group, request.device)
@@ -60,7 +60,7 @@ def _group_fill(request: FillRequest[GroupedGemm], group: int) -> Fill:
 
 
 def _without_product(request: FillRequest[Gemm]) -> Fill:
-    """A fill of no product: NaN operands, zero result. Scales, which may still multiply it, are 1."""
+    """Returns a fill of no product: NaN operands, zero result. Scales, which may still multiply it, are 1."""
     product, name = request.problem, request.name
     inputs = {
         operand.name: torch.ones(operand.shape) if operand.name.startswith("scale") else ignored(operand)

@@ -109,12 +109,12 @@ class GroupedGemm(Problem):
         return self.ends[-1] if extent is None else extent
 
     def group_product(self, group: int) -> Gemm:
-        """The product of one group, in its plainest layout."""
+        """Returns the product of one group, in its plainest layout."""
         m, n, k = self.group_extents(group)
         return self.product_of(m, n, k)
 
     def product_of(self, m: int, n: int, k: int) -> Gemm:
-        """A product of these sizes, otherwise like that of a group."""
+        """Returns a product of these sizes, otherwise like that of a group."""
         fields: dict[str, Any] = {"out_dtype": self.out_dtype, "precision": self.precision}
         if self.scaling is None:
             return mm(m, n, k, self.dtype, **fields)
@@ -131,7 +131,7 @@ class GroupedGemm(Problem):
         return dataclasses.replace(self, layout_a=Layout(), layout_b=Layout(), layout_out=Layout())
 
     def _matrices(self, name: str, rows: str, columns: str, layout: Layout, dtype: str) -> Operand:
-        """A matrix split among the groups, or a batch of one matrix per group."""
+        """Returns a matrix split among the groups, or a batch of one matrix per group."""
         lead = () if self.ragged and self.ragged in (rows, columns) else (self.groups,)
         shape = (*lead, self.extent(rows), self.extent(columns))
         return Operand(name, shape, layout.strides(shape), dtype, layout.offset)

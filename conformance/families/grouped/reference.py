@@ -23,7 +23,7 @@ def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device 
 
 
 def magnitude(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The same of ``|A|`` and ``|B|``, without scales."""
+    """Returns the same of ``|A|`` and ``|B|``, without scales."""
     a, b = _operands(problem, inputs, device)
     return joined(problem, "out", _products(problem, a.abs(), b.abs()))
 
@@ -37,7 +37,7 @@ def scaled(problem: GroupedGemm, inputs: Mapping[str, Tensor], products: Sequenc
 
 
 def group_scales(problem: GroupedGemm, inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-    """The scales of each group, as :meth:`GroupedGemm.group_product` has them; {} without scales."""
+    """Returns the scales of each group, as :meth:`GroupedGemm.group_product` has them; {} without scales."""
     scales: list[dict[str, Tensor]] = [{} for _ in range(problem.groups)]
     for name in ("scale_a", "scale_b") if problem.scaling else ():
         for group, own in enumerate(parts(problem, name, inputs[name])):
@@ -47,7 +47,8 @@ def group_scales(problem: GroupedGemm, inputs: Mapping[str, Tensor]) -> list[dic
 
 
 def joined(problem: GroupedGemm, name: str, matrices: Sequence[Tensor]) -> Tensor:
-    """The tensor called ``name`` ("a", "b", "out" or that of a scale) from the matrix, or the scales, of each group."""
+    """Returns the tensor called ``name`` ("a", "b", "out" or that of a scale) from the matrix, or the scales, of each
+    group."""
     if name.startswith("scale"):
         matrices = [scales.flatten() if problem.scaling == "row" else scales for scales in matrices]
     dim = _split_dim(problem, name)
@@ -55,7 +56,8 @@ def joined(problem: GroupedGemm, name: str, matrices: Sequence[Tensor]) -> Tenso
 
 
 def parts(problem: GroupedGemm, name: str, tensor: Tensor) -> list[Tensor]:
-    """The matrix, or scales, of each group in the tensor called ``name``: views, the inverse of :func:`joined`."""
+    """Returns the matrix, or scales, of each group in the tensor called ``name``: views, the inverse of
+    :func:`joined`."""
     dim = _split_dim(problem, name)
     if dim is None:
         return list(tensor.unbind(0))

@@ -59,7 +59,7 @@ def applicable(problem: Int4Gemm, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[Int4Gemm]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`."""
     makers = {"codes-A": _codes_a, "codes-B": _codes_b, "sums": _sums, "randn": _randn, "special": _special}
     return makers[request.name](request)
 
@@ -76,7 +76,7 @@ def packed(codes: Integers, axis: int, signed: bool) -> Tensor:
 
 
 def _inputs(problem: Int4Gemm, a: Floats, codes: Integers, scale: Floats, zero: Floats) -> dict[str, Tensor]:
-    """The tensors of A (M, K), codes (K, N), scales and zero points (groups, N)."""
+    """Returns the tensors of A (M, K), codes (K, N), scales and zero points (groups, N)."""
     dtype = DTYPES[problem.dtype]
     inputs = {
         "a": torch.from_numpy(a).to(dtype),

@@ -15,7 +15,8 @@ from conformance.problems.reference_dispatch import Device, check_inputs
 
 
 def unpacked(stored: Tensor, axis: int, signed: bool) -> Tensor:
-    """The codes in ``stored``, uint8 or int8, as fp64: twice as long along ``axis``, the lower half of a byte first."""
+    """Returns the codes in ``stored``, uint8 or int8, as fp64: twice as long along ``axis``, the lower half of a byte
+    first."""
     byte = stored.long() & 255
     codes = torch.stack([byte & 15, byte >> 4], axis + 1).flatten(axis, axis + 1)
     return (codes - 16 * (codes >> 3) if signed else codes).double()
@@ -37,7 +38,8 @@ def weights(problem: Int4Gemm, inputs: Mapping[str, Tensor]) -> Tensor:
 
 
 def decoded(problem: Int4Gemm, inputs: Mapping[str, Tensor], device: Device = None) -> tuple[Tensor, Tensor]:
-    """A (M, K) and W (K, N) in fp64. Raises KeyError or ValueError for inputs that are missing or of another shape."""
+    """Returns A (M, K) and W (K, N) in fp64. Raises KeyError or ValueError for inputs that are missing or of another
+    shape."""
     check_inputs(problem, inputs)
     target = inputs["a"].device if device is None else torch.device(device)
     moved = {name: tensor.to(target) for name, tensor in inputs.items()}

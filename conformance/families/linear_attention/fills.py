@@ -49,7 +49,7 @@ def applicable(problem: LinearAttention, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[LinearAttention]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`."""
     if request.name == "randn":
         return _randn(request)
     return _exact(request, _routes if request.name == "routes" else _sums)

@@ -32,7 +32,7 @@ class LinearValues:
 
 
 def steps(problem: LinearAttention) -> list[slice]:
-    """The positions of each step."""
+    """Returns the positions of each step."""
     ends = [min(first + problem.chunk, problem.length) for first in range(0, problem.length, problem.chunk)]
     return [
         slice(first, min(first + STEP, end))
@@ -44,7 +44,7 @@ def steps(problem: LinearAttention) -> list[slice]:
 def evaluated(
     problem: LinearAttention, inputs: Mapping[str, Tensor], *, device: Device = None, magnitudes: bool = False
 ) -> LinearValues:
-    """The values of ``problem``; with ``magnitudes`` those of the operands' absolute values. Raises KeyError or
+    """Returns the values of ``problem``; with ``magnitudes`` those of the operands' absolute values. Raises KeyError or
     ValueError for inputs that are missing or of another shape."""
     check_inputs(problem, inputs)
     target = inputs["q"].device if device is None else torch.device(device)

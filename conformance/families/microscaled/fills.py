@@ -93,7 +93,7 @@ def applicable(problem: MicroscaledGemm, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[MicroscaledGemm]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`."""
     name = request.name
     if name in ("codes-A", "codes-B"):
         return _selected(request, "ab"["AB".index(name[-1])])
@@ -176,7 +176,7 @@ def _scales(problem: MicroscaledGemm, draws: Draws, name: str, reach: int) -> Fl
 
 
 def _codes(name: str) -> Floats:
-    """Every finite value of a format of at most 8 bits, without zeros; of wider ones those of few bits."""
+    """Returns every finite value of a format of at most 8 bits, without zeros; of wider ones those of few bits."""
     if name == "e2m1":
         positive = np.array(E2M1[1:])
     elif name in ("e4m3", "e5m2"):

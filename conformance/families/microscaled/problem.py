@@ -56,7 +56,7 @@ class BlockScaled(Problem):
         return FORMATS[self.a_format], FORMATS[self.b_format]
 
     def format_of(self, operand: str) -> ScaledFormat:
-        """The format of "a" or "b"."""
+        """Returns the format of "a" or "b"."""
         return self.formats["ab".index(operand)]
 
     @property

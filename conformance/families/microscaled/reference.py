@@ -16,7 +16,7 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def unscaled(problem: MicroscaledGemm, name: str, stored: Tensor) -> Tensor:
-    """The codes of operand ``name``, "a" or "b", as fp64: (M, K) or (K, N), with the batch in front."""
+    """Returns the codes of operand ``name``, "a" or "b", as fp64: (M, K) or (K, N), with the batch in front."""
     if problem.format_of(name).codes != "e2m1":
         return stored.double()
     values = torch.tensor([*E2M1, *(-value for value in E2M1)], dtype=torch.float64, device=stored.device)
@@ -27,14 +27,15 @@ def unscaled(problem: MicroscaledGemm, name: str, stored: Tensor) -> Tensor:
 
 
 def in_lines(problem: MicroscaledGemm, name: str, swizzled: Tensor) -> Tensor:
-    """The swizzled scales of operand ``name`` in lines and blocks of k: (lines, blocks), with the batch in front."""
+    """Returns the swizzled scales of operand ``name`` in lines and blocks of k: (lines, blocks), with the batch in
+    front."""
     tiles = swizzled.movedim(-2, -4).transpose(-2, -3)  # (lines / 128, 4, 32, blocks / 4, 4)
     lines = problem.M if name == "a" else problem.N
     return tiles.flatten(-2).flatten(-4, -2)[..., :lines, : problem.blocks(name)]
 
 
 def scales(problem: MicroscaledGemm, name: str, stored: Tensor) -> Tensor:
-    """The scale of each element of operand ``name`` as fp64, in the shape of :func:`unscaled`."""
+    """Returns the scale of each element of operand ``name`` as fp64, in the shape of :func:`unscaled`."""
     form = problem.format_of(name)
     if problem.swizzled:
         stored = in_lines(problem, name, stored)

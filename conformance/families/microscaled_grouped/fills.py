@@ -29,7 +29,7 @@ def applicable(problem: MicroscaledGroupedGemm, contract: Contract) -> tuple[str
 
 
 def build(request: FillRequest[MicroscaledGroupedGemm]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`."""
     problem = request.problem
     products = [problem.group(group) for group in range(problem.groups)]
     fills = [
@@ -56,14 +56,14 @@ def build(request: FillRequest[MicroscaledGroupedGemm]) -> Fill:
 
 
 def _joined(name: str, tensors: list[Tensor]) -> Tensor:
-    """The tensor called ``name`` of all groups from those of each."""
+    """Returns the tensor called ``name`` of all groups from those of each."""
     if name in ("a", "scale_a"):
         return torch.cat([tensor.view(torch.uint8) for tensor in tensors]).view(tensors[0].dtype)
     return torch.stack([tensor.view(torch.uint8) for tensor in tensors]).view(tensors[0].dtype)
 
 
 def _unread(product: MicroscaledGemm) -> dict[str, Tensor]:
-    """The operands of a group without rows."""
+    """Returns the operands of a group without rows."""
     operands = {}
     for operand in product.operands:
         dtype = DTYPES[operand.dtype]

@@ -63,7 +63,7 @@ class MicroscaledGroupedGemm(BlockScaled):
         return int(getattr(self, name))
 
     def group(self, group: int) -> MicroscaledGemm:
-        """The product of one group, in its plainest layout."""
+        """Returns the product of one group, in its plainest layout."""
         return MicroscaledGemm(
             self.a_format, self.b_format, self.sizes[group], self.N, self.K, out_dtype=self.out_dtype
         )

@@ -13,7 +13,7 @@ from conformance.problems.reference_dispatch import Device, check_inputs
 
 
 def group_inputs(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], group: int) -> dict[str, Tensor]:
-    """The operands of one group's product: views."""
+    """Returns the operands of one group's product: views."""
     end = problem.ends[group]
     rows = slice(end - problem.sizes[group], end)
     return {

@@ -26,12 +26,13 @@ _OPERANDS = {"x": "x", "grad_out": "w"}
 
 
 def applicable(problem: WeightGradient, contract: Contract) -> tuple[str, ...]:
-    """Every fill of the family; an empty batch has only "transparent"."""
+    """Returns every fill of the family; an empty batch has only "transparent"."""
     return FILLS.names if problem.forward.batch else FILLS.names[:1]
 
 
 def build(request: FillRequest[WeightGradient]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`. Raises FillError if it shows less than it promises."""
+    """Returns the fill that ``request`` names; see :class:`FillSet`. Raises FillError if it shows less than it
+    promises."""
     problem = request.problem
     if not problem.forward.batch:
         inputs = {operand.name: torch.zeros(operand.shape, dtype=DTYPES[operand.dtype]) for operand in problem.operands}

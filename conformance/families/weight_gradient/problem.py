@@ -87,7 +87,7 @@ class WeightGradient(Problem):
         )  # fmt: skip
 
     def correlated(self, name: str, tensor: Any) -> Any:
-        """The tensor or array ``name``, x, grad_out or grad_w, as x, w or out of :attr:`correlation`."""
+        """Returns the tensor or array ``name``, x, grad_out or grad_w, as x, w or out of :attr:`correlation`."""
         if name != "x":
             return tensor.swapaxes(0, 1)
         forward = self.forward

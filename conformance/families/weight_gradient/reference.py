@@ -21,7 +21,7 @@ def value(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Devi
 
 
 def magnitude(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The same of the absolute values, without what meets padding; see :func:`.dispatch.magnitude`."""
+    """Returns the same of the absolute values, without what meets padding; see :func:`.dispatch.magnitude`."""
     return _correlated(problem, inputs, device, magnitudes=True)
 
 

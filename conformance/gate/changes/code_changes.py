@@ -98,8 +98,8 @@ def _beside_spills(findings: list[Finding]) -> list[Finding]:
 
 
 def _expected_checks(before: CaseRecord, after: CaseRecord) -> list[str]:
-    """The failing checks that an expected failure covers. If the case failed as expected in the baseline too, these are
-    the checks that failed there."""
+    """Returns the failing checks that an expected failure covers. If the case failed as expected in the baseline too,
+    these are the checks that failed there."""
     if after.status is not Status.EXPECTED_FAIL:
         return []
     earlier = {check for check, _ in before.failing}
@@ -208,7 +208,8 @@ class _Figure:
     def changes(
         self, after: CaseRecord, was: int, now: int, text: Callable[[int], str] | None = None
     ) -> Iterator[Finding]:
-        """The finding if the figure changed enough. ``text`` gives a value in words, by default with its unit."""
+        """Yields the finding if the figure changed enough. ``text`` gives a value in words, by default with its
+        unit."""
         if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
             return
         kind = self.more if now > was else self.less

@@ -75,7 +75,7 @@ def _about(row: str) -> str:
 
 
 def table_findings(before: CaseRecord, after: CaseRecord) -> Iterator[Finding]:
-    """A finding for each table that differs between the two records of one case, if both have tables."""
+    """Yields a finding for each table that differs between the two records of one case, if both have tables."""
     if before.figures.config_tables is None or after.figures.config_tables is None:
         return
     for name in {**before.figures.config_tables, **after.figures.config_tables}:

@@ -44,8 +44,8 @@ def limit_findings(before: CaseRecord, after: CaseRecord, became: Finding | None
 
 
 def crossed(text: str) -> list[str]:
-    """The limits that ``text`` names, sorted. It has a sentence for each, such as "shared memory: 240000 bytes per
-    block, sm_90 has 232448", with "; " between.
+    """Returns the limits that ``text`` names, sorted. It has a sentence for each, such as "shared memory: 240000 bytes
+    per block, sm_90 has 232448", with "; " between.
 
     >>> crossed("shared memory: 240000 bytes per block, 232448 allowed")
     ['shared memory']

@@ -45,9 +45,8 @@ class TimeChange(NamedTuple):
 
 @lru_cache(maxsize=256)
 def interval_rank(count: int) -> int | None:
-    """The rank r, counted from 1, for which the r-th smallest and the r-th largest of ``count`` independent
-    measurements enclose the median with at least
-    :data:`MEDIAN_CONFIDENCE`; None if even the extremes do not.
+    """Returns the rank r, counted from 1, for which the r-th smallest and the r-th largest of ``count`` independent
+    measurements enclose the median with at least :data:`MEDIAN_CONFIDENCE`; None if even the extremes do not.
 
     How many measurements lie below the median is binomial with p = 1/2, so the interval misses it with a probability
     of 2 P(B <= r - 1): H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1. For ties, and where
@@ -73,8 +72,8 @@ FEWEST_SAMPLES = next(count for count in range(1, 100) if interval_rank(count))
 
 
 def median_interval(ordered: Sequence[float]) -> Interval | None:
-    """The interval that holds the median with at least 97.5 %, of measurements in ascending order; None with fewer
-    than :data:`FEWEST_SAMPLES`.
+    """Returns the interval that holds the median with at least 97.5 %, of measurements in ascending order; None with
+    fewer than :data:`FEWEST_SAMPLES`.
 
     >>> median_interval([float(number) for number in range(10, 30)])
     Interval(low=14.0, high=25.0)

@@ -99,20 +99,21 @@ def finding(
     ratio: float | None = None,
     detail: str = "",
 ) -> Finding:
-    """A finding about the case of ``record``."""
+    """Returns a finding about the case of ``record``."""
     return Finding(kind, record.case, record.kernel, record.target, cause, before, after, ratio, detail)
 
 
 def about(what: str, record: CaseRecord) -> str:
-    """A cause that names the target: the same loss on two targets has two causes, since their compilers differ."""
+    """Returns a cause that names the target: the same loss on two targets has two causes, since their compilers
+    differ."""
     return f"{what} on {record.target}" if record.target else what
 
 
 def status_finding(
     before: CaseRecord | None, after: CaseRecord | None, absence: Callable[[CaseRecord], str]
 ) -> Finding | None:
-    """The finding about the statuses of one case; None if it became neither worse nor better. At least one of the two
-    records is there. ``absence`` says why the candidate did not record a case of the baseline."""
+    """Returns the finding about the statuses of one case; None if it became neither worse nor better. At least one of
+    the two records is there. ``absence`` says why the candidate did not record a case of the baseline."""
     kind = _kind(before, after)
     if kind is None:
         return _evidence(before, after) if before and after else None
@@ -237,7 +238,7 @@ def is_order_check(check: str) -> bool:
 
 
 def newly_failing(before: CaseRecord, after: CaseRecord) -> Failing:
-    """The new failures of a case that failed in the baseline too, expected or not.
+    """Returns the new failures of a case that failed in the baseline too, expected or not.
 
     A failing check is new if it passed in the baseline, or if no check of its subject failed there: a failure of the
     memory is new where only numbers were wrong. Each directive about the code is its own subject. A run of TTGIR
@@ -297,7 +298,8 @@ def _lost_evidence(before: CaseRecord, after: CaseRecord) -> Finding | None:
 
 
 def _lost_checks(before: CaseRecord, after: CaseRecord) -> Finding | None:
-    """The checks that judged the case in the baseline and do not in the candidate, or do so for fewer configs."""
+    """Returns the checks that judged the case in the baseline and do not in the candidate, or do so for fewer
+    configs."""
     had, has = _judging(before), _judging(after)
     for text, _ in before.failing:
         check = Check.parse(text)

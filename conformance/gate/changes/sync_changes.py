@@ -196,8 +196,8 @@ def _judged(record: CaseRecord) -> tuple[str, ...]:
 
 
 def when_run(record: CaseRecord, names: Iterable[str]) -> str:
-    """The verdict on the TTGIR of the case, for a finding about the counts ``names``. Right TTGIR is no proof of what
-    is decided below it, so the text says what of these counts it does not show."""
+    """Returns the verdict on the TTGIR of the case, for a finding about the counts ``names``. Right TTGIR is no proof
+    of what is decided below it, so the text says what of these counts it does not show."""
     ttgir = ttgir_verdict(record)
     if not ttgir.right or ttgir.wrong:
         return str(ttgir)

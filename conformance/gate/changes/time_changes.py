@@ -54,7 +54,7 @@ def _share(before: CaseRecord, after: CaseRecord, thresholds: Thresholds) -> flo
 
 
 def time_finding(before: CaseRecord, after: CaseRecord, thresholds: Thresholds = DEFAULT) -> Finding | None:
-    """The finding SLOWER, FASTER or AMBIGUOUS of a case whose times differ; None if they do not."""
+    """Returns the finding SLOWER, FASTER or AMBIGUOUS of a case whose times differ; None if they do not."""
     if not comparable(before, after):
         return None
     fewer = len(before.figures.samples) >= median_intervals.FEWEST_SAMPLES > len(after.figures.samples)

@@ -31,8 +31,8 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, Run
 
 
 def write_archive(members: Mapping[str, bytes]) -> bytes:
-    """The archive of ``members``: the same bytes each time, with the same zlib. Raises :class:`Rejected` for what
-    :func:`read_archive` would not take."""
+    """Returns the archive of ``members``: the same bytes each time, with the same zlib. Raises :class:`Rejected` for
+    what :func:`read_archive` would not take."""
     target = BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in sorted(members.items()):
@@ -45,7 +45,7 @@ def write_archive(members: Mapping[str, bytes]) -> bytes:
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
-    """The members of the archive in ``data``, by name. Raises :class:`Rejected` for data that
+    """Returns the members of the archive in ``data``, by name. Raises :class:`Rejected` for data that
     :func:`write_archive` would not write, and above the limits."""
     if len(data) > ARCHIVE_LIMIT:
         raise Rejected(RejectReason.TOO_LARGE, f"the archive has more than {ARCHIVE_LIMIT} bytes: no more are read")

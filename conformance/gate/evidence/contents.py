@@ -59,7 +59,8 @@ class Contents:
 
 
 def parse(members: Mapping[str, bytes]) -> Contents:
-    """The contents of ``members``. Raises :class:`Rejected` if they are unreadable, incomplete or of several runs."""
+    """Returns the contents of ``members``. Raises :class:`Rejected` if they are unreadable, incomplete or of several
+    runs."""
     for name in REQUIRED:
         if name not in members:
             raise Rejected(RejectReason.MEMBERS, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
@@ -107,7 +108,7 @@ def _read(read: Callable[[bytes], _Parsed], content: bytes, place: str) -> _Pars
 
 
 def parse_environment(content: bytes) -> dict[str, Any]:
-    """The environment in ``content``, an ``environment.json``. Raises :class:`Rejected`."""
+    """Returns the environment in ``content``, an ``environment.json``. Raises :class:`Rejected`."""
     data = decode_object(content, ENVIRONMENT_FILE)
     if data.get("schema") != ENVIRONMENT_SCHEMA:
         schema = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
@@ -120,7 +121,7 @@ def parse_environment(content: bytes) -> dict[str, Any]:
 
 
 def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The digests of all code that judged: the package's first, then those of suites outside it."""
+    """Returns the digests of all code that judged: the package's first, then those of suites outside it."""
     return (environment["code"]["sha256"], *environment["code"]["suites"])
 
 

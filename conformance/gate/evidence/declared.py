@@ -28,7 +28,7 @@ class Excused:
 
 
 def excused(contents: Contents) -> list[Excused]:
-    """Every expected failure that a kernel declared for the run, in the order of the kernels' names. Raises
+    """Returns every expected failure that a kernel declared for the run, in the order of the kernels' names. Raises
     :class:`Rejected` for an entry that cannot be used, and for a case that its entry does not excuse."""
     entries: dict[str, tuple[str, ExpectedFailure]] = {}
     for kernel, declared in sorted(contents.run.declared.items()):

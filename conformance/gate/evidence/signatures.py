@@ -60,7 +60,8 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def read_private_key(path: Path) -> PrivateKey:
-    """The key of a PEM file. Raises :class:`KeyFileError` unless it holds an unencrypted Ed25519 private key."""
+    """Returns the key of a PEM file. Raises :class:`KeyFileError` unless it holds an unencrypted Ed25519
+    private key."""
     content = _key_file(path)
     try:
         key = serialization.load_pem_private_key(content, password=None)
@@ -74,7 +75,7 @@ def read_private_key(path: Path) -> PrivateKey:
 
 
 def read_public_key(path: Path) -> PublicKey:
-    """The key of a PEM file. Raises :class:`KeyFileError` unless it holds an Ed25519 public key."""
+    """Returns the key of a PEM file. Raises :class:`KeyFileError` unless it holds an Ed25519 public key."""
     content = _key_file(path)
     try:
         key = serialization.load_pem_public_key(content)
@@ -94,15 +95,15 @@ def _key_file(path: Path) -> bytes:
 
 
 def seal(payload: bytes, key: PrivateKey) -> bytes:
-    """The DSSE envelope of ``payload``, an in-toto statement."""
+    """Returns the DSSE envelope of ``payload``, an in-toto statement."""
     envelope = Envelope(payload, PAYLOAD_TYPE, {})
     envelope.sign(key)
     return encode(envelope.to_dict())
 
 
 def unseal(content: bytes, key: PublicKey, name: str) -> bytes:
-    """The payload of the envelope in ``content``, a file called ``name``. Raises :class:`Rejected` unless its one
-    signature is by ``key`` and holds."""
+    """Returns the payload of the envelope in ``content``, a file called ``name``. Raises :class:`Rejected` unless its
+    one signature is by ``key`` and holds."""
     data = decode_object(content, name)
     wrong = Rejected(
         RejectReason.ENVELOPE, f"{name} is no DSSE envelope: payload, payloadType and signatures are required"

@@ -10,13 +10,13 @@ from conformance.plain_json import finite, finite_integer, no_constant
 
 
 def encode(value: Any) -> bytes:
-    """The one spelling of ``value``: keys sorted, no spaces, ASCII."""
+    """Returns the one spelling of ``value``: keys sorted, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def decode_object(content: bytes, name: str) -> dict[str, Any]:
-    """The object in ``content``, the JSON called ``name``. Raises :class:`Rejected` for anything that is no JSON
-    object, for names that an object has twice, for NaN and infinities, and for nesting past what Python reads."""
+    """Returns the object in ``content``, the JSON called ``name``. Raises :class:`Rejected` for anything that is no
+    JSON object, for names that an object has twice, for NaN and infinities, and for nesting past what Python reads."""
     try:
         text = content.decode("utf-8")
         value = json.loads(

@@ -54,8 +54,9 @@ class VerifiedBundle:
 
 
 def verify(data: bytes, policy: Policy) -> VerifiedBundle:
-    """The verified contents of the bundle in ``data``. The archive is read within its limits, then the signature is
-    checked, and only then is anything believed. Raises :class:`Rejected` with the first thing that is wrong."""
+    """Returns the verified contents of the bundle in ``data``. The archive is read within its limits, then the
+    signature is checked, and only then is anything believed. Raises :class:`Rejected` with the first thing that is
+    wrong."""
     members = read_archive(data)
     if ENVELOPE_FILE not in members:
         raise Rejected(RejectReason.MEMBERS, f"{ENVELOPE_FILE} is missing: the bundle is not signed")

@@ -77,7 +77,7 @@ class MustpassCheck:
 
 
 def once(records: Sequence[CaseRecord]) -> dict[str, CaseRecord]:
-    """The records by case, without the cases that have several records: none of them can be told to count."""
+    """Returns the records by case, without the cases that have several records: none of them can be told to count."""
     counts = Counter(record.case for record in records)
     return {record.case: record for record in records if counts[record.case] == 1}
 

@@ -108,7 +108,7 @@ def level_of(records: Iterable[CaseRecord]) -> Level:
 
 
 def outcome(record: CaseRecord) -> str:
-    """The outcome of ``record`` as a list writes it; for a failure its status."""
+    """Returns the outcome of ``record`` as a list writes it; for a failure its status."""
     if record.status is Status.PASS:
         return PASSED_BY.get(proof_level(record), _WITHOUT_A_RUN)[0]
     code = record.reason.code.value if record.reason else "no-reason"
@@ -133,9 +133,9 @@ def satisfies(result: str, owed: str) -> bool:
 
 
 def lists_of(run: RunInfo, records: Sequence[CaseRecord], stack: Mapping[str, str] | None = None) -> list[MustpassList]:
-    """The lists of a complete ``run`` with ``records``, one for each target. ``stack``: the range that they are for; by
-    default all patch releases of the torch and triton that ran. Raises :class:`MustpassError` for a run that is not
-    complete."""
+    """Returns the lists of a complete ``run`` with ``records``, one for each target. ``stack``: the range that they are
+    for; by default all patch releases of the torch and triton that ran. Raises :class:`MustpassError` for a run that is
+    not complete."""
     _check_complete(run, records)
     targets = tuple(sorted(run.targets))
     known = {*targets, *(record.target for record in records if record.target)}
@@ -167,8 +167,8 @@ def _check_complete(run: RunInfo, records: Sequence[CaseRecord]) -> None:
 
 
 def target_of(case: str, known: Collection[str]) -> str:
-    """The target that the id of a case names at its end, "any" if it names none. A record's field is not used: a case
-    that crashed early or was refused has none.
+    """Returns the target that the id of a case names at its end, "any" if it names none. A record's field is not used:
+    a case that crashed early or was refused has none.
 
     >>> target_of("test_tma.py::test_loads[mm-bf16-sm_90]", ["sm_90", "gfx950"])
     'sm_90'
@@ -201,7 +201,7 @@ def harness() -> str:
 
 
 def written(mustpass: MustpassList) -> str:
-    """The text of a list."""
+    """Returns the text of a list."""
     lines = [f"{owed} {case}\n" for case, owed in sorted(mustpass.outcomes.items())]
     values = {
         "format": str(FORMAT),
@@ -268,12 +268,14 @@ def _owes_more(new: str, old: str) -> bool:
 
 
 def read_lists(folder: Path) -> list[MustpassList]:
-    """All lists below ``folder``. Raises :class:`MustpassError` if one of them cannot be used or there is none."""
+    """Returns all lists below ``folder``. Raises :class:`MustpassError` if one of them cannot be used or there
+    is none."""
     return [read_list(path) for path in list_files(folder).values()]
 
 
 def list_files(folder: Path) -> dict[str, Path]:
-    """The files of all lists below ``folder`` by their paths in it. Raises :class:`MustpassError` if there is none."""
+    """Returns the files of all lists below ``folder`` by their paths in it. Raises :class:`MustpassError` if there is
+    none."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.txt"))}
     if not paths:
         raise MustpassError(f"{folder} holds no mustpass list: write some with conformance mustpass write")
@@ -281,7 +283,7 @@ def list_files(folder: Path) -> dict[str, Path]:
 
 
 def read_list(path: Path) -> MustpassList:
-    """The list in the file ``path``. Raises :class:`MustpassError`."""
+    """Returns the list in the file ``path``. Raises :class:`MustpassError`."""
     try:
         if plain_file(path).stat().st_size > FILE_LIMIT:
             raise MustpassError(f"{path}: a mustpass list has at most {FILE_LIMIT} bytes")
@@ -292,7 +294,8 @@ def read_list(path: Path) -> MustpassList:
 
 
 def parsed(text: str, file: str) -> MustpassList:
-    """The list in ``text``, which was read from ``file``. Raises :class:`MustpassError` unless it is as written."""
+    """Returns the list in ``text``, which was read from ``file``. Raises :class:`MustpassError` unless it is as
+    written."""
 
     def refuse(problem: str) -> MustpassError:
         return MustpassError(f"{file}: {problem}: write the list again")

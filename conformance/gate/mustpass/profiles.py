@@ -123,8 +123,8 @@ class Profiles:
     claims: Mapping[str, tuple[str, ...]]
 
     def claimed(self, target: str) -> tuple[Profile, ...]:
-        """The profiles with cases of their own that ``target`` claims, by name or because one that it claims includes
-        them."""
+        """Returns the profiles with cases of their own that ``target`` claims, by name or because one that it claims
+        includes them."""
         claimed: dict[str, Profile] = {}
         wanted = list(self.claims.get(target, ()))
         for name in wanted:
@@ -135,7 +135,7 @@ class Profiles:
 
 
 def read_profiles(paths: Iterable[Path] = (), known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
-    """The profiles that come with the package and those in the files ``paths``.
+    """Returns the profiles that come with the package and those in the files ``paths``.
 
     ``known``: what targets claim by themselves (``conformance.targets.claims()``). What a file says that a target
     claims replaces it. Raises :class:`EntryError`.
@@ -192,8 +192,8 @@ class Claim:
 def claims(
     profiles: Profiles, lists: Mapping[str, MustpassList], records: Sequence[CaseRecord], excused: Collection[str] = ()
 ) -> list[Claim]:
-    """Every claim of every target in ``lists`` (by target, those of the run). ``excused``: failing cases that a waiver
-    covers."""
+    """Returns every claim of every target in ``lists`` (by target, those of the run). ``excused``: failing cases that a
+    waiver covers."""
     by_case = once(records)
     every_claim: list[Claim] = []
     for target, mustpass in sorted(lists.items()):
@@ -211,7 +211,7 @@ def _claim(
     by_case: Mapping[str, CaseRecord],
     excused: Collection[str],
 ) -> Claim:
-    """The claim of ``profile``, which the ``cases`` of the list prove."""
+    """Returns the claim of ``profile``, which the ``cases`` of the list prove."""
     listed = {case: mustpass.outcomes[case] for case in cases}
     owed = {case: way for case, way in listed.items() if is_proof(way)}
     results = {case: outcome(by_case[case]) if case in by_case else "missing or duplicate" for case in owed}
@@ -260,7 +260,7 @@ _LEVELS = {"compiled": Level.COMPILED, **dict(PASSED_BY.values())}
 
 
 def _level(ways: Iterable[str]) -> Level | None:
-    """The least level of those at which something was compiled or run."""
+    """Returns the least level of those at which something was compiled or run."""
     return min((_LEVELS[way] for way in ways if way in _LEVELS), key=LEVELS.index, default=None)
 
 

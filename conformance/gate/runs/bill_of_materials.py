@@ -136,8 +136,8 @@ def _folder_of(module: str, package: Path | None) -> Path | None:
 
 
 def folder_digest(folder: Path) -> str:
-    """The SHA-256 over the files below ``folder``: of each, in the order of their paths, the path in the folder, a NUL,
-    the SHA-256 of its content in hexadecimal and a line feed. What Python compiled is left out."""
+    """Returns the SHA-256 over the files below ``folder``: of each, in the order of their paths, the path in the
+    folder, a NUL, the SHA-256 of its content in hexadecimal and a line feed. What Python compiled is left out."""
     digest = hashlib.sha256()
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     for name, path in sorted(paths.items()):
@@ -150,20 +150,21 @@ def folder_digest(folder: Path) -> str:
 
 
 def _package() -> Path | None:
-    """The folder of the Triton that would be imported."""
+    """Returns the folder of the Triton that would be imported."""
     spec = importlib.util.find_spec("triton")
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def _triton_commit() -> str:
-    """The commit in the version of a build from source, such as 3.8.0+git0a1b2c3d; a release names none."""
+    """Returns the commit in the version of a build from source, such as 3.8.0+git0a1b2c3d; a release names none."""
     distribution = _distribution()
     match = _COMMIT.search(distribution.version) if distribution else None
     return match[1] if match else UNKNOWN
 
 
 def _llvm_commit(library: Path) -> str:
-    """The commit that a library with LLVM names in its text. The first match ends the search, after a tenth of it."""
+    """Returns the commit that a library with LLVM names in its text. The first match ends the search, after a tenth of
+    it."""
     try:
         with library.open("rb") as file:
             before = b""

@@ -55,7 +55,7 @@ _SUBSTITUTIONS = tuple(
 
 
 def compiler_cause(output: str) -> str | None:
-    """The cause that the compiler itself names in ``output``; None if it names none.
+    """Returns the cause that the compiler itself names in ``output``; None if it names none.
 
     In order of preference that is a failed assertion with its file and line, unreachable code, LLVM's own error, one of
     the assembler, a diagnostic with the pass that failed, the front end's exception, and what the C++ or C library
@@ -103,7 +103,7 @@ def _diagnostic(lines: list[str]) -> str | None:
 
 
 def _front_end(lines: list[str]) -> str | None:
-    """The exception that Triton's front end names behind the lines of the kernel."""
+    """Returns the exception that Triton's front end names behind the lines of the kernel."""
     if not lines or not _FRONT_END.search(lines[0]):
         return None
     end = next((number for number, line in enumerate(lines) if _FROM_SOURCE.match(line)), len(lines))
@@ -128,7 +128,8 @@ def _signal(lines: list[str]) -> str | None:
 
 
 def _frame(lines: list[str]) -> str | None:
-    """The topmost frame of the compiler: native code's if it has a name, else the function of Triton that called it."""
+    """Returns the topmost frame of the compiler: native code's if it has a name, else the function of Triton that
+    called it."""
     native = (match[1] for match in _all(_NATIVE_FRAME, lines) if not _HANDLER.search(match[1]))
     if frame := next(native, None):
         return frame

@@ -53,7 +53,7 @@ class ComparedRecords(Mapping[str, CaseRecord]):
         return record
 
     def in_order(self) -> Iterator[CaseRecord]:
-        """All records, one at a time."""
+        """Yields all records, one at a time."""
         return map(self._at, range(len(self)))
 
     def _at(self, index: int) -> CaseRecord:

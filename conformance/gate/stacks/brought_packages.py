@@ -37,7 +37,7 @@ class Package:
 
 
 def reported(entries: Iterable[Mapping[str, Any]]) -> list[Package]:
-    """The packages of pip's report, with their sizes."""
+    """Returns the packages of pip's report, with their sizes."""
     listed = list(entries)
     urls = [str(entry.get("download_info", {}).get("url", "")) for entry in listed]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -55,7 +55,7 @@ def reported(entries: Iterable[Mapping[str, Any]]) -> list[Package]:
 
 
 def installed(site: Path | None = None) -> dict[str, Package]:
-    """The packages in the folder ``site``, or those of this environment, by name."""
+    """Returns the packages in the folder ``site``, or those of this environment, by name."""
     every = metadata.distributions(path=[str(site)]) if site is not None else metadata.distributions()
     by_name: dict[str, Package] = {}
     for one in every:
@@ -66,7 +66,7 @@ def installed(site: Path | None = None) -> dict[str, Package]:
 
 
 def triton_of(packages: Iterable[Package]) -> Package | None:
-    """The Triton among ``packages``, under whichever name it has."""
+    """Returns the Triton among ``packages``, under whichever name it has."""
     return next((package for package in packages if package.name in _NAMED), None)
 
 
@@ -154,7 +154,7 @@ def short_of(packages: Iterable[Package], cache: Path) -> str:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes as people write it: in the units that pip uses.
+    """Returns a number of bytes as people write it: in the units that pip uses.
 
     >>> size_text(3_000_000_000), size_text(512)
     ('3.0 GB', '512 bytes')

@@ -47,11 +47,11 @@ class Environment:
     variables: dict[str, str]
 
     def environ(self) -> dict[str, str]:
-        """The whole environment of its processes."""
+        """Returns the whole environment of its processes."""
         return {**os.environ, **self.variables, **dict(self.stack.variables)}
 
     def command(self, *arguments: str) -> list[str]:
-        """A ``conformance`` command in this environment."""
+        """Returns a ``conformance`` command in this environment."""
         return [sys.executable, "-m", "conformance.cli", *arguments]
 
 
@@ -95,7 +95,7 @@ def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack
 
 
 def _written(stack: Stack) -> set[str]:
-    """The packages that the user of ``stack`` named."""
+    """Returns the packages that the user of ``stack`` named."""
     names = [
         *(Requirement(text).name for text in stack.packages),
         *(wheel.name.split("-")[0] for wheel in stack.wheels),
@@ -109,7 +109,8 @@ def _with_what_it_brings(stack: Stack, folder: Path) -> Stack:
 
 
 def resolve_all(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -> list[ResolvedStack]:
-    """Each of ``stacks`` as :func:`resolve` finds it. Equal ones are announced once. Raises :class:`StackError`."""
+    """Returns each of ``stacks`` as :func:`resolve` finds it. Equal ones are announced once. Raises
+    :class:`StackError`."""
     known: dict[Stack, ResolvedStack] = {}
     every = []
     for stack in stacks:
@@ -121,7 +122,7 @@ def resolve_all(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -
 
 
 def prepare(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -> list[Environment]:
-    """The environments of ``stacks`` below ``cache``. All are resolved before one is installed. Raises
+    """Returns the environments of ``stacks`` below ``cache``. All are resolved before one is installed. Raises
     :class:`StackError`."""
     return [build(resolved, say) for resolved in resolve_all(stacks, cache, has_gpu, say)]
 
@@ -217,7 +218,7 @@ def _version(distribution: str) -> str | None:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of the file's content, in hexadecimal."""
+    """Returns the SHA-256 of the file's content, in hexadecimal."""
     with path.open("rb") as file:
         digest = hashlib.sha256()
         while block := file.read(1 << 20):
@@ -250,7 +251,7 @@ def _variables(stack: Stack, folder: Path) -> dict[str, str]:
 
 
 def _steps(stack: Stack) -> tuple[tuple[str, ...], ...]:
-    """The arguments of pip's commands that install ``stack``, without the folders that they install to."""
+    """Returns the arguments of pip's commands that install ``stack``, without the folders that they install to."""
     with_dependencies = tuple(text for text in stack.packages if Requirement(text).name in WITH_DEPENDENCIES)
     without = tuple(text for text in stack.packages if text not in with_dependencies)
     steps = [with_dependencies] if with_dependencies else []

@@ -96,7 +96,7 @@ def last_releases(versions: list[Version], candidate: Version) -> list[Version]:
 
 
 def index_versions(name: str, run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> list[Version]:
-    """The releases of ``name`` that pip's index has for this Python. Raises :class:`IndexAnswerError`."""
+    """Returns the releases of ``name`` that pip's index has for this Python. Raises :class:`IndexAnswerError`."""
     command = [sys.executable, "-m", "pip", "index", "versions", name, "--disable-pip-version-check", "--retries", "1"]
     try:
         done = run(command, capture_output=True, text=True, errors="replace", timeout=INDEX_SECONDS, check=False)
@@ -111,7 +111,7 @@ def index_versions(name: str, run: Callable[..., subprocess.CompletedProcess[str
 
 
 def kept_versions(name: str, cache: Path) -> list[Version]:
-    """The releases of ``name`` of which ``cache`` holds an environment with nothing else."""
+    """Returns the releases of ``name`` of which ``cache`` holds an environment with nothing else."""
     versions = set()
     for file in cache.glob("stacks/*/stack.json"):
         try:
@@ -125,7 +125,7 @@ def kept_versions(name: str, cache: Path) -> list[Version]:
 
 
 def parsed_version(text: object) -> Version | None:
-    """The version that ``text`` names; None if it names none."""
+    """Returns the version that ``text`` names; None if it names none."""
     try:
         return Version(str(text))
     except InvalidVersion:

@@ -159,7 +159,7 @@ def _command(words: Sequence[str]) -> list[str]:
 
 
 def _package() -> Path | None:
-    """The folder of the pip that this Python has."""
+    """Returns the folder of the pip that this Python has."""
     spec = importlib.util.find_spec("pip")
     return Path(spec.origin).parent if spec and spec.origin else None
 

@@ -87,7 +87,7 @@ class Stack:
 
 
 def parse(text: str, name: str | None = None) -> Stack:
-    """The stack that ``text`` describes, called ``name`` or by its text. Raises :class:`StackError`.
+    """Returns the stack that ``text`` describes, called ``name`` or by its text. Raises :class:`StackError`.
 
     >>> stack = parse("triton==3.9.0 ptxas==13.0")
     >>> stack.packages, stack.ptxas
@@ -131,7 +131,8 @@ def parse(text: str, name: str | None = None) -> Stack:
 
 
 def spelled(stack: Stack) -> str | None:
-    """A text that :func:`parse` reads as ``stack``, but for its name; None if it has variables that no preview sets."""
+    """Returns a text that :func:`parse` reads as ``stack``, but for its name; None if it has variables that no preview
+    sets."""
     left = dict(stack.variables)
     previews = [name for name, sets in PREVIEWS.items() if sets.items() <= left.items()]
     for name in previews:
@@ -221,7 +222,7 @@ class Matrix:
 
 
 def read_matrix(file: Path) -> Matrix:
-    """The matrix in ``file``. Raises :class:`StackError`."""
+    """Returns the matrix in ``file``. Raises :class:`StackError`."""
     try:
         data = msgspec.toml.decode(plain_file(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -122,7 +122,8 @@ def abilities(environment: Environment) -> Abilities:
 
 
 def listed(environment: Environment, options: Sequence[str]) -> set[str]:
-    """The ids of the cases that a run with ``options`` would have in ``environment``. Raises :class:`RunError`."""
+    """Returns the ids of the cases that a run with ``options`` would have in ``environment``. Raises
+    :class:`RunError`."""
     done = subprocess.run(
         environment.command("list", *options),
         env={**environment.environ(), KERNELS_MAY_BE_LOST: "1"},
@@ -302,8 +303,8 @@ def _is_kept(folder: Path) -> bool:
 
 
 def _digests_of(folder: Path) -> dict[str, str]:
-    """The digest of each file that later steps read, by its name. Artefacts and scripts are not among them: a record
-    names them, and one that is gone is said to be."""
+    """Returns the digest of each file that later steps read, by its name. Artefacts and scripts are not among them: a
+    record names them, and one that is gone is said to be."""
     return {file.name: file_digest(file) for file in sorted(folder.iterdir()) if _decides(file)}
 
 
@@ -312,8 +313,8 @@ def _decides(file: Path) -> bool:
 
 
 def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
-    """A digest of everything that decides a run's results: the stack, the environment below it, the harness's code, the
-    devices, the variables and the options."""
+    """Returns a digest of everything that decides a run's results: the stack, the environment below it, the harness's
+    code, the devices, the variables and the options."""
     stack = [
         environment.folder.name,
         dict(environment.stack.variables),

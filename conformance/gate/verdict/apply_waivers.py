@@ -168,7 +168,7 @@ def apply(
 
 
 def _faults(regressions: Iterable[Group], records: Mapping[str, CaseRecord]) -> list[_Fault]:
-    """All that a waiver could cover: the regressions, and the records that failed."""
+    """Returns all that a waiver could cover: the regressions, and the records that failed."""
     findings = [finding for group in regressions for finding in group.findings]
     faults = [
         _Fault(one.case, one.target, one.kind, one.cause, texts=_finding_texts(one, records.get(one.case)))
@@ -183,7 +183,7 @@ def _faults(regressions: Iterable[Group], records: Mapping[str, CaseRecord]) -> 
 
 
 def _failure_texts(record: CaseRecord, *, about_code: bool = True) -> tuple[str, ...]:
-    """Every failing check of ``record`` with its text; the diagnosis if no check failed. Without ``about_code``
+    """Returns every failing check of ``record`` with its text; the diagnosis if no check failed. Without ``about_code``
     the checks that are findings about the code are left out."""
     failing = [verdict for verdict in record.verdicts if not verdict.passed]
     if not about_code:

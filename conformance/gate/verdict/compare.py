@@ -136,7 +136,7 @@ def _objections(sides: Mapping[str, ComparedRun], broken: Iterable[BrokenSide | 
 def case_findings(
     before: CaseRecord | None, after: CaseRecord, thresholds: Thresholds, *, same_device: bool
 ) -> list[Finding]:
-    """The findings about the status, the code and the time of one case that the candidate recorded."""
+    """Returns the findings about the status, the code and the time of one case that the candidate recorded."""
     became = status_finding(before, after, lambda record: "")
     return _case_findings(before, after, became, thresholds, same_device=same_device)
 
@@ -159,7 +159,7 @@ def _case_findings(
 
 
 def _in_order(before: ComparedRecords, after: ComparedRecords) -> Iterator[tuple[CaseRecord | None, CaseRecord | None]]:
-    """The two records of each case, in the order of the case ids; None where a side has none."""
+    """Yields the two records of each case, in the order of the case ids; None where a side has none."""
     olds, news = before.in_order(), after.in_order()
     was, now = next(olds, None), next(news, None)
     while was is not None or now is not None:
@@ -191,8 +191,8 @@ def _side(side: ComparedRun) -> Side:
 def _statuses_and_code(
     before: CaseRecord | None, after: CaseRecord | None, became: Finding | None, thresholds: Thresholds
 ) -> list[Finding]:
-    """The findings about the status and the code of one case. ``became`` is the finding about the status. It is left
-    out if it only repeats the findings about the code."""
+    """Returns the findings about the status and the code of one case. ``became`` is the finding about the status. It is
+    left out if it only repeats the findings about the code."""
     if before and after and (past_limit(before) or past_limit(after)):
         return limit_findings(before, after, became)
     code = code_findings(before, after, thresholds) if before and after else []
@@ -215,7 +215,8 @@ def _statuses_and_code(
 
 
 def _beside(code: list[Finding], after: CaseRecord, became: Finding) -> Finding | None:
-    """The new failure ``became`` without the checks that the findings ``code`` report; None if no other failed."""
+    """Returns the new failure ``became`` without the checks that the findings ``code`` report; None if no other
+    failed."""
     if explained(after.failing, code):
         return None
     others = tuple(pair for pair in after.failing if kind_of_check(pair[0]) is None)
@@ -231,8 +232,9 @@ def _failing(one: Finding) -> Finding:
 
 
 def _worse(code: list[Finding], before: CaseRecord, after: CaseRecord, became: Finding | None) -> Finding | None:
-    """The finding about a case that failed in the baseline, too. ``became`` is the finding about that failure, None
-    if it is still expected. A check that failed newly makes it a new failure, unless ``code`` reports that check."""
+    """Returns the finding about a case that failed in the baseline, too. ``became`` is the finding about that failure,
+    None if it is still expected. A check that failed newly makes it a new failure, unless ``code`` reports that check.
+    """
     failing = newly_failing(before, after)
     others = tuple(pair for pair in failing if kind_of_check(pair[0]) is None)
     if not others or explained(failing, code):
@@ -247,7 +249,7 @@ def _worse(code: list[Finding], before: CaseRecord, after: CaseRecord, became: F
 
 
 def _drift(before: CaseRecord, after: CaseRecord) -> Iterator[Finding]:
-    """The finding NUMERICS_DRIFT of a case that passed on both sides, with other bits in its outputs."""
+    """Yields the finding NUMERICS_DRIFT of a case that passed on both sides, with other bits in its outputs."""
     if not before.status is after.status is Status.PASS:
         return
     was, now = before.figures.outputs, after.figures.outputs

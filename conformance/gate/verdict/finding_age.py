@@ -53,7 +53,8 @@ def chosen_cases(groups: Iterable[Group], most: int = MOST_CASES) -> list[tuple[
 
 
 def _unlike(findings: Sequence[Finding]) -> Finding | None:
-    """The finding that differs most from the first: in its kernel, else in its target, else in its case alone."""
+    """Returns the finding that differs most from the first: in its kernel, else in its target, else in its case
+    alone."""
     first, others = findings[0], [one for one in findings[1:] if one.case != findings[0].case]
     others.sort(key=lambda one: (one.kernel == first.kernel, one.target == first.target))
     return others[0] if others else None
@@ -129,7 +130,7 @@ def _key(group: Group) -> tuple[object, ...]:
 
 
 def _text(releases: Releases, cases: Sequence[tuple[Finding, Mapping[Version, Sight]]]) -> str:
-    """The age of a cause by its cases: once if they agree, else that of each."""
+    """Returns the age of a cause by its cases: once if they agree, else that of each."""
     texts: dict[str, list[str]] = {}
     for one, seen in cases:
         where = f"{one.kernel or one.case}{f' on {one.target}' if one.target else ''}"

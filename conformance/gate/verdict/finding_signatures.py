@@ -49,7 +49,7 @@ _SUBSTITUTIONS = tuple(
 
 
 def signature(kind: Kind | str, cause: str) -> str:
-    """The signature of a finding of ``kind`` with ``cause``, such as "NEW_FAIL-3f2a91c04b7e".
+    """Returns the signature of a finding of ``kind`` with ``cause``, such as "NEW_FAIL-3f2a91c04b7e".
 
     >>> signature("NEW_FAIL", "no barrier at line 40") == signature("NEW_FAIL", "no barrier at line 90")
     True

@@ -37,7 +37,7 @@ class GateReason:
     edit: str = ""
 
     def lines(self) -> list[str]:
-        """The reason as lines of text: what it says, its first cases, and the edit."""
+        """Returns the reason as lines of text: what it says, its first cases, and the edit."""
         named = [f"{case}: {text}" for case, text in zip(self.cases, self.details, strict=False)] or self.cases
         lines = [f"{self.part.value}: {self.text}", *(f"    {case}" for case in named[:CASES_SHOWN])]
         lines += [f"    and {len(self.cases) - CASES_SHOWN} more"] if len(self.cases) > CASES_SHOWN else []
@@ -112,7 +112,7 @@ def _regression(group: Group, comparison: Comparison, passing: Sequence[str]) ->
 
 
 def lines(verdict: GateVerdict) -> list[str]:
-    """The verdict as text, worst first: the first cases of each reason. Records and files are quoted as they
+    """Returns the verdict as text, worst first: the first cases of each reason. Records and files are quoted as they
     are, so clean it before it is printed."""
     text = [f"gate: {'passed' if verdict.passed else f'FAILED, {len(verdict.reasons)} reasons'}"]
     text += [str(headline) for headline in verdict.headlines]

@@ -71,7 +71,7 @@ class _Others:
 
 
 def _what(finding: Finding) -> str:
-    """The cause without its target, such as "ASYNC_COPY gained"."""
+    """Returns the cause without its target, such as "ASYNC_COPY gained"."""
     return finding.cause.removesuffix(f" on {finding.target}")
 
 

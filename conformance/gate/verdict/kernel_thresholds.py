@@ -33,7 +33,7 @@ class KernelThresholds:
                 self._unusable[kernel] = f"{error}; the usual ones apply"
 
     def of(self, kernel: str | None) -> Thresholds:
-        """The thresholds of findings about ``kernel``."""
+        """Returns the thresholds of findings about ``kernel``."""
         return self._own.get(kernel or "", self.usual)
 
     def others(self, kernels: Collection[str]) -> dict[str, OwnThresholds]:

@@ -66,8 +66,8 @@ def _level(record: CaseRecord) -> ProofLevel:
 
 
 def _shape(record: CaseRecord) -> str:
-    """The shape class in the case's id, such as "several-tiles"; "even" for sizes without a rest, constant or not;
-    empty if it names none."""
+    """Returns the shape class in the case's id, such as "several-tiles"; "even" for sizes without a rest, constant or
+    not; empty if it names none."""
     if "::test_even_" in record.case.partition("[")[0]:
         return "even"
     _, separator, rest = record.case.partition("shape=")

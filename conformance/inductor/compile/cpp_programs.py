@@ -58,7 +58,7 @@ class CppProgram:
         return [tensor for name, tensor in tensors.items() if name not in self.constants]
 
     def module(self) -> torch.nn.Module:
-        """The program as a module, which holds the constants."""
+        """Returns the program as a module, which holds the constants."""
         program = self.program
         constants = {name: value for name, value in self.placed().items() if name in self.constants}
 
@@ -79,7 +79,7 @@ class CppProgram:
         return Module()
 
     def placed(self) -> dict[str, Tensor]:
-        """All operands on the device, by name."""
+        """Returns all operands on the device, by name."""
         return {name: value.to(self.device) for name, value in values_of(self.program, self.seed, {}).items()}
 
 

@@ -142,7 +142,7 @@ def _worker(target: Target) -> SimpleNamespace:
 
 
 def _first_is_fastest(target: Target) -> Any:
-    """In place of the function that measures choices. For a hint of a size another choice is the first."""
+    """Replaces the function that measures choices. For a hint of a size another choice is the first."""
 
     def make_benchmark_fn(*arguments: Any, hint_override: int | None = None, **options: Any) -> Callable[[Any], Any]:
         first = (hint_override or 0).bit_length()
@@ -291,7 +291,7 @@ def prepare() -> None:
 
 
 def place(dotted: str) -> tuple[Any, str]:
-    """The module or class that has the attribute ``dotted`` names, and the attribute's own name."""
+    """Returns the module or class that has the attribute ``dotted`` names, and the attribute's own name."""
     path, _, name = dotted.rpartition(".")
     parts = path.split(".")
     for count in range(len(parts), 0, -1):

@@ -88,7 +88,7 @@ def compile_all(program: Program, log: observation.CompilationLog, device: str) 
 
 
 def _tensor(operand: Operand, device: str) -> torch.Tensor:
-    """A fake tensor for ``operand``."""
+    """Returns a fake tensor for ``operand``."""
     dtype = DTYPES[operand.dtype]
     if not operand.offset:  # no view: the base of a view would be guarded too
         return torch.empty_strided(operand.shape, operand.strides, dtype=dtype, device=device)
@@ -114,7 +114,7 @@ def _invocation(ready: GeneratedOnly, log: observation.CompilationLog, tensors: 
 
 
 def _kernel(name: str, source: str, target: Target, counters: dict[str, int]) -> GeneratedKernel:
-    """The kernel compiled for ``target`` with the metadata that Inductor gives it."""
+    """Returns the kernel compiled for ``target`` with the metadata that Inductor gives it."""
     kind = kind_of(source)
     try:
         artefact, others = _cross_compile(source, target)
@@ -125,7 +125,7 @@ def _kernel(name: str, source: str, target: Target, counters: dict[str, int]) ->
 
 
 def _cross_compile(source: str, target: Target) -> tuple[Artefact, int]:
-    """The artefact of the kernel's first config, and the number of its other configs."""
+    """Returns the artefact of the kernel's first config, and the number of its other configs."""
     from torch._inductor.codecache import PyCodeCache
 
     before = time.time()

@@ -112,7 +112,7 @@ def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """The program's options. They override :data:`ALWAYS`; ``fixed`` overrides them.
+    """Returns the program's options. They override :data:`ALWAYS`; ``fixed`` overrides them.
 
     Raises ValueError for an option that the installed torch does not have, or that contradicts ``fixed``.
     """
@@ -249,14 +249,15 @@ class _Unwritten:
         self.input_nodes = options.get("input_nodes", ())
 
     def written(self, offer: Callable[..., Any]) -> list[Any]:
-        """The choice, or none if its template refuses it."""
+        """Returns the choice, or none if its template refuses it."""
         choices: list[Any] = []
         offer(self.template, choices, **self.options)
         return choices
 
 
 def _picked(candidates: list[Any], pick: int, offer: Callable[..., Any]) -> list[Any]:
-    """The candidate at ``pick`` modulo their number, as a list. If its template refuses it: of those that are left."""
+    """Returns the candidate at ``pick`` modulo their number, as a list. If its template refuses it: of those that are
+    left."""
     candidate = candidates[pick % len(candidates)]
     if not isinstance(candidate, _Unwritten):
         return [candidate]

@@ -105,7 +105,7 @@ def _loading() -> Iterator[dict[str, Any]]:
 def _kernels(
     modules: Sequence[str], loaded: Mapping[str, Any], target: Target, before: float
 ) -> tuple[GeneratedKernel, ...]:
-    """The Triton kernels of ``modules`` as they were compiled after ``before`` and ``loaded``."""
+    """Returns the Triton kernels of ``modules`` as they were compiled after ``before`` and ``loaded``."""
     kernels: list[GeneratedKernel] = []
     for text in modules:
         for name, source in kernels_of(text).items():
@@ -124,7 +124,7 @@ def _kernels(
 def call(
     function: Callable[..., Any], operands: Sequence[Operand], views: Sequence[Tensor], *, observe: bool
 ) -> tuple[tuple[Tensor, ...], Launches]:
-    """The outputs of the compiled ``function`` over ``views``, which stand for ``operands``.
+    """Returns the outputs of the compiled ``function`` over ``views``, which stand for ``operands``.
 
     With ``observe`` also the (name, grid) of every kernel that it launched. Raises AssertionError if the function was
     compiled again: what ran is then not what was pinned.

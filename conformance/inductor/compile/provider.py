@@ -40,8 +40,8 @@ class Compiled:
     def call(
         self, tensors: Sequence[Tensor], executor: Any, *, number: int = 0, observe: bool = True
     ) -> tuple[tuple[Tensor, ...], Launches]:
-        """The outputs over ``tensors``, and what was launched if that was observed. Without a device the module that
-        was generated for call ``number`` of the program is replayed in the interpreter.
+        """Returns the outputs over ``tensors``, and what was launched if that was observed. Without a device the module
+        that was generated for call ``number`` of the program is replayed in the interpreter.
 
         Raises ``conformance.inductor.replay.replay.ReplayUnsupported`` for a module that the interpreter cannot run.
         """

@@ -59,7 +59,7 @@ def _selection_is_deferred(notes: Notes) -> list[Patch]:
 
 
 def _schedule_is_noted(notes: Notes) -> list[Patch]:
-    """The same. Notes what the scheduler has before it fuses nodes, and when it is done."""
+    """Returns the same. Notes what the scheduler has before it fuses nodes, and when it is done."""
     from torch._inductor.scheduler import Scheduler
 
     fuse, finish = Scheduler.fuse_nodes, Scheduler.compute_last_usage
@@ -83,7 +83,7 @@ def _schedule_is_noted(notes: Notes) -> list[Patch]:
 
 
 def _scheduled(node: Any) -> Scheduled:
-    """A node of the scheduler as data."""
+    """Returns a node of the scheduler as data."""
     outputs = node.get_outputs()
     return Scheduled(
         kind=type(node).__name__,

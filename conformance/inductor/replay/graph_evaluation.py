@@ -136,7 +136,7 @@ class _Shadowed(TorchDispatchMode):
         self._shadows: dict[int, tuple[Tensor, Tensor]] = {}  # the stand-in is kept, so that its id stays its own
 
     def stand_in(self, value: Tensor) -> Tensor:
-        """The tensor without memory of an operand."""
+        """Returns the tensor without memory of an operand."""
         empty = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
         self._keep(empty, value.double() if value.dtype.is_floating_point else value)
         return empty

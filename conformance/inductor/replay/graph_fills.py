@@ -82,8 +82,8 @@ class _Widths:
 
 
 def graph_fills(program: Program, modules: Sequence[str], seed: int, chosen: Mapping[str, Tensor]) -> list[GraphFill]:
-    """The fills ``wide-A`` and ``wide-B`` of a program, generated as ``modules``. Operands that are ``chosen``, and
-    those that index, keep the values that they have.
+    """Returns the fills ``wide-A`` and ``wide-B`` of a program, generated as ``modules``. Operands that are ``chosen``,
+    and those that index, keep the values that they have.
 
     In ``wide-B`` outputs of 16 bits have ties; without such outputs it is ``wide-A`` with the factors exchanged.
 
@@ -139,8 +139,8 @@ class _Search:
         return best
 
     def _fitting(self, name: str, wide: str, widths: _Widths, *, spread: bool) -> tuple[list[Tensor], Evaluation]:
-        """The same with ``widths`` at most. With ``spread`` rows differ by powers of two, and too narrow integers are
-        refused."""
+        """Returns the same with ``widths`` at most. With ``spread`` rows differ by powers of two, and too narrow
+        integers are refused."""
         for _ in range(ATTEMPTS):
             values = [
                 self._value(name, operand, operand.name == wide, widths, spread) for operand in self.program.operands

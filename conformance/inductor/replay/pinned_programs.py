@@ -32,13 +32,15 @@ _CONSTANT = r"^\s*{}\s*:\s*tl\.constexpr\s*=\s*(\d+)\s*$"
 
 
 def constant(source: str, name: str) -> int | None:
-    """The number that a template's kernel assigns to its compile-time constant ``name``; None if it has none."""
+    """Returns the number that a template's kernel assigns to its compile-time constant ``name``; None if it has
+    none."""
     assignment = re.search(_CONSTANT.format(re.escape(name)), source, re.MULTILINE)
     return int(assignment[1]) if assignment else None
 
 
 def option(source: str, name: str) -> int | None:
-    """The compile option ``name``, such as num_warps, in the decorator of a template's kernel; None if it has none."""
+    """Returns the compile option ``name``, such as num_warps, in the decorator of a template's kernel; None if it has
+    none."""
     # functions that the kernel calls may stand before it
     decorated = source[max(source.find("@triton_heuristics."), 0) :]
     keyword = re.search(rf"\b{name}\s*=\s*(\d+)", decorated.split("@triton.jit", 1)[0])
@@ -68,7 +70,8 @@ def _config(values: Callable[[str], int | None]) -> AnyConfig | None:
 
 
 def config_of(source: str) -> AnyConfig:
-    """The config with which a template's kernel was rendered. Raises ValueError naming what its source lacks."""
+    """Returns the config with which a template's kernel was rendered. Raises ValueError naming what its source
+    lacks."""
 
     def value(name: str) -> int | None:
         return option(source, name) if name in OPTIONS else constant(source, name)
@@ -81,7 +84,7 @@ def config_of(source: str) -> AnyConfig:
 
 
 def described_config(choice: Choice) -> AnyConfig | None:
-    """The config in a choice's description; None without one."""
+    """Returns the config in a choice's description; None without one."""
     return _config(choice.numbers.get)
 
 
@@ -201,8 +204,8 @@ class CallExecutor:
         self._out = out
 
     def watching(self, operands: Mapping[str, Tensor], **rules: Any) -> AbstractContextManager[Any]:
-        """The accesses of the module's kernels. Lanes that a mask leaves undefined stay zero: the backward of flex
-        attention multiplies those behind the last query by zero."""
+        """Returns the accesses of the module's kernels. Lanes that a mask leaves undefined stay zero: the backward of
+        flex attention multiplies those behind the last query by zero."""
         return watching(self._executor, operands, **rules, undefined_lanes=False)
 
     def run(self, launch: Any, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:

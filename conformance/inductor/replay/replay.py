@@ -94,8 +94,8 @@ def replay(
 
 @functools.lru_cache(maxsize=4)
 def _loaded(module_source: str, executor: InterpreterExecutor) -> tuple[_Replay, Callable[..., Any]]:
-    """The module's state and its function ``call``. They are kept for further calls, because the interpreter rewrites
-    every kernel, and each function that it calls, before its first launch."""
+    """Returns the module's state and its function ``call``. They are kept for further calls, because the interpreter
+    rewrites every kernel, and each function that it calls, before its first launch."""
     replayed = _Replay(executor)
     call = replayed.load(module_source, "module").get("call")
     if call is None:
@@ -167,7 +167,7 @@ class _Replay:
         return _View(module, name, self.stand_ins) if names else _View(torch, "torch", self.stand_ins)
 
     def build(self, name: str, source: str, *_: Any, **__: Any) -> _Kernel:
-        """The kernel ``name`` of ``source``, in place of compiling it."""
+        """Returns the kernel ``name`` of ``source``, in place of compiling it."""
         kernel = self.load(_with_interpretable_loops(source), name).get(name)
         if not isinstance(kernel, _Kernel):
             raise ReplayUnsupported(name, "its source does not define a kernel with one of Inductor's heuristics")
@@ -216,8 +216,8 @@ def _splat(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_interpretable_loops(source: str) -> str:
-    """The only edit of a kernel's text: ``x.to(dtype)`` of a loop variable becomes ``tl.cast(x, dtype)``. The two mean
-    the same, but in the interpreter a loop variable is a Python int, which has no method ``to``."""
+    """Returns the only edit of a kernel's text: ``x.to(dtype)`` of a loop variable becomes ``tl.cast(x, dtype)``. The
+    two mean the same, but in the interpreter a loop variable is a Python int, which has no method ``to``."""
     variables = set(re.findall(r"^\s*for\s+(\w+)\s+in\s+(?:tl\.)?range\(", source, flags=re.MULTILINE))
     if not variables:
         return source

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def kernels_of(module_source: str) -> dict[str, str]:
-    """The Triton kernels of a generated module: the name that the module gives each, and its source.
+    """Returns the Triton kernels of a generated module: the name that the module gives each, and its source.
 
     A module holds them as ``name = async_compile.triton("function", '''source''', ...)``. Raises ValueError if such a
     call does not have this form, and SyntaxError if ``module_source`` is not Python.
@@ -30,7 +30,7 @@ def function_of(kernel_source: str) -> str:
 
 
 def kind_of(kernel_source: str) -> str:
-    """The heuristic that decorates the kernel: "template", "pointwise", "reduction" and so on.
+    """Returns the heuristic that decorates the kernel: "template", "pointwise", "reduction" and so on.
 
     Raises ValueError if ``kernel_source`` has none or several functions with such a decorator.
     """

@@ -24,10 +24,10 @@ def in_source(check: str, directives: str, text: str, where: str | None = None) 
 
 
 def launched(*modules: str) -> list[str]:
-    """The Triton kernels that generated modules launch, in their order, each as often as they do."""
+    """Returns the Triton kernels that generated modules launch, in their order, each as often as they do."""
     return re.findall(r"^\s*(triton_\w+)\.run\(", "\n".join(modules), flags=re.MULTILINE)
 
 
 def extern_calls(*modules: str) -> list[str]:
-    """The kernels of ATen that generated modules call, in their order."""
+    """Returns the kernels of ATen that generated modules call, in their order."""
     return re.findall(r"\bextern_kernels\.(\w+)\(", "\n".join(modules))

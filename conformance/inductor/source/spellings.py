@@ -99,8 +99,8 @@ def template(kind: str) -> str:
 
 
 def only(name: str) -> str:
-    """The regular expression that choices of the template ``name`` match and those of no other: Inductor numbers its
-    choices, such as ``triton_mm_12``."""
+    """Returns the regular expression that choices of the template ``name`` match and those of no other: Inductor
+    numbers its choices, such as ``triton_mm_12``."""
     return rf"^triton_{re.escape(name)}_\d+$"
 
 

@@ -123,8 +123,8 @@ def amd_archs() -> list[str]:
 
 
 def live_devices(work_out: Callable[[], Mapping[str, Any]] | None = None) -> dict[str, Device]:
-    """The tables of the installed torch by device. They are kept until torch or triton changes; ``work_out`` reads them
-    where none are kept, by default :func:`in_own_process`. Raises :class:`TablesUnread`."""
+    """Returns the tables of the installed torch by device. They are kept until torch or triton changes; ``work_out``
+    reads them where none are kept, by default :func:`in_own_process`. Raises :class:`TablesUnread`."""
 
     def whole() -> Mapping[str, Any]:
         answer = (work_out or in_own_process)()
@@ -173,7 +173,7 @@ def in_own_process() -> dict[str, Any]:
 
 
 def _sources() -> list[Path]:
-    """The files that decide the tables. Raises :class:`TablesUnread` without torch."""
+    """Returns the files that decide the tables. Raises :class:`TablesUnread` without torch."""
     package = importlib.util.find_spec("torch")
     if package is None or not package.submodule_search_locations:
         raise TablesUnread("torch is not installed, so it has no config tables")
@@ -188,7 +188,7 @@ def _sources() -> list[Path]:
 
 
 def device_of(device_class: str, arch: int | str, devices: Mapping[str, Device]) -> Device:
-    """The tables for the device class ``device_class`` and an architecture; empty where torch has none."""
+    """Returns the tables for the device class ``device_class`` and an architecture; empty where torch has none."""
     return devices.get(device_name(device_class, arch), Device())
 
 
@@ -212,8 +212,8 @@ def configs(device: Device, tables: Sequence[str]) -> dict[AnyConfig, str]:
 
 
 def without_config(device: Device, tables: Iterable[str]) -> list[str]:
-    """The rows of those of the device's tables that match one of the patterns ``tables`` and that no kernel here can be
-    given, as "table: row"."""
+    """Returns the rows of those of the device's tables that match one of the patterns ``tables`` and that no kernel
+    here can be given, as "table: row"."""
     names = [name for name in device.tables if any(fnmatch.fnmatchcase(name, pattern) for pattern in tables)]
     return [
         f"{name}: {row_text(row)}"

@@ -46,7 +46,7 @@ class Unreadable(Exception):
 
 
 def read_tables(archs: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The tables of each device: "cuda", "cpu", "xpu", "mtia", "any" (the heuristics without a device) and
+    """Returns the tables of each device: "cuda", "cpu", "xpu", "mtia", "any" (the heuristics without a device) and
     "rocm:<arch>" for each of AMD's ``archs``.
 
     A device has ``tables``, ``settings`` (numbers that decide how rows are used) and ``templates``: by the template,
@@ -130,7 +130,7 @@ def _contained(class_name: str, device: str | None) -> dict[str, Any]:
 
 
 def heuristics() -> ModuleType:
-    """The module of torch that has the classes of :data:`CLASSES`. Raises ImportError if there is none."""
+    """Returns the module of torch that has the classes of :data:`CLASSES`. Raises ImportError if there is none."""
     for package in PACKAGES:
         with contextlib.suppress(ModuleNotFoundError):
             whole = importlib.import_module(package)
@@ -189,7 +189,7 @@ def read_device(
 def _tables_of(
     attributes: Mapping[str, Any], name: str, unreadable: dict[str, str]
 ) -> tuple[dict[str, Table], dict[str, Any]]:
-    """The lists and mappings of configs among the ``attributes`` of the class ``name``, and the numbers."""
+    """Returns the lists and mappings of configs among the ``attributes`` of the class ``name``, and the numbers."""
     tables, settings = {}, {}
     for attribute, value in attributes.items():
         if isinstance(value, (bool, int)):

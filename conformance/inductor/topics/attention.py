@@ -87,7 +87,8 @@ def attention(
     block: int,
     options: tuple[tuple[str, Any], ...] = (),
 ) -> tuple[Tensor, Tensor]:
-    """The output and the natural logarithm of the softmax's denominator. ``options`` are flex attention's own."""
+    """Returns the output and the natural logarithm of the softmax's denominator. ``options`` are flex
+    attention's own."""
     named = dict(zip(names, tensors, strict=True))
     q, k, v = (named[name] for name in "qkv")
     listed = _block_mask(named, mask, block)
@@ -113,8 +114,8 @@ def attention_backward(
     scale: float,
     block: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v. The operator is called as torch's autograd calls it, which needs a device: its
-    logarithms are in base 2."""
+    """Returns the gradients of q, k and v. The operator is called as torch's autograd calls it, which needs a device:
+    its logarithms are in base 2."""
     named = dict(zip(names, tensors, strict=True))
     q, k, v, out, lse, upstream = (named[name] for name in ("q", "k", "v", "out", "lse", "grad_out"))
     listed = _block_mask(named, mask, block).as_tuple()
@@ -154,7 +155,7 @@ def _mask(named: Mapping[str, Tensor], mask: tuple[str, int]) -> Callable[..., T
 
 
 def _score(named: Mapping[str, Tensor], score: tuple[str, float]) -> Callable[..., Tensor]:
-    """The modification of a score; see ``conformance.families.attention.problem.Score``."""
+    """Returns the modification of a score; see ``conformance.families.attention.problem.Score``."""
     kind, cap = score
     later = named["k"].shape[2] - named["q"].shape[2]
     if kind == "soft-cap":

@@ -30,12 +30,12 @@ def two_products(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Te
 
 
 def product_and_twice(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """A product, and one of twice the rows."""
+    """Returns a product, and one of twice the rows."""
     return a @ b, torch.cat((a, a)) @ b
 
 
 def ten_products(*operands: Tensor) -> list[Tensor]:
-    """The product of each of ten pairs."""
+    """Returns the product of each of ten pairs."""
     return [a @ b for a, b in zip(operands[::2], operands[1::2], strict=True)]
 
 
@@ -197,7 +197,7 @@ BACKEND_HASH = "torch.utils._triton.triton_hash_with_backend"
 
 
 def _taken(make_key: Callable[..., Any]) -> set[str]:
-    """The arguments of a key."""
+    """Returns the arguments of a key."""
     return set(inspect.signature(make_key).parameters) - {"self"}
 
 

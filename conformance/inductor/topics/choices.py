@@ -229,7 +229,7 @@ def wide_bmm_call() -> str:
 
 
 def mirrored(m: int, n: int, k: int, dtype: str, seed: int = 0) -> dict[str, Tensor]:
-    """A (M x K) and B (K x N) whose products cancel in mirrored places of K, except for a few.
+    """Returns A (M x K) and B (K x N) whose products cancel in mirrored places of K, except for a few.
 
     So every sum is a whole number that even bf16 holds, however long K is. A part of K that is lost, added twice or
     multiplied by another part still changes the result.
@@ -251,8 +251,8 @@ def _mirrored(m: int, n: int, k: int, dtype: str, seed: int) -> Mapping[str, Ten
 
 
 def splits_of(generated: Generated) -> tuple[list[int], bool]:
-    """The split of each choice of the first lowering that splits K. The second value says whether all their names have
-    the known form."""
+    """Returns the split of each choice of the first lowering that splits K. The second value says whether all their
+    names have the known form."""
     names = [choice.name for choice in generated.lowerings[0].offered if "decompose_k" in choice.name]
     matches = [DECOMPOSED.match(name) for name in names]
     return [int(match[1]) for match in matches if match], all(matches)

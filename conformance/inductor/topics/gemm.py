@@ -63,7 +63,7 @@ def convolution(
     padding: Sequence[int] = (0, 0),
     groups: int = 1,
 ) -> Tensor:
-    """A convolution in two or three dimensions: as many as ``stride`` has."""
+    """Returns a convolution in two or three dimensions: as many as ``stride`` has."""
     apply = torch.nn.functional.conv2d if len(stride) == 2 else torch.nn.functional.conv3d
     return apply(x, w, bias, stride, padding, 1, groups)
 

@@ -20,8 +20,8 @@ KEPT_ROWS = 256
 
 
 def as_texts(table: read.Table) -> list[str]:
-    """The rows of ``table`` as texts. Of more than :data:`KEPT_ROWS`: how many there are, their digest, and the values
-    in each column."""
+    """Returns the rows of ``table`` as texts. Of more than :data:`KEPT_ROWS`: how many there are, their digest, and the
+    values in each column."""
     rows = [live.row_text(row) for row in Device({"": table}).rows("")]
     if len(rows) <= KEPT_ROWS:
         return rows
@@ -32,8 +32,8 @@ def as_texts(table: read.Table) -> list[str]:
 
 
 def recorded(devices: Mapping[str, Device]) -> dict[str, list[str]]:
-    """The tables of ``devices`` as a record keeps them. Those of the first device have their own names, those of
-    another that differ have the device before the name."""
+    """Returns the tables of ``devices`` as a record keeps them. Those of the first device have their own names, those
+    of another that differ have the device before the name."""
     kept: dict[str, list[str]] = {}
     first: dict[str, list[str]] | None = None
     for name, device in devices.items():

@@ -48,7 +48,7 @@ def sum_mm(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 def sum_mm_relu(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The same with an epilogue."""
+    """Returns the same with an epilogue."""
     return torch.relu((a + c) @ b)
 
 

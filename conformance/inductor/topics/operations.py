@@ -23,18 +23,18 @@ def cat_addmm(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 def cat_mm(x: Tensor, y: Tensor) -> Tensor:
-    """A product, and below it what one pointwise operation makes of another matrix."""
+    """Returns a product, and below it what one pointwise operation makes of another matrix."""
     return torch.cat([torch.mm(x, x), torch.neg(y)])
 
 
 def cat_mm_and_sum(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, and a second result that reads the product too."""
+    """Returns the same, and a second result that reads the product too."""
     product = torch.mm(x, x)
     return torch.cat([product, torch.neg(y)]), product + 1
 
 
 def cat_mm_twice(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in both orders: the product lies in two results, in another place of each."""
+    """Returns the same in both orders: the product lies in two results, in another place of each."""
     product, negative = torch.mm(x, x), torch.neg(y)
     return torch.cat([product, negative]), torch.cat([negative, product])
 
@@ -46,28 +46,28 @@ def cat_of_shared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def conv_cat(x: Tensor, w: Tensor) -> Tensor:
-    """A convolution, and behind it the same plus one."""
+    """Returns a convolution, and behind it the same plus one."""
     y = torch.nn.functional.conv2d(x, w, padding=1)
     return torch.cat((y, y + 1))
 
 
 def conv1x1_of_counts(x: Tensor, w: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """A 1x1 convolution of a part of an image. Two vectors give its height and width: their numbers of non-zero
+    """Returns a 1x1 convolution of a part of an image. Two vectors give its height and width: their numbers of non-zero
     elements."""
     height, width = rows.nonzero().shape[0], columns.nonzero().shape[0]
     return torch.nn.functional.conv2d(x[:, :, :height, :width], w)
 
 
 def mm_after_diagonal_write(x: Tensor, y: Tensor, z: Tensor, other: Tensor) -> Tensor:
-    """A product of a matrix whose diagonal was overwritten in place. Returns the product's diagonal after 1 was added
-    to it in place."""
+    """Returns a product of a matrix whose diagonal was overwritten in place. Returns the product's diagonal after 1 was
+    added to it in place."""
     scaled = x * y
     torch.diagonal(scaled).copy_(other)
     return torch.diagonal(torch.mm(scaled, z)).add_(1)
 
 
 def dropout_of_mm(a: Tensor, b: Tensor, *, p: float) -> Tensor:
-    """A product in which elements become 0 with probability ``p``."""
+    """Returns a product in which elements become 0 with probability ``p``."""
     return torch.nn.functional.dropout(torch.mm(a, b), p)
 
 
@@ -90,8 +90,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _many_of_one_in_a_graph(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
-    """The same in one graph, which includes reading the number, as in an export. This function runs uncompiled, the
-    function that it calls is compiled."""
+    """Returns the same in one graph, which includes reading the number, as in an export. This function runs uncompiled,
+    the function that it calls is compiled."""
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         return many_of_one(x, number)
 
@@ -244,7 +244,7 @@ def cat_launches(generated: Generated, graph: str, choice: str, *, in_place: boo
 
 
 def eager_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
-    """The elements that ATen's dropout keeps."""
+    """Returns the elements that ATen's dropout keeps."""
     survivors: torch.Tensor = torch.ops.aten.native_dropout(torch.ones(shape, device=device), p, True)[1]
     return survivors.cpu()
 

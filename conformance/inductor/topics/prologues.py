@@ -149,7 +149,7 @@ def check_counts(compiled: Compiled, wanted: Counts) -> Verdict:
 
 
 def template_kernel(compiled: Compiled) -> GeneratedKernel:
-    """The kernel of the one product. Raises ValueError if there are more or fewer."""
+    """Returns the kernel of the one product. Raises ValueError if there are more or fewer."""
     templates = [kernel for kernel in compiled.generated.kernels if kernel.kind == "template"]
     if len(templates) != 1:
         raise ValueError(f"one kernel of a template is required, there are {len(templates)}")
@@ -157,7 +157,8 @@ def template_kernel(compiled: Compiled) -> GeneratedKernel:
 
 
 def loop_of(source: str) -> str:
-    """The text of a product's kernel from its loop over k to its multiplication. Raises ValueError without them."""
+    """Returns the text of a product's kernel from its loop over k to its multiplication. Raises ValueError without
+    them."""
     loop = re.search(r"^ *for k_idx\b.*?\btl\.dot\(", source, re.DOTALL | re.MULTILINE)
     if loop is None:
         raise ValueError("the kernel has no loop over k_idx with a tl.dot in it")
@@ -165,7 +166,7 @@ def loop_of(source: str) -> str:
 
 
 def operand_line(source: str, name: str) -> str:
-    """The statement in the loop that gives the multiplication its operand ``name``, "a" or "b"."""
+    """Returns the statement in the loop that gives the multiplication its operand ``name``, "a" or "b"."""
     statements = re.findall(rf"^ *{name} = .*$", loop_of(source), re.MULTILINE)
     if len(statements) != 1:
         raise ValueError(f"{len(statements)} statements give {name} its value, there should be one")

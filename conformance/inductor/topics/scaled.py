@@ -80,7 +80,7 @@ def spread(scale: Tensor, matrix: Tensor) -> Tensor:
 
 
 def mx_scaled_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, form: str, by_recipes: bool) -> Tensor:
-    """The product of two operands of one of :data:`MX_FORMATS`, ``b`` as N x K. All four tensors are bytes."""
+    """Returns the product of two operands of one of :data:`MX_FORMATS`, ``b`` as N x K. All four tensors are bytes."""
     values, scales, block = MX_FORMATS[form]
     a, b = a.view(getattr(torch, values)), b.view(getattr(torch, values)).t()
     scale_a, scale_b = scale_a.view(getattr(torch, scales)), scale_b.view(getattr(torch, scales))

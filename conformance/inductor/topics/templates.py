@@ -27,7 +27,8 @@ def convolution_gradients(
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
 ) -> tuple[Tensor, ...]:
-    """The ``wanted`` gradients of a convolution (names of :data:`GRADIENTS`) for that of its result, ``upstream``."""
+    """Returns the ``wanted`` gradients of a convolution (names of :data:`GRADIENTS`) for that of its result,
+    ``upstream``."""
     mask = [name in wanted for name in GRADIENTS]
     gradients = torch.ops.aten.convolution_backward(
         upstream, x, w, [w.shape[0]], stride, padding, dilation, False, [0] * len(stride), groups, mask
@@ -36,7 +37,7 @@ def convolution_gradients(
 
 
 def depthwise_convolution(x: Tensor, w: Tensor, *, stride: int = 1, padding: int = 0) -> Tensor:
-    """A convolution in one dimension in which every channel has a filter of its own."""
+    """Returns a convolution in one dimension in which every channel has a filter of its own."""
     return torch.nn.functional.conv1d(x, w, None, stride, padding, 1, x.shape[1])
 
 

@@ -322,8 +322,8 @@ def check_failing_compilation(*, all_of_them: bool) -> list[Verdict]:
 
 
 def check_product(usual: Generated, pipelined: Generated) -> list[Verdict]:
-    """``Decision.SELECTION_IS_PIPELINED``: the same choices are offered as usual, each is timed once, and the last,
-    which is the fastest, is generated."""
+    """Checks ``Decision.SELECTION_IS_PIPELINED``: the usual choices are offered, and each is timed once. The last is
+    the fastest, and it is generated."""
     offered = [[choice.description for choice in one.left] for one in (usual, pipelined)]
     kernels = [kernel for kernel in pipelined.kernels if kernel.kind == "template"]
     config = config_of(kernels[0].source) if len(kernels) == 1 else None

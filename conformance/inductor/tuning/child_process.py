@@ -145,5 +145,5 @@ def forked_class() -> Any:
 
 
 def make_forked(device: int | None) -> Any:
-    """A TuningProcess with forked children that see ``device``, or what this process sees."""
+    """Returns a TuningProcess with forked children that see ``device``, or what this process sees."""
     return forked_class()(device)

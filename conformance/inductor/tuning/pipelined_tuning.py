@@ -81,7 +81,7 @@ class Pipelined:
         return self._with_request(self.inner.stand_in(name, 0.0), answer, compiles=compiles)
 
     def extern(self, name: str, answer: float) -> Any:
-        """A library's choice."""
+        """Returns a library's choice."""
         usual = self.inner.stand_in("any", 0.0)
         return self._with_request(extern_class()(name, usual.input_nodes, usual.layout, 0.0, ""), answer)
 

@@ -77,7 +77,7 @@ class Prescreening:
         self.rounds: list[list[str]] = []
 
     def kernels(self, times: Mapping[str, Callable[[int], float]]) -> list[Any]:
-        """A choice for each of a kernel's swizzles, timed at what ``times`` says of the swizzle."""
+        """Returns a choice for each of a kernel's swizzles, timed at what ``times`` says of the swizzle."""
         choices = []
         for name, of_swizzle in times.items():
             for swizzle in SWIZZLES:

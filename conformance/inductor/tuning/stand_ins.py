@@ -22,7 +22,7 @@ from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters
 
 @functools.cache
 def choice_class() -> Any:
-    """The class of choices that do as told; see :meth:`Selecting.stand_in`."""
+    """Returns the class of choices that do as told; see :meth:`Selecting.stand_in`."""
     from torch._inductor.ir import ChoiceCaller
 
     class StandIn(ChoiceCaller):
@@ -63,7 +63,7 @@ class Selecting:
     _buffers: dict[str, Any] = field(default_factory=dict)
 
     def node(self, name: str, *size: int) -> Any:
-        """A contiguous float32 input of the graph."""
+        """Returns a contiguous float32 input of the graph."""
         from torch._inductor import ir
 
         if name not in self._buffers:
@@ -90,7 +90,7 @@ def _layout(size: Sequence[int]) -> Any:
 
 
 def empty_graph() -> Any:
-    """A graph of Inductor's in which choices can be made."""
+    """Returns a graph of Inductor's in which choices can be made."""
     from torch._inductor.graph import GraphLowering
 
     graph = torch.fx.Graph()
@@ -126,7 +126,7 @@ def selecting(**settings: Any) -> Iterator[Selecting]:
 
 
 def selector() -> Any:
-    """The selector that compilations use."""
+    """Returns the selector that compilations use."""
     from torch._inductor import select_algorithm
 
     if hasattr(select_algorithm, "get_algorithm_selector_cache"):

@@ -38,8 +38,8 @@ class GemmFamily(Kernel):
         return next(name for name in OPERATIONS if name in self.operations)
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
-        """A problem of the kernel's operation, in the orders that it takes. ``dtype`` is one of :meth:`dtype_names`,
-        ``fields`` are those of :class:`~conformance.families.gemm.problem.Gemm`."""
+        """Returns a problem of the kernel's operation, in the orders that it takes. ``dtype`` is one of
+        :meth:`dtype_names`, ``fields`` are those of :class:`~conformance.families.gemm.problem.Gemm`."""
         for name, order in zip(("layout_a", "layout_b"), self.orders or (), strict=False):
             fields.setdefault(name, Layout(order))
         if self.block_scaled:

@@ -37,8 +37,8 @@ class GroupedFamily(Kernel):
         return "scaled_grouped_mm" in self.operations
 
     def problem(self, dtype: str, kind: str, sizes: tuple[int, ...], **fields: Any) -> GroupedGemm:
-        """A problem of the kernel's operation, in the orders that it takes, and for one with descriptors with pitches
-        and batches that these can have. ``dtype`` is one of :meth:`dtype_names`, ``fields`` are those of
+        """Returns a problem of the kernel's operation, in the orders that it takes, and for one with descriptors with
+        pitches and batches that these can have. ``dtype`` is one of :meth:`dtype_names`, ``fields`` are those of
         :class:`~conformance.families.grouped.problem.GroupedGemm`."""
         if self.scaled:
             fields = {"scaling": "row", **fields}

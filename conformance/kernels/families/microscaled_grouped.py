@@ -26,8 +26,8 @@ class MicroscaledGroupedFamily(Kernel):
     def problem(
         self, formats: tuple[str, str], sizes: tuple[int, ...], N: int, K: int, **fields: Any
     ) -> MicroscaledGroupedGemm:
-        """A product in these ``formats``; of a kernel with descriptors with operands that these can have. ``fields``
-        are those of :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`."""
+        """Returns a product in these ``formats``; of a kernel with descriptors with operands that these can have.
+        ``fields`` are those of :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`."""
         problem = MicroscaledGroupedGemm(*formats, sizes, N, K, **fields)
         return _describable(problem) if self.descriptors else problem
 
