@@ -1,7 +1,7 @@
 """How long each test took when it ran last: ``python -m tests.durations`` lists the slowest files and tests.
 
-The times are kept in pytest's cache. The mark ``long`` says which tests take more than 10 seconds on an idle machine.
-The files with the longest begin first, so that the workers of a run end together.
+The times are kept in pytest's cache. The mark ``long`` says which tests take more than 10 seconds on an idle machine,
+with all their parameters. The files with the longest begin first, so that the workers of a run end together.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class Durations:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sorts tests so that the files whose marks ``long`` add up to most begin. Tests of one file keep their order."""
+    """Sorts tests so that the files whose marks ``long`` add up to most begin. Tests of one file keep their order. A
+    mark is of a function with all its parameters."""
+    functions = {(item.path, item.nodeid.partition("[")[0]): item.get_closest_marker("long") for item in items}
     seconds: Counter[Path] = Counter()
-    for item in items:
-        mark = item.get_closest_marker("long")
-        seconds[item.path] += mark.args[0] if mark else 0
+    for (path, _), mark in functions.items():
+        seconds[path] += mark.args[0] if mark else 0
     items.sort(key=lambda item: -seconds[item.path])
 
 

@@ -13,13 +13,21 @@ from tests import durations
 
 def item(name: str, seconds: float | None = None) -> SimpleNamespace:
     mark = None if seconds is None else SimpleNamespace(args=(seconds,))
-    return SimpleNamespace(name=name, path=Path(name.split("::")[0]), get_closest_marker={"long": mark}.get)
+    return SimpleNamespace(nodeid=name, path=Path(name.split("::")[0]), get_closest_marker={"long": mark}.get)
 
 
 def test_the_files_with_the_longest_tests_begin_first():
-    items = [item("a::1"), item("b::1", 12), item("b::2"), item("c::1", 11), item("c::2"), item("c::3", 11)]
+    items = [
+        item("a::1"),
+        item("b::1", 12),
+        item("b::2"),
+        item("c::1", 11),
+        item("d::1[x]", 12),
+        item("d::1[y]", 12),
+        item("c::3", 11),
+    ]
     durations.longest_first(items)  # type: ignore[arg-type]
-    assert [each.name for each in items] == ["c::1", "c::2", "c::3", "b::1", "b::2", "a::1"]
+    assert [each.nodeid for each in items] == ["c::1", "c::3", "b::1", "b::2", "d::1[x]", "d::1[y]", "a::1"]
 
 
 def test_what_is_kept_and_listed(tmp_path, monkeypatch, capsys):

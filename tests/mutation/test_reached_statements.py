@@ -6,11 +6,12 @@ import importlib
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from triton.runtime.jit import JITFunction
+
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,14 +83,14 @@ def statements(tmp_path_factory):
     folder = tmp_path_factory.mktemp("statements")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
     words = ["--no-gpu", "--unreached", f"--folder={folder}", *(f"--kernel={name}" for name in KERNELS)]
-    command = [sys.executable, "-m", "conformance", "mutants", *words]
+    command = [executable(), "-m", "conformance", "mutants", *words]
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode in (0, 1), ran.stderr
     baselines = map(json.loads, (folder / "baselines.jsonl").read_text().splitlines())
     return {name for each in baselines for name in each["lines"] or ()}, ran.stdout.split("\n")
 
 
-@pytest.mark.long(50)
+@pytest.mark.long(70)
 @pytest.mark.parametrize("module", MODULES)
 def test_each_statement_has_a_case_that_runs_it(statements, module):
     functions, unreached = statements
