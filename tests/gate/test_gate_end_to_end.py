@@ -116,6 +116,7 @@ def planted(folder: Path, config: str) -> str:
 
 
 @pytest.mark.long(80)
+@pytest.mark.usefixtures("forked")
 def test_identical_stacks_are_safe_and_planted_faults_have_their_names(gate, tmp_path):
     status, comparison = gate("current")
     assert (status, comparison["groups"], comparison["compared"]) == (0, [], comparison["unchanged"])
