@@ -19,7 +19,12 @@ from conformance.numerics.contract import FMA, Contract
 from conformance.numerics.tiling import Tiling
 from conformance.problems import Problem
 
-#: Families that lack an answer, by field. A family that gets one is taken off, a new family is added with its reason.
+#: The families whose answers are listed here. A new family states what it lacks in its own folder.
+LISTED = {
+    *("Attention", "Conv", "Gemm", "GroupedGemm", "Int4Gemm", "LinearAttention", "MicroscaledGemm"),
+    *("MicroscaledGroupedGemm", "WeightGradient"),
+}
+#: Families that lack an answer, by field. A family that gets one is taken off.
 LACKING = {
     "axes": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
     "needed": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
@@ -33,7 +38,7 @@ LACKING = {
 def test_which_family_lacks_which_answer():
     lacking: dict[str, set[str]] = {}
     for problems, family in REGISTERED.items():
-        if problems.__module__.startswith("conformance."):
+        if problems.__name__ in LISTED:
             for name, reason in family.lacks.items():
                 assert len(reason.split()) > 3, f"{problems.__name__} lacks {name}: give the reason as a sentence"
                 lacking.setdefault(name, set()).add(problems.__name__)

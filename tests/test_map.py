@@ -61,6 +61,7 @@ def wrong_rooms(text: str, root: Path) -> list[str]:
     table = section(text, ROOMS)
     listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     named, nested = set(paths_of(table)), {f"{p.relative_to(root / 'conformance')}/" for p in packages(root)} - {"./"}
+    nested = {package for package in nested if not package.startswith("families/")}  # a new family needs no edit
     wrong = [f"the map misses the room {room}" for room in sorted(rooms_of(root) - set(listed))]
     wrong += [f"the map misses the package {package}" for package in sorted(nested - named)]
     wrong += [f"the map names {path}, which is gone" for path in sorted(named) if not files_at(root, path)]
