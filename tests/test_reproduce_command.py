@@ -52,7 +52,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def say(tmp_path, monkeypatch, capsys):
+def say(tmp_path, monkeypatch, capsys, forked):
     """Runs the command in an empty folder: its exit status and all that it printed."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from conformance.plugin import shared_collection
 from conformance.plugin.lazy_items import ItemGroup
 from conformance.plugin.shared_collection import GivenItems, NodeIds
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = ("split_k", "tma_store")
@@ -102,7 +102,7 @@ class Run:
         chosen = [word for suite in SUITES for word in ("--conformance-suite", suite)]
         places_to_collect = [] if arguments and arguments[0].startswith("conformance") else ["conformance.suites"]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "--pyargs", *places_to_collect, *options, *chosen, *arguments],
+            [executable(), "-m", "pytest", "--pyargs", *places_to_collect, *options, *chosen, *arguments],
             capture_output=True,
             check=False,
             text=True,
