@@ -55,8 +55,8 @@ class AppliedWaivers:
 
 @dataclass(frozen=True)
 class _Fault:
-    """A fault that a waiver can cover: a finding of the comparison, or a failing record. ``texts`` are what it says:
-    each must contain what the waiver's ``seen`` asks for."""
+    """A fault that a waiver can cover: a finding of the comparison, or a failing record. Each of its ``texts`` must
+    contain the waiver's ``seen``."""
 
     case: str
     target: str | None

@@ -167,7 +167,8 @@ def _values(name: str, replies: Sequence[Any], jobs: Sequence[Job]) -> list[Verd
 
 
 def spreads(pool: Any, devices: Sequence[int]) -> list[Verdict]:
-    """As many jobs as devices: each gets its own value back, from a child of its own that sees one device."""
+    """Runs as many jobs as there are devices: each gets its own value back, from its own child, which sees one
+    device."""
     jobs = [Job(3.14 / (1 + index)) for index in range(len(devices))]
     replies = timings(pool, *jobs)
     seen = sorted(str(getattr(reply, "visible", None)) for reply in replies)
