@@ -90,6 +90,17 @@ def test_a_selected_row_is_found():
     assert tuple(call.values.values()) == row
 
 
+def test_a_kernel_without_a_target_on_a_device_is_found_there():
+    """A lookup also knows targets that can only be compiled for, which take the kernel."""
+    device = replace(TARGETS[0], device_index=0)
+    test = test_config_space.test_each_kernel_has_a_target
+    ids = cases_of(test).table(Selection((device,), "quick"), ["kernel"]).rows
+    assert ids
+    for text in ids:
+        found = CaseLookup((device,))(f"test_config_space.py::{test.__name__}[{text}]")
+        assert found.values == {"kernel": catalogue()[text]}
+
+
 def test_a_test_that_is_no_scenario_has_no_call():
     assert CaseLookup(TARGETS)("test_config_space.py::test_refusals_of_examples[gemm]") is None
 
