@@ -18,7 +18,7 @@ Inputs = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class UnitAnswers:
-    """What a family states of its problems on a tensor core.
+    """The sums that a family states for its problems on a tensor core.
 
     ``results(problem, order, unit, inputs)`` returns the fp32 values before the output rounding, each in the first
     output's shape. An element may be any of those in its place.
