@@ -169,7 +169,7 @@ def plant(fault: HarnessFault, tree: Path) -> Path:
     raise LookupError(f"{tree}: no function {fault.function} has the source of the fault")
 
 
-def tests_of(file: Path, tree: Path) -> list[list[str]]:
+def near_tests(file: Path, tree: Path) -> list[list[str]]:
     """Returns the test files for a fault in ``file``, in the groups in which they are run: those that name its module,
     the others of its room, and those of the rooms above it, from the nearest to the farthest."""
     place = file.relative_to(tree / "conformance").with_suffix("")
@@ -203,7 +203,7 @@ class Trials:
         with tempfile.TemporaryDirectory() as folder:
             copied = self._copied(folder)
             try:
-                groups = tests_of(plant(fault, copied), copied)
+                groups = near_tests(plant(fault, copied), copied)
             except LookupError:
                 return {**asdict(fault), "how": "cannot be planted"}
             failed: str = ""
@@ -215,7 +215,11 @@ class Trials:
                     ended = 0
                 else:
                     groups = groups[1:]
-        how = "not caught in time" if ended is None else "caught" if ended else "missed"
+        how = "caught" if failed else "missed"
+        if ended is None:
+            how = "not caught in time"
+        elif ended and not failed:
+            how = "no test could run"
         seconds = round(time.monotonic() - start, 1)
         return {**asdict(fault), "how": how, "failed": failed, "seconds": seconds}
 

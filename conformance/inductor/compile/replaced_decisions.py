@@ -59,7 +59,7 @@ def _selection_is_deferred(notes: Notes) -> list[Patch]:
 
 
 def _schedule_is_noted(notes: Notes) -> list[Patch]:
-    """Returns the same. Notes what the scheduler has before it fuses nodes, and when it is done."""
+    """Returns the patches that note the nodes of the scheduler before it fuses them, and when it is done."""
     from torch._inductor.scheduler import Scheduler
 
     fuse, finish = Scheduler.fuse_nodes, Scheduler.compute_last_usage
