@@ -138,7 +138,7 @@ def _arguments_of(module: TtgirModule, launch: Launch) -> list[str]:
 
 def _bound(module: TtgirModule, launch: Launch) -> Names:
     """The values of the function's parameters by their names. A descriptor has several: itself, or the pointer that
-    stands for it on a target without TMA, and after it those that are no arguments of the launch. Raises
+    stands for it on a target without TMA. Values that are no arguments of the launch come after it. Raises
     UnknownOperation for an argument that is none of the kinds below."""
     arguments = bound_arguments(launch.function, launch.arguments)
     descriptor: Any = None

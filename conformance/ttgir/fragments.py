@@ -133,8 +133,8 @@ def _memory_faults(name: str, kind: Type, layout: TtgirLayout, result: TtgirLayo
         raise UnknownLayout(f"operand {name} of a product in {layout.text}")
     if layout["elementBitWidth"] != bits:
         yield f"{name} has elements of {bits} bits in {layout.text}"
-    # wgmma takes rows of A and columns of B in either order if they have 16 bits (PTX ISA, wgmma's imm-trans-a and -b),
-    # tcgen05 if they have at most 16 and is not told of another swizzle (PTX ISA, tcgen05's canonical layouts)
+    # wgmma takes rows of A and columns of B in either order if they have 16 bits (PTX ISA, wgmma's imm-trans-a and -b).
+    # tcgen05 does so up to 16 bits, if no other swizzle is set (PTX ISA, tcgen05's canonical layouts).
     either = bits == 16 or (bits < 16 and result.kind == "tensor_memory_encoding")
     if not either and layout["transposed"] != (name == "B"):
         yield f"{name} has elements of {bits} bits, whose depths must be side by side in memory, in {layout.text}"

@@ -56,8 +56,9 @@ class Layouts:
         return register_map(self.layout(kind), kind.shape)
 
     def memory(self, kind: Type) -> LinearMap:
-        """Returns the map of the places of shared or tensor memory that hold the elements of one tile of a memdesc, or
-        of what a descriptor copies. A tile is what one slot of an allocation of several has. Raises UnknownLayout."""
+        """Returns the map of the places of shared or tensor memory that hold the elements of one tile. The tile is of a
+        memdesc, or is what a descriptor copies. A tile is what one slot of an allocation of several has. Raises
+        UnknownLayout."""
         layout = self.layout(kind)
         shape = allocation(kind)[-rank_of(layout, allocation(kind)) :]
         if layout.kind.startswith("tensor_memory"):
@@ -305,14 +306,14 @@ def _copied(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
                 yield from _tensor_memory_lanes(layouts, tensor, memory)
 
 
-#: The lane of tensor memory that each bit of a lane's number reads: 32x32b, and 16x32bx2, whose upper half of a warp
-#: reads other columns of the same lanes (PTX ISA, tcgen05.ld's shapes).
+#: The lane of tensor memory that each bit of a lane's number reads, for 32x32b and 16x32bx2. In the latter the upper
+#: half of a warp reads other columns of the same lanes (PTX ISA, tcgen05.ld's shapes).
 _MESSAGES = ((1, 2, 4, 8, 16), (1, 2, 4, 8, 0))
 
 
 def _tensor_memory_lanes(layouts: Layouts, tensor: Type, memory: Type) -> Iterator[str]:
-    """A fault if a warp holds elements that lie in lanes of tensor memory which it cannot reach: warp w of four has
-    lanes 32 w to 32 w + 31 (PTX ISA, tcgen05.ld)."""
+    """Yields a fault if a warp holds elements in lanes of tensor memory which it cannot reach. Warp w of four has lanes
+    32 w to 32 w + 31 (PTX ISA, tcgen05.ld)."""
     held, places = layouts.registers(tensor), layouts.memory(memory)
     if layouts.layout(memory).kind == "tensor_memory_scales_encoding":
         if any(any(basis) for basis in held.of("warp")[:2]):

@@ -1,9 +1,9 @@
 """Linear maps over bits: which element of a tensor a register of a lane, or an offset in memory, holds.
 
-Every size of a layout is a power of two. The coordinates that a number maps to are the exclusive or of those that its
-set bits map to, so that a map is a list of coordinates, its bases: one for each bit of each holder ("register",
-"lane", "warp", "block", or "offset" for memory). A basis of zeros means that the bit changes nothing: what the two
-holders hold is the same element.
+Every size of a layout is a power of two. The coordinates of a number are the exclusive or of those of its set bits. So
+a map is a list of coordinates, its bases: one for each bit of each holder ("register", "lane", "warp", "block", or
+"offset" for memory). A basis of zeros means that the bit changes nothing: what the two holders hold is the same
+element.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One program of a launch: its agents, its barriers, and what is under way.
 
 An agent is what runs instructions in order: the program, or one partition of it. An asynchronous operation begins when
-an agent issues it, touches its memory at any time after, and is over for whoever waited for it, as vector clocks say.
+an agent issues it, and touches its memory at any time after. It is over for whoever waited for it, as vector clocks
+say.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Running = Generator[None, None, Any]
 class Schedule:
     """The times at which asynchronous operations touch their memory, and the agent that goes first.
 
-    ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits, ``seed`` draws both at random,
-    and ``starved`` is the name of the agent that goes only when no other can.
+    ``late`` are the kinds ("copy", "mma", "store") that end only when somebody waits. ``seed`` draws times and agents
+    at random. ``starved`` is the name of the agent that goes only when no other can.
     """
 
     name: str

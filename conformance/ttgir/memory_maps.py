@@ -25,8 +25,9 @@ def shared_map(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _swizzled(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
-    """Row r of a tile has its groups of ``vec`` columns at the place that is the exclusive or of their number and of
-    the row's phase, r / perPhase % maxPhase. Rotated tiles add the phase's own number, r / perPhase / maxPhase."""
+    """Row r of a tile has the phase r / perPhase % maxPhase. Each of its groups of ``vec`` columns lies at the
+    exclusive or of the group's number and the phase. Rotated tiles add the phase's own number, r / perPhase / maxPhase.
+    """
     order, vec = layout["order"], layout.get("vec", 1)
     per_phase, phases = layout.get("perPhase", 1), layout.get("maxPhase", 1)
     blocks = cluster_bases(layout)
@@ -49,9 +50,9 @@ def _swizzled(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _nvmma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
-    """TMA's and wgmma's tiles: columns of ``swizzlingByteWidth`` bytes side by side, in which bits 4 to 6 of an
-    address are exchanged by those from 7 on (PTX ISA, tensor map's swizzle modes). ``transposed`` has rows for columns.
-    Tiles of more than two dimensions have the outer ones in their rows."""
+    """TMA's and wgmma's tiles: columns of ``swizzlingByteWidth`` bytes, one next to the other. In them the bits from 7
+    on of an address are xored into bits 4 to 6 (PTX ISA, tensor map's swizzle modes). ``transposed`` has rows for
+    columns. Tiles of more than two dimensions have the outer ones in their rows."""
     width, bits = layout["swizzlingByteWidth"], layout["elementBitWidth"]
     rank, blocks = len(shape), cluster_bases(layout)
     own = own_shape(shape, blocks)

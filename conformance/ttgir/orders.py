@@ -34,9 +34,9 @@ def _partitions(region: Region) -> Iterator[str]:
 
 
 def orders_of(module: TtgirModule, seeds: int = RANDOM) -> tuple[Schedule, ...]:
-    """Returns the orders that show faults of ``module``: those of SCHEDULES, each agent in turn last, both with
-    operations that end at once and as late as allowed, and ``seeds`` random ones. A text of one agent has none that
-    could be last, and one without asynchronous operations runs in one order only."""
+    """Returns the orders that show faults of ``module``: those of SCHEDULES, each agent in turn last, and ``seeds``
+    random ones. The first two come with operations that end at once and as late as allowed. A text of one agent has
+    none that could be last, and one without asynchronous operations runs in one order only."""
     agents = agents_of(module)
     last = [
         Schedule(f"{agent} last, {'late' if late else 'eager'}", late, starved=agent)

@@ -35,9 +35,9 @@ EMPTINESS = {"HAS_PRODUCT"}
 def problems_of(plan: Plan) -> list[Plan]:
     """``plan``, and plans of other sizes that the code compiled for it serves.
 
-    The loop has 0, 1, stages - 1 and stages + 2 steps, the last one ragged where the code allows that, over one tile
-    with ragged edges. One program of a persistent kernel makes more tiles than two rounds of its accumulators. Kernels
-    whose loops follow several sizes, such as attention and convolutions, have their examples as well.
+    The loop has 0, 1, stages - 1 and stages + 2 steps, over one tile with ragged edges. The last step is ragged where
+    the code allows that. One program of a persistent kernel makes more tiles than two rounds of its accumulators.
+    Kernels whose loops follow several sizes, such as attention and convolutions, have their examples as well.
     """
     served = _specialisations(plan)
     plans = {_key(plan): plan}

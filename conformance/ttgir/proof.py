@@ -91,8 +91,8 @@ _AGENTS = """\
 
 @dataclass(frozen=True)
 class Known:
-    """One program: its text, what each element of the result is (a multiple of the one given, and of the sum of all),
-    and lines whose removal is a fault, with the message expected then."""
+    """One program. It has its text, and what each element of the result is (a multiple of the one given, and of the sum
+    of all). It also has lines whose removal is a fault, with the message expected then."""
 
     name: str
     text: str

@@ -67,8 +67,9 @@ def _warps(made: MapBuilder, warps: Sequence[int], order: Sequence[int], without
 
 
 def _nvidia_tile(made: MapBuilder, rows: int, columns: int, width: int, outer: int, inner: int) -> None:
-    """A tile of ``rows`` x ``columns`` along the axes ``outer`` and ``inner``, as mma's fragments have it: four lanes
-    side by side with ``width`` elements each, eight such rows, and registers for the rest, rows first."""
+    """Returns a tile of ``rows`` x ``columns`` along the axes ``outer`` and ``inner``, as mma's fragments have it. Four
+    lanes hold ``width`` elements each of one row, and eight such rows make a warp. Registers hold the rest, rows first.
+    """
     made.add("register", inner, width)
     made.add("lane", inner, 4)
     made.add("lane", outer, 8)
@@ -240,9 +241,9 @@ def _wmma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ..
 
 @functools.lru_cache(maxsize=65536)
 def scales_map(unit: TtgirLayout, index: int, shape: tuple[int, ...]) -> LinearMap:
-    """Returns the map of the scales of operand ``index`` that a block-scaled product with its result in ``unit`` reads:
-    a tensor of ``shape``, of its rows, or B's columns, by blocks of its depth, behind those of a batch. Raises
-    UnknownLayout."""
+    """Returns the map of the scales of operand ``index`` that a block-scaled product with its result in ``unit`` reads.
+    They are a tensor of ``shape``: its rows, or B's columns, by blocks of its depth, after the dimensions of a batch.
+    Raises UnknownLayout."""
     rank = len(shape)
     depth, other = (rank - 1, rank - 2) if index == 0 else (rank - 2, rank - 1)
     made, sizes = MapBuilder(rank), (shape if index == 0 else (*shape[:-2], shape[-1], shape[-2]))

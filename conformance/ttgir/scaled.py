@@ -161,8 +161,8 @@ def _tcgen05_scaled(operation: Operation) -> Step:
 
 
 def in_lines(scales: Any, rows: int) -> Any:
-    """Scales in four or more dimensions, which lie as the instruction reads them, as one line for each of ``rows``:
-    blocks of 128 rows and four columns, of which rows 32 apart are side by side."""
+    """Returns scales in four or more dimensions, which lie as the instruction reads them, as one line for each of
+    ``rows``. They come in blocks of 128 rows and four columns, in which rows 32 apart are neighbours."""
     return scales.reshape(rows // 128, -1, 32, 4, 4).transpose(0, 3, 2, 1, 4).reshape(rows, -1)
 
 

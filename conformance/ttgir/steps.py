@@ -25,9 +25,9 @@ Step = Callable[[Agent, Names], "Generator[None, None, Any] | None"]
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A tensor as TMA sees it: where it begins, its sizes, the bytes from one element to the next along each of its
-    dimensions, and the box that one copy moves. Dimensions are outermost first. One that was moved has ``starts``, and
-    copies nothing unless it is ``enabled``."""
+    """A tensor as TMA sees it: where it begins, its sizes, and the box that one copy moves. ``pitches`` are the bytes
+    from one element to the next along each dimension. Dimensions are outermost first. One that was moved has
+    ``starts``, and copies nothing unless it is ``enabled``."""
 
     base: int
     sizes: tuple[int, ...]

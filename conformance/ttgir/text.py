@@ -1,8 +1,8 @@
 """TTGIR as text, read into operations: each with its results, its own words, its regions and its source line.
 
-One parser reads what Triton 3.4 to 3.9 print. It knows the shape of the text and no operation: what the words of one
-mean is in the tables of :mod:`conformance.ttgir.arithmetic` and of the modules that :mod:`conformance.ttgir.regions`
-names.
+One parser reads what Triton 3.4 to 3.9 print. It knows the shape of the text and no operation. The tables of
+:mod:`conformance.ttgir.arithmetic` and of the modules that :mod:`conformance.ttgir.regions` names say what an
+operation's words mean.
 """
 
 from __future__ import annotations

@@ -76,8 +76,9 @@ def executed(
     """Runs the launches of ``plan``, whose TTGIR is in ``texts``, the main one first. ``fences``: whether a fence of
     proxies that is missing is a fault; a compiler may add some behind TTGIR.
 
-    At once, every exact fill of ``plan`` is judged, of ``names`` if given. In the other orders one fill is, of problems
-    of few tiles that the same code serves: what waits for what depends on how often loops turn, and not on numbers.
+    At once, every exact fill of ``plan`` is judged, of ``names`` if given. The other orders run one fill on problems of
+    few tiles that the same code serves. Which operation waits for which depends on the number of loop iterations, and
+    not on numbers.
     """
     started = time.perf_counter()
     if why := objection():
@@ -130,9 +131,9 @@ def _of_layouts(modules: Sequence[TtgirModule]) -> tuple[str, list[Verdict]]:
 
 
 def _runs(plan: Plan, main: TtgirModule) -> Iterator[tuple[Plan, Schedule]]:
-    """The problems and orders to run: ``plan`` itself at once, and problems of few tiles that the same code serves at
-    once and as late as allowed. The largest of all that is not too large runs in every order; if each is, ``plan`` runs
-    as late as allowed and with each agent last."""
+    """Returns the problems and orders to run. ``plan`` itself runs at once. Problems of few tiles that the same code
+    serves run at once and as late as allowed. The largest of all that is not too large runs in every order; if each is,
+    ``plan`` runs as late as allowed and with each agent last."""
     _, *others = problems_of(plan)
     at_once, *orders = orders_of(main)
     last = [order for order in orders if order.starved is not None and not order.late]

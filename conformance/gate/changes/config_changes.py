@@ -131,9 +131,9 @@ class ComparedTables:
                 side[device_of(record.case)] = record.figures.config_tables
 
     def excused(self, lost: Finding, row: str) -> Finding:
-        """``lost``, a finding about a case that only the baseline has, as a warning if ``row``, from torch's tables
-        alone, is in the baseline's table and no longer in the candidate's. ``row`` is "device table: row"; without it,
-        or without both tables, the case counts as lost."""
+        """Returns ``lost``, a finding about a case that only the baseline has. It is a warning if ``row``, from torch's
+        tables alone, is in the baseline's table and no longer in the candidate's. ``row`` is "device table: row";
+        without it, or without both tables, the case counts as lost."""
         place, _, text = row.partition(": ")
         device, _, table = place.partition(" ")
         kind = device.partition(":")[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from conformance.gate.runs.run_reader import ComparedRun
 from conformance.records import CaseRecord
 
-#: Groups in which lost cases are counted, in order of preference: if a kernel and a suite lost the same number, the
+#: Groups in which lost cases are counted, in order of preference. If a kernel and a suite lost the same number, the
 #: kernel is named as the cause.
 _GROUPS = ("kernel", "suite", "target")
 

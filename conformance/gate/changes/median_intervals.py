@@ -45,10 +45,11 @@ class TimeChange(NamedTuple):
 
 @lru_cache(maxsize=256)
 def interval_rank(count: int) -> int | None:
-    """Returns the rank r, counted from 1, for which the r-th smallest and the r-th largest of ``count`` independent
-    measurements enclose the median with at least :data:`MEDIAN_CONFIDENCE`; None if even the extremes do not.
+    """Returns the rank r, counted from 1, whose r-th smallest and r-th largest measurement enclose the median. They do
+    so for ``count`` independent measurements with at least :data:`MEDIAN_CONFIDENCE`; the rank is None if even the
+    extremes do not.
 
-    How many measurements lie below the median is binomial with p = 1/2, so the interval misses it with a probability
+    The number of measurements below the median is binomial with p = 1/2. So the interval misses it with a probability
     of 2 P(B <= r - 1): H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1. For ties, and where
     the median is not unique, the probability is no larger.
 
@@ -103,8 +104,8 @@ def agree(before: Sequence[float], after: Sequence[float], threshold: float) -> 
 
 def compare(before: Sequence[float], after: Sequence[float], threshold: float) -> TimeChange:
     """Compares the times ``after`` and ``before`` (microseconds in ascending order, one or more of each) by the share
-    ``threshold``. The answer is SLOWER or FASTER only if the whole interval of the ratio of the medians says so, and
-    SAME only if all of it is within the threshold.
+    ``threshold``. The answer is SLOWER or FASTER only if the whole interval of the ratio of the medians is. It is SAME
+    only if all of that interval is within the threshold.
 
     The measurements of one series are taken as independent: what shifts a whole series, such as another clock, is not
     in the interval.

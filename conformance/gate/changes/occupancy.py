@@ -1,7 +1,7 @@
 """Computes how many blocks of a kernel are resident on one multiprocessor at a time, by target: the rule and its
 limits.
 
-A multiprocessor is what the waves of one block share: NVIDIA's SM, AMD's compute unit, and on RDNA4 the work-group
+A multiprocessor is what the waves of one block share: NVIDIA's SM or AMD's compute unit. On RDNA4 it is the work-group
 processor of two compute units, because Triton compiles for that mode. It has four partitions (AMD: SIMDs), each with a
 register file and places for waves; NVIDIA calls a wave a warp. A block is resident if all its waves have their
 registers and places, and its shared and tensor memory. So the blocks that fit are the least of these:
@@ -15,14 +15,14 @@ registers and places, and its shared and tensor memory. So the blocks that fit a
 The sources of the limits:
 
 * NVIDIA: CUDA C++ Programming Guide, technical specifications per compute capability (threads, blocks, registers and
-  shared memory per SM; 1 KiB of each block's shared memory is the system's from capability 8.0 on), and the CUDA
-  occupancy calculator (registers in units of 256 for each warp, shared memory in units of 128 bytes). 65,536 registers
-  are 512 for each lane of a partition, in granules of 8. Capability 12.0: 24 blocks and 100 KiB, as that guide and the
-  devices themselves say; the Blackwell tuning guide says 32 and 128 KiB. Tensor memory: PTX ISA, tcgen05.alloc.
-* AMD: the ISA guides of CDNA3, CDNA4 and RDNA4 (vector registers, which on CDNA hold the accumulators too, and LDS);
-  LLVM's AMDGPU target for the granules of registers and LDS, the places for waves, the barriers that limit the blocks
-  of more than one wave, and all of gfx1250. The waves by registers are those that LLVM itself states for 1,591 of
-  1,634 kernels that Triton 3.7.1 compiled for the four targets; the other 43 ask it for fewer (``waves_per_eu``).
+  shared memory per SM). From capability 8.0 on, 1 KiB of each block's shared memory is the system's. The CUDA occupancy
+  calculator gives the units: registers by 256 for each warp, shared memory by 128 bytes. 65,536 registers are 512 for
+  each lane of a partition, in granules of 8. Capability 12.0: 24 blocks and 100 KiB, as that guide and the devices
+  themselves say; the Blackwell tuning guide says 32 and 128 KiB. Tensor memory: PTX ISA, tcgen05.alloc.
+* AMD: the ISA guides of CDNA3, CDNA4 and RDNA4 (vector registers, which on CDNA hold the accumulators too, and LDS).
+  LLVM's AMDGPU target gives the granules of registers and LDS and the places for waves. It also gives the barriers that
+  limit blocks of several waves, and all of gfx1250. The waves by registers are those that LLVM itself states for 1,591
+  of 1,634 kernels that Triton 3.7.1 compiled for the four targets; the other 43 ask it for fewer (``waves_per_eu``).
 
 What records do not keep is left out: clusters, and scalar registers, which cost gfx9 one wave of eight at most.
 """
@@ -155,8 +155,9 @@ class Occupancy:
 
 def occupancy(target: str | None, resources: Resources) -> Occupancy | None:
     """Returns the number of blocks of a kernel with these ``resources`` that one multiprocessor of ``target`` holds,
-    and what limits it. None if it is not known: for a target without limits here, a binary that could not be read (0
-    registers), a record that lacks the number of threads, or tensor memory on a target that has none here.
+    and what limits it. Returns None if it is not known: for a target without limits here, or a binary that could not be
+    read (0 registers). The same holds for a record without the number of threads, and for tensor memory on a target
+    that has none here.
 
     >>> kernel = Resources(shared_memory=100_000, registers=64, threads=128)
     >>> occupancy("sm_90", kernel).blocks, occupancy("sm_90", kernel).limit

@@ -1,7 +1,7 @@
 """Maps a case's status in the baseline and in the candidate to a finding.
 
 ``expected-fail`` is a failure that an expected failure of the suites knows. The entry says what the defect is, and
-accepts nothing: a case that newly fails so is NEW_KNOWN_DEFECT, a regression like NEW_FAIL, and so is one that fails by
+accepts nothing. A case that newly fails so is NEW_KNOWN_DEFECT, a regression like NEW_FAIL. So is one that fails by
 another defect than before, or in more ways. A case that no entry covers any more is NEW_FAIL; one that passes is FIXED.
 ``unexpected-pass`` counts as a pass here, because the run itself fails until the entry is removed. A failing case that
 is no longer run is LOST_COVERAGE, never FIXED.
@@ -165,9 +165,9 @@ def _kind(before: CaseRecord | None, after: CaseRecord | None) -> Kind | None:
 def _kind_of_expected(before: CaseRecord | None, after: CaseRecord) -> Kind | None:
     """The kind for a case that fails by a known defect in the candidate. It is new unless the case failed before by a
     defect that did the same, and was the same if an entry named it. What was wrong and only costs time now is no worse.
-    What both sides have by one entry is no finding, but for a fault of the order: it shows itself in no number.
-    A harm that a baseline of an older version does not tell is taken for the same if the entry is, unless the candidate
-    shows a wrong result, a race or an access outside the operands."""
+    What both sides have by one entry is no finding, but for a fault of the order: it shows itself in no number. A
+    baseline of an older version may lack the harm: it counts as the same if the entry is the same. That ends where the
+    candidate shows a wrong result, a race or an access outside the operands."""
     if before is None or not fails(before):
         return Kind.NEW_KNOWN_DEFECT
     was, now = harm_of(before), harm_of(after)
@@ -240,9 +240,10 @@ def is_order_check(check: str) -> bool:
 def newly_failing(before: CaseRecord, after: CaseRecord) -> Failing:
     """Returns the new failures of a case that failed in the baseline too, expected or not.
 
-    A failing check is new if it passed in the baseline, or if no check of its subject failed there: a failure of the
-    memory is new where only numbers were wrong. Each directive about the code is its own subject. A run of TTGIR
-    records one check if all is right, and the names of those that failed: each other name is new.
+    Returns the failing checks that are new: those that passed in the baseline, and those of a subject in which no check
+    failed there. A failure of the memory is new where only numbers were wrong. Each directive about the code is its own
+    subject. A run of TTGIR records one check if all is right, and the names of those that failed: each other name is
+    new.
 
     If no check failed in the baseline, each one is new, unless the baseline is known to have failed by the same.
     """

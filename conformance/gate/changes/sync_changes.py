@@ -141,8 +141,8 @@ def fault_findings(after: CaseRecord, was: CodeFigures, now: CodeFigures) -> Ite
 
 
 def mended_findings(after: CaseRecord, was: CodeFigures, now: CodeFigures) -> Iterator[Finding]:
-    """Yields findings about what might race or cost time in the code it ``was``, and does so less often or no longer in
-    the code ``now``. A count that newer records do not have says nothing where it is missing."""
+    """Yields findings about code that changed from ``was`` to ``now``: what might race, what costs time, and what is
+    now better. A count that newer records do not have says nothing where it is missing."""
     if was.sync is None or now.sync is None:
         return
     for name in (name for name in _FAULTS if name not in _judged(after)):

@@ -80,8 +80,8 @@ def _interval(change: TimeChange) -> str:
 
 
 class MovedChoices:
-    """Finds where the best config moved: for a kernel, problem, dtype and target, the config that was best in the
-    baseline is slower than the candidate's best by more than the threshold. Of each side it keeps the best."""
+    """Finds where the best config moved for a kernel, problem, dtype and target. There the baseline's best config is
+    now slower than the candidate's best by more than the threshold. Of each side it keeps the best."""
 
     def __init__(self, thresholds: ThresholdsOf) -> None:
         self._thresholds = thresholds

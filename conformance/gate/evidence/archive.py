@@ -1,8 +1,8 @@
 """A bundle's zip archive, read within limits. Nothing is ever written to disk.
 
 A verifier compares every member with the signed statement. So bytes of the file that belong to no member decide
-nothing. The reader still refuses an archive that other programs may read in another way: one with bytes in front or
-behind, with a name twice, or with members that are links, encrypted or not deflated.
+nothing. The reader still refuses an archive that other programs may read in another way. Examples are bytes before or
+after the archive, a name twice, and members that are links, encrypted or not deflated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The declarations of third-party kernels for a run, and the cases that their expected failures excused.
 
-The run recorded the entries, so that a verifier sees who excused which case by what, and checks each case against its
-entry without the kernel's package.
+The run recorded the entries. So a verifier sees who excused which case and why, and checks each case against its entry
+without the kernel's package.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ MESSAGE_LIMIT = 2000  # characters: it quotes what a stranger wrote
 
 
 class RejectReason(str, Enum):
-    """The part of a bundle that is wrong, from the outside in: the archive, the signature, the statement, the run, and
-    what the verifier asks for."""
+    """The part of a bundle that is wrong. From the outside in these are the archive, the signature, the statement, the
+    run, and the verifier's own demands."""
 
     ARCHIVE = "archive"  # no zip archive, or not in the one form that 'conformance bundle' writes
     TOO_LARGE = "too-large"  # more bytes or members than are read

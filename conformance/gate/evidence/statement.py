@@ -45,9 +45,9 @@ def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
 
 
 def build_statement(members: Mapping[str, bytes], contents: Contents, schema: int = SCHEMA) -> dict[str, Any]:
-    """The statement about ``members``, all but the envelope, whose ``contents`` these are, in the words of ``schema``:
-    one that was signed under an earlier schema is computed again under that schema. in-toto knows the results PASSED,
-    WARNED and FAILED alone: one that :func:`result_of` qualifies is WARNED."""
+    """Returns the statement about ``members``, all but the envelope, with these ``contents``, in the words of
+    ``schema``. A statement signed under an earlier schema is computed again under that schema. in-toto knows the
+    results PASSED, WARNED and FAILED alone: one that :func:`result_of` qualifies is WARNED."""
     run, records, environment = contents.run, contents.records, contents.environment
     outcome, result = outcome_of(records, run), result_of(records, run)
     proof = {} if schema < 3 else {"result": result, "proven_by": ProofCount(records).by_name()}

@@ -15,8 +15,9 @@ def encode(value: Any) -> bytes:
 
 
 def decode_object(content: bytes, name: str) -> dict[str, Any]:
-    """Returns the object in ``content``, the JSON called ``name``. Raises :class:`Rejected` for anything that is no
-    JSON object, for names that an object has twice, for NaN and infinities, and for nesting past what Python reads."""
+    """Returns the object in ``content``, the JSON called ``name``. Raises :class:`Rejected` for anything but a JSON
+    object, and for an object that has a name twice. NaN, infinities and nesting that is too deep for Python are
+    rejected, too."""
     try:
         text = content.decode("utf-8")
         value = json.loads(

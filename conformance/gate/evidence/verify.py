@@ -34,8 +34,8 @@ from conformance.gate.evidence.strict_json import decode_object, encode
 
 @dataclass(frozen=True)
 class Policy:
-    """The demands of a verifier: bundles signed by ``key``, judged by code of one of ``code_digests``, with ``waivers``
-    and ``mustpass`` (name to content) where they are given; ``allow_partial`` takes runs of chosen cases."""
+    """The demands of a verifier: bundles signed by ``key``, judged by code of one of ``code_digests``. ``waivers`` and
+    ``mustpass`` (name to content) are demanded if given; ``allow_partial`` takes runs of chosen cases."""
 
     key: PublicKey
     code_digests: Sequence[str]

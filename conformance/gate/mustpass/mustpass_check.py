@@ -153,8 +153,8 @@ def _lacking(target: str, cases: int, run: RunInfo, level: Level) -> str:
     versions = ", ".join(f"{name} {run.stack.get(name)}" for name in ("torch", "triton"))
     targets = " ".join(sorted(run.targets)) or DEFAULT_TARGETS
     return (
-        f"{target}: no mustpass list for tier {run.tier}, level {level.value}, targets {targets}, {versions} "
-        f"({cases} cases have nothing to be held against): write one with conformance mustpass write"
+        f"{target}: no mustpass list for tier {run.tier}, level {level.value}, targets {targets}, {versions}. "
+        f"Its {cases} cases were not checked; write a list with conformance mustpass write"
     )
 
 

@@ -19,9 +19,10 @@ for the target "any". ::
     not-applicable:capability test_a.py::test_b[sm_90]
     pass:interpreter test_a.py::test_c[mm-sm_90]
 
-An outcome is ``pass:device``, ``pass:ttgir``, ``pass:interpreter``, ``pass`` (judged without running a kernel),
-``compiled`` (every check of the code passed, nothing to run it on), ``not-applicable:<reason code>`` or
-``not-run:<reason code>``. A case that fails when the list is written is owed as a pass.
+An outcome is ``pass:device``, ``pass:ttgir``, ``pass:interpreter``, ``pass`` (judged without running a kernel) or
+``compiled``. The last says that every check of the code passed, with nothing to run it on. Other outcomes are
+``not-applicable:<reason code>`` and ``not-run:<reason code>``. A case that fails when the list is written is owed as a
+pass.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ _OLD_OUTCOMES = {"waived": Status.EXPECTED_FAIL.value}  # names that older lists
 
 
 class Level(str, Enum):
-    """The level to which a run can prove anything: the code only, the numbers of the interpreter, those of the compiled
-    kernels' TTGIR, or those of the device."""
+    """The highest level of proof that a run can reach: the code only, the interpreter's numbers, those of the compiled
+    kernels' TTGIR, or the device's."""
 
     COMPILED = "compiled"
     INTERPRETED = "interpreted"

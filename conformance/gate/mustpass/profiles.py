@@ -11,16 +11,16 @@
 ``without`` (optional)
     Patterns of kernels that do not count, though ``kernels`` matches them.
 ``evidence`` (optional)
-    Patterns of checks (such as "codegen/requires/TMA_LOAD"), one of which must have passed in one of these cases: a
+    Patterns of checks (such as "codegen/requires/TMA_LOAD"), one of which must have passed in one of these cases. A
     kernel that gives the right numbers by another way does not prove that the hardware's way works.
 
 A ``[[target]]`` has an ``id`` and the profiles that it ``claims``.
 
 Cases are chosen by their ids, which say suite, kernel and dtype. A mustpass list has nothing else, and a case that was
-left out has no record. A claim is proven if all its cases that the target's list owes are proven, and if compiled code
-was run in one of them, with the evidence that the profile asks for: the source in the interpreter, and code that was
-not run, would pass with a compiler that is wrong. A refusal that the list expects is not owed. The level of a claim is
-the least level of its cases.
+left out has no record. A claim is proven if all its cases that the target's list owes are proven. In one of them
+compiled code must have run, with the evidence that the profile asks for. A wrong compiler would go unseen if the source
+was only interpreted, or the code not run. A refusal that the list expects is not owed. The level of a claim is the
+least level of its cases.
 """
 
 from __future__ import annotations

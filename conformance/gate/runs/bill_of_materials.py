@@ -114,9 +114,9 @@ def lists_backends(bill: Mapping[str, str]) -> bool:
 
 
 def _backends(package: Path | None) -> Iterator[tuple[str, Path | None]]:
-    """The name of each backend that Triton may load, and the folder of its files, None if it is not known: those in
-    Triton's ``package``, and those that installed packages bring. For the latter that is the package's whole folder,
-    and its name is part of theirs."""
+    """Yields each backend that Triton may load, by name, and the folder of its files, None if it is not known. They are
+    those in Triton's ``package`` and those that installed packages bring. For the latter that is the package's whole
+    folder, and its name is part of theirs."""
     own = package / "backends" if package is not None else None
     if own is not None:
         yield from ((f"{BACKEND}{file.parent.name}", file.parent) for file in own.glob("*/compiler.py"))
@@ -136,8 +136,8 @@ def _folder_of(module: str, package: Path | None) -> Path | None:
 
 
 def folder_digest(folder: Path) -> str:
-    """Returns the SHA-256 over the files below ``folder``: of each, in the order of their paths, the path in the
-    folder, a NUL, the SHA-256 of its content in hexadecimal and a line feed. What Python compiled is left out."""
+    """Returns the SHA-256 over the files below ``folder`` in the order of their paths. Of each file it takes the path
+    in the folder, a NUL, the content's SHA-256 in hexadecimal and a line feed. What Python compiled is left out."""
     digest = hashlib.sha256()
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     for name, path in sorted(paths.items()):

@@ -57,10 +57,10 @@ _SUBSTITUTIONS = tuple(
 def compiler_cause(output: str) -> str | None:
     """Returns the cause that the compiler itself names in ``output``; None if it names none.
 
-    In order of preference that is a failed assertion with its file and line, unreachable code, LLVM's own error, one of
-    the assembler, a diagnostic with the pass that failed, the front end's exception, and what the C++ or C library
-    said. After a signal without any of these it is the signal with the topmost known frame of the compiler. Addresses,
-    paths, values, shapes and names of kernels are not part of it.
+    The order of preference is: a failed assertion with its file and line, unreachable code, LLVM's own error, the
+    assembler's. Then come a diagnostic with the pass that failed, the front end's exception, and the message of the C++
+    or C library. After a signal without any of these it is the signal with the topmost known frame of the compiler.
+    Addresses, paths, values, shapes and names of kernels are not part of it.
 
     >>> compiler_cause("remark: 12 spills\\nLLVM ERROR: out of registers\\nAborted")
     'LLVM ERROR: out of registers'

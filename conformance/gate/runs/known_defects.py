@@ -103,8 +103,8 @@ def harm_of_check(check: Check, text: str = "") -> Harm | None:
 
 
 def _harm_of_run(subject: str, text: str) -> Harm:
-    """Returns the harm of a fault that running TTGIR, or comparing its layouts, showed: a check of a run has its own
-    name below the stage's, and values in other layouts than operations take them are wrong numbers."""
+    """Returns the harm of a fault that running TTGIR, or comparing its layouts, showed. A check of a run has its own
+    name below the stage's. Values in other layouts than operations take them are wrong numbers."""
     stage, _, check = subject.partition("/")
     if check:
         return harm_of_check(Check.parse(check), text) or Harm.UNKNOWN

@@ -65,8 +65,8 @@ def side_faults(side: ComparedRun, of_cases: CaseFaults) -> tuple[Fault, ...]:
 
 
 def failed_beside_cases(side: ComparedRun) -> list[str]:
-    """Returns the texts of the regressions in the run of ``side`` that are no failed cases, such as a kernel that has
-    no case, or a failed test that is no case."""
+    """Returns the texts of the regressions in the run of ``side`` other than failed cases. Examples are a kernel
+    without a case, and a failed test that is no case."""
     faults = side.run.faults or () if side.run else ()
     return [
         first_words(fault.text, TEXT_LIMIT)

@@ -17,8 +17,8 @@ SELECTED_FILE = "selected.txt"
 
 
 def cut_off(folder: Path, recorded: int | None = None) -> str | None:
-    """A sentence about a run that has not ended: what it ran last, and how many cases lack a record if the number of
-    those that were ``recorded`` is given. None if it has ended, or if ``folder`` does not say whether it has."""
+    """Returns a sentence about a run that has not ended: what it ran last. If the number of ``recorded`` cases is
+    given, it says how many lack a record. None if it has ended, or if ``folder`` does not say whether it has."""
     try:
         if read_run(folder).wall_s is not None:
             return None

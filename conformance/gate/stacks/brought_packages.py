@@ -88,9 +88,9 @@ def build_of(torch: Package | None) -> str:
 
 
 def brought(packages: Mapping[str, Package], here: Mapping[str, Package], written: Iterable[str]) -> tuple[str, ...]:
-    """Returns the changes that a stack with ``packages`` makes against the environment ``here`` and that its user has
-    not ``written``: another Triton, such as "triton 3.8.0", and a torch that is built for something else, such as "CPU
-    build"."""
+    """Returns the changes that a stack with ``packages`` makes against the environment ``here``, and that its user has
+    not ``written``. Examples are another Triton ("triton 3.8.0") and a torch that is built for something else ("CPU
+    build")."""
     changes = [
         f"{name} {packages[name].version}"
         for name in _NAMED

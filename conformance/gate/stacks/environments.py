@@ -57,9 +57,8 @@ class Environment:
 
 @dataclass(frozen=True)
 class ResolvedStack:
-    """A stack of which is known what it installs. ``stack`` has its title, ``folder`` is its place in the cache,
-    ``steps`` are the arguments of pip's commands that install it, and ``packages`` what they fetch: none if the
-    environment is there."""
+    """A stack and the steps that install it. ``stack`` has its title, ``folder`` is its place in the cache, ``steps``
+    are the arguments of pip's commands. ``packages`` are what these fetch: none if the environment is there."""
 
     stack: Stack
     folder: Path
@@ -70,8 +69,8 @@ class ResolvedStack:
 def resolve(stack: Stack, cache: Path, has_gpu: bool, say: Say) -> ResolvedStack:
     """Returns the packages that the environment of ``stack`` below ``cache`` installs, found without fetching them.
     ``say`` gets lines that announce what is fetched: how much, and what differs from the environment of this command.
-    Where this machine has no GPU, the CPU build of torch is taken if an index has it, with the Triton that the other
-    build brings. Raises :class:`StackError` for packages that cannot be had, and for a disk that cannot hold them."""
+    Without a GPU here, the CPU build of torch is taken if an index has it. Triton is then the one that the other build
+    brings. Raises :class:`StackError` for packages that cannot be had, and for a disk that cannot hold them."""
     folder = cache.resolve() / "stacks" / _key(stack, has_gpu)  # its processes run in another directory
     steps = _steps(stack)
     if not steps:

@@ -82,8 +82,8 @@ _REASONS = (
 
 
 def failure(errors: str, status: int) -> str:
-    """Returns the reason why pip failed and what to do, from the text ``errors`` that it wrote before it ended with
-    ``status``: a sentence, and pip's own lines that say more."""
+    """Returns the reason why pip failed and what to do: a sentence, and pip's own lines that say more. ``errors`` is
+    the text that pip wrote before it ended with ``status``."""
     own = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR")]
     own = own or [line for line in errors.splitlines() if line.strip()]
     if own and "No matching distribution found" in own[-1]:

@@ -10,9 +10,9 @@ A stack is written as items with spaces or commas between them. An item is
 * ``preview=fp-fusion-off``: a change that the makers have announced, set by variables (:data:`PREVIEWS`), or
 * ``current``, alone: the environment as it is.
 
-``stacks.toml`` describes several: a table ``[stack.NAME]`` for each with ``use`` and, optionally, ``env`` (variables of
-its processes), and above them ``compare``: "previous" (each with the one before it) or the name of the stack that the
-others are compared with.
+``stacks.toml`` describes several. Each has a table ``[stack.NAME]`` with ``use`` and, optionally, ``env`` (variables of
+its processes). Above them stands ``compare``: "previous" (each with the one before it) or the name of the stack that
+the others are compared with.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _pinned(item: str, text: str) -> Requirement:
 
 
 def _check_component(name: str, text: str) -> None:
-    """Raises :class:`StackError` for a component that no stack can change, and for a package that is neither Triton nor
-    torch nor installed here: an index must not be asked for a name that was misspelt."""
+    """Raises :class:`StackError` for a component that no stack can change. So is a package that is neither Triton nor
+    torch nor installed here: the name may be misspelt, and an index must not see it."""
     package = canonicalize_name(name)
     if package in FIXED:
         raise StackError(f"stack {text!r}: a stack cannot change {package}: {FIXED[package]}")

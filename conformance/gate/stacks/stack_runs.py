@@ -178,8 +178,8 @@ def run(
         )
     if _key(environment, can, words) != folder.name:
         raise RunError(
-            f"the harness's code, or the packages of {environment.stack.name!r}, changed during the run, so "
-            f"its records are of neither version: leave both as they are and run again; its log is {log}"
+            f"the harness's code, or the packages of {environment.stack.name!r}, changed during the run. "
+            f"So its records are of neither version: leave both as they are and run again; its log is {log}"
         )
     (attempt / KEPT_FILE).write_text(json.dumps(_digests_of(attempt)) + "\n", encoding="utf-8")
     try:
@@ -313,8 +313,8 @@ def _decides(file: Path) -> bool:
 
 
 def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
-    """Returns a digest of everything that decides a run's results: the stack, the environment below it, the harness's
-    code, the devices, the variables and the options."""
+    """Returns a digest of everything that decides a run's results. That is the stack, the environment below it, the
+    harness's code, the devices, the variables and the options."""
     stack = [
         environment.folder.name,
         dict(environment.stack.variables),

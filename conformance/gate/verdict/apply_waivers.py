@@ -68,9 +68,9 @@ class _Fault:
 
 @dataclass(frozen=True)
 class _Match:
-    """A waiver and what it meets in a run: the ``faults`` that it covers, its ``cases`` in the run, the cases that ran
-    on its stack (``here``), and those whose result shows whether the waiver is still needed (``judged``). ``minor``:
-    one of them has a warning of the waiver's kind, which may be a regression in another run."""
+    """A waiver and what it meets in a run: the ``faults`` that it covers and its ``cases``. ``here`` are the cases that
+    ran on its stack, ``judged`` those whose result shows whether the waiver is still needed. ``minor``: one of them has
+    a warning of the waiver's kind, which may be a regression in another run."""
 
     waiver: Waiver
     faults: Sequence[_Fault]

@@ -1,8 +1,8 @@
 """Says in how many runs of the baseline a finding shows, where the baseline was run several times.
 
-A regression that some runs of the baseline show, too, stays one: the candidate may do more often what the baseline does
-now and then, and no number of runs excludes that. It is reported as an instability of the baseline, so that it is not
-taken for something that only the candidate does.
+A regression stays one if some runs of the baseline show it, too. The candidate may fail more often than the baseline,
+and no number of runs excludes that. It is reported as an instability of the baseline, so that it is not taken for
+something that only the candidate does.
 """
 
 from __future__ import annotations

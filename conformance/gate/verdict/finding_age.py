@@ -15,7 +15,7 @@ from conformance.user_files.findings import Age, Comparison, Finding, Group, Kin
 
 #: How many cases of all causes are run with older releases.
 MOST_CASES = 20
-#: How the causes begin of faults that both sides have, and that a check names by itself: of the order of the code, and
+#: Beginnings of the causes of faults that both sides have and that a check names by itself: the order of the code, and
 #: known defects.
 _NAMED_BY_ITSELF = ("codegen/order/", "expected: ")
 
@@ -35,9 +35,9 @@ class Releases:
 
 
 def chosen_cases(groups: Iterable[Group], most: int = MOST_CASES) -> list[tuple[Group, Finding]]:
-    """The findings by whose cases the ages are asked for, ``most`` at most: the first of each regression, then of each
-    fault that the baseline has, too, if a check names it by itself, then a second of each regression, of another kernel
-    or target if there is one."""
+    """Returns the findings by whose cases the ages are asked for, ``most`` at most. The first of each regression comes
+    first. Then comes the first of each fault that the baseline has, too, if a check names it by itself. Last is a
+    second of each regression, of another kernel or target if there is one."""
     groups = list(groups)
     regressions = [group for group in groups if group.severity is Severity.REGRESSION]
     older = [group for group in groups if group.kind is Kind.STILL_FAIL and group.cause.startswith(_NAMED_BY_ITSELF)]

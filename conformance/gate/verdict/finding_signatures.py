@@ -1,9 +1,9 @@
 """Signatures of findings: the same for one cause in every run, on every machine, whatever its cases are.
 
-A signature is made of a finding's kind and of its cause without what differs from case to case or from build to build:
-sizes, counts, addresses, paths, line numbers, versions, ids of cases and generated names. It names neither the kernel
-nor the stacks: a finding of the same cause in another kernel has the same signature, and so has one that torch brings
-along with its Triton. Targets, data types, features, links and numbers of issues are part of a cause.
+A signature is made of a finding's kind and of its cause without what differs from case to case or from build to build.
+That is sizes, counts, addresses, paths, line numbers, versions, ids of cases and generated names. It names neither the
+kernel nor the stacks. So a finding of the same cause in another kernel has the same signature, as has one that torch's
+own Triton brings. Targets, data types, features, links and numbers of issues are part of a cause.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def _state(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
 
 
 def _earlier_name(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, str]:
-    """The signature by which ``answers`` know ``group``, and that it is of another kind, if it is: what newly failed
-    then may fail on both sides now."""
+    """Returns the signature by which ``answers`` know ``group``, and a note if they know it as another kind. A case
+    that newly failed then may fail on both sides now."""
     own = signature(group.kind, group.cause)
     known = {name for answer in answers for name in answer.causes}
     if own not in known and group.kind in _FAILING:
@@ -97,8 +97,8 @@ def _summary(comparison: Comparison, answers: Sequence[EarlierAnswer], counts: C
 
 
 def _present(comparison: Comparison, last: EarlierAnswer) -> set[str]:
-    """The signatures of the causes of ``last`` that ``comparison`` has, too: a failure may have another kind now, and
-    waivers may cover what they did not."""
+    """Returns the signatures of the causes of ``last`` that ``comparison`` has, too. A failure may have another kind
+    now, and waivers may cover more."""
     now = set[str]()
     for group in comparison.groups:
         kinds = _FAILING if group.kind in _FAILING else (group.kind,)

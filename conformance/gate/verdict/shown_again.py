@@ -1,8 +1,8 @@
 """Says whether another run shows a finding, too: that of an older release, or one more of the baseline.
 
 A failure is looked for in the record of the other run. A difference of the code or of the time exists only between two
-runs: the candidate is compared with the other run by the rules that made the finding, and the other run shows what it
-has in common with the candidate. A record that proves less than the finding needs shows nothing.
+runs. So the rules that made the finding compare the candidate with the other run, which shows what both have in common.
+A record that proves less than the finding needs shows nothing.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def _status(record: CaseRecord) -> str:
 
 
 def _lost(one: Finding, other: CaseRecord | None, candidate: CaseRecord | None) -> Sight:
-    """Returns the evidence of whether the other run lacks what the candidate lost. It may judge more than the candidate
-    in another respect: a run without the check ``memory`` shows that it was lost, whether or not it has the check
-    ``grid``."""
+    """Returns the evidence of whether the other run lacks what the candidate lost. The other run may judge more than
+    the candidate in another respect. Without the check ``memory`` it shows that this was lost, whether or not it has
+    the check ``grid``."""
     if other is None:
         return _unknown("the case is not in its run")
     lost = _lost_between(other, candidate)
@@ -189,8 +189,8 @@ def _proves_less(other: CaseRecord, candidate: CaseRecord, failing: list[str]) -
 
 
 def _no_order(other: CaseRecord, failing: Iterable[tuple[str, str]]) -> str:
-    """Returns the reason why the record ``other`` does not show that the ``failing`` checks of the order would pass:
-    such a check is recorded only where the order could be followed. "" if none of them fails, or all were made."""
+    """Returns the reason why the record ``other`` does not show that the ``failing`` checks of the order would pass.
+    Such a check is recorded only where the order could be followed. "" if none of them fails, or all were made."""
     missing = [check for check, _ in failing if is_order_check(check) and check not in other.checks]
     return f"{missing[0]} was not judged there" if missing else ""
 

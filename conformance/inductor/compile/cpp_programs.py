@@ -147,8 +147,8 @@ def _answer(connection: Any, function: Callable[..., Any], *arguments: Any) -> N
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a child: its exit code, negative for a signal and None if it was killed for being too slow, and the
-    ``value`` that it sent, a :class:`Failure` if it raised."""
+    """The end of a child: its exit code and the ``value`` that it sent, a :class:`Failure` if it raised. The exit code
+    is negative for a signal, and None if the child was killed for being too slow."""
 
     code: int | None
     value: Any

@@ -1,4 +1,4 @@
-"""Lets ``torch.compile`` generate code for an NVIDIA or AMD GPU on a machine without one: torch's questions about the
+"""Lets ``torch.compile`` generate code for an NVIDIA or AMD GPU on a machine without one. Torch's questions about the
 device are answered from a target's facts.
 
 ``torch.compile`` is then given fake cuda tensors. It generates its modules and neither loads nor runs them: calling a

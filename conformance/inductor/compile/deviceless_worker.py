@@ -38,9 +38,9 @@ def generate(program: Program, target: Target) -> Generated:
 
     Of several choices that the program's filter leaves, the first is taken, for nothing is measured. Of a kernel with
     several configs, such as a pointwise one, the first is compiled; ``counters["configs_not_compiled"]`` counts the
-    others. What ``torch.compile`` raises is the result's ``failure``. Raises ValueError for a setting, operand
-    or target that cannot be, DevicelessUnsupported where the installed torch cannot do without a device, and
-    RuntimeError if Triton interprets kernels in this process.
+    others. What ``torch.compile`` raises is the result's ``failure``. Raises ValueError for a setting, operand or
+    target that cannot be, and DevicelessUnsupported where the installed torch needs a device. RuntimeError is raised if
+    Triton interprets kernels in this process.
     """
     from torch._inductor.utils import clear_caches
 

@@ -92,8 +92,8 @@ def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Compilat
 
 @contextmanager
 def configured(options: Mapping[str, Any]) -> Iterator[None]:
-    """Until exit Inductor has these ``options``, and tests its cache of generated templates: what it takes from there
-    is generated once more, and another text is an error."""
+    """Until exit Inductor has these ``options``, and its cache of generated templates is tested. What Inductor takes
+    from there is generated once more, and another text is an error."""
     from torch._inductor import config
     from torch._inductor.select_algorithm import TritonTemplate
 
@@ -170,8 +170,8 @@ def _caches() -> Iterator[None]:
 
 
 def _guards_untimed() -> AbstractContextManager[Any]:
-    """Until exit Dynamo does not time the guards of what it has compiled: it would empty the processor's caches first,
-    which slows the other processes, too. A release that does not time them is as it is."""
+    """Until exit Dynamo does not time the guards of what it has compiled. For that it would first empty the processor's
+    caches, which slows the other processes, too. A release that does not time them is as it is."""
     from torch._dynamo import guards
 
     name = "profile_guard_manager"

@@ -56,8 +56,8 @@ class Decision(str, Enum):
     TRITON_IS_PRESCREENED = "triton prescreened"
     #: Choices are timed while Inductor goes on, the later one is submitted, the faster it is. Notes their names.
     SELECTION_IS_PIPELINED = "selection pipelined"
-    #: The scheduler selects, and is told of a product fused with its epilogue: it takes no more registers than the
-    #: product alone, it spills, or it takes so many that a fourth of its blocks fits. Notes the nodes of each kernel.
+    #: The scheduler selects, and is given figures of a product fused with its epilogue. Either it takes no more
+    #: registers than the product alone, or it spills, or a fourth of its blocks fits. Notes the nodes of each kernel.
     FUSION_FITS = "fusion fits"
     FUSION_SPILLS = "fusion spills"
     FUSION_CROWDS = "fusion crowds"
@@ -70,8 +70,8 @@ class Decision(str, Enum):
 
 @dataclass(frozen=True)
 class Scheduled:
-    """One node of Inductor's scheduler: the class names of the node (``kind``) and of the ``operation`` in it, and the
-    names of the buffers that it writes, that it overwrites in place, and that it waits for (sorted)."""
+    """One node of Inductor's scheduler. ``kind`` and ``operation`` are the class names of the node and of the operation
+    in it. The others are sorted names of buffers: those that it writes, overwrites in place, and waits for."""
 
     kind: str
     operation: str
@@ -179,10 +179,10 @@ class Invocation:
 
 @dataclass(frozen=True)
 class Generated:
-    """The results of a :class:`Program`: ``modules`` are the generated sources in the order of their generation,
-    ``invocations`` which of them each call of the program would have run (without a device only), ``failure`` what
-    stopped the compilation, ``counters`` torch's own counters, such as ``recompiles`` (compilations of the function
-    after its first), ``notes`` what the replacement of the program's ``decision`` noted."""
+    """The results of a :class:`Program`: ``modules`` are the generated sources in the order of their generation.
+    Without a device ``invocations`` says which of them each call of the program would have run. ``failure`` is what
+    stopped the compilation. ``counters`` are torch's own, such as ``recompiles`` (compilations of the function after
+    its first). ``notes`` are those of the replacement of the program's ``decision``."""
 
     modules: tuple[str, ...] = ()
     lowerings: tuple[Lowering, ...] = ()

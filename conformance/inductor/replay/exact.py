@@ -42,9 +42,9 @@ def values_of(program: Program, seed: int, chosen: Mapping[str, Tensor]) -> dict
 def exact_verdicts(
     compiled: Compiled, executor: Any, seed: int, chosen: Mapping[str, Tensor], reference: str | None = None
 ) -> list[Verdict]:
-    """Two runs with different poison around the operands: their numbers against the graph in fp64, or against the
-    function ``reference`` ("package.module:function"), their agreement, and the memory around and inside the operands.
-    ``chosen`` are values of operands by name.
+    """Judges two runs with different poison around the operands: their numbers, their agreement, and the memory around
+    and inside the operands. The numbers are compared with the graph in fp64, or with the function ``reference``
+    ("package.module:function"). ``chosen`` are values of operands by name.
 
     Raises ValueError if the reference is not exact in the output's dtype.
     """

@@ -1,5 +1,5 @@
 """Evaluates a graph without rounding, and proves for given operands that every correct implementation gives the same
-bits, but for roundings of intermediate results to 16 bits, which a fused kernel may leave out."""
+bits. Roundings of intermediate results to 16 bits are excepted: a fused kernel may leave them out."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class NotExact(Unsupported):
 
 @dataclass(frozen=True)
 class _Sum:
-    """The sum for each element of a result: the sum of the sizes of its ``terms``, and the power of two of which all of
-    them are multiples."""
+    """The sum for each element of a result: the sum of the absolute ``terms``. All of them are multiples of its unit, a
+    power of two."""
 
     terms: Tensor
     units: Tensor

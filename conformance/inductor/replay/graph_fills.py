@@ -1,7 +1,7 @@
 """Fills for graphs with a product: integers that use every bit of one factor, and sums that are ties of the output.
 
-They are what the fills ``wide-A`` and ``wide-B`` are for a kernel, but found by trial: values are drawn, the graph is
-evaluated without rounding, and they are narrowed until every sum is exact in any order.
+They are what the fills ``wide-A`` and ``wide-B`` are for a kernel, but found by trial. Values are drawn, the graph is
+evaluated without rounding, and the values are narrowed until every sum is exact in any order.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ MOST_ELEMENTS = 1 << 22
 
 @dataclass(frozen=True)
 class GraphFill:
-    """``values`` of the operands, in their order, and for each result the tensors of which an element of a correct
-    output has the value of one. ``ties`` is the share of ties in the output of 16 bits that has most of them."""
+    """``values`` of the operands, in their order. ``right`` has tensors for each result: every element of a correct
+    output equals that of one of them. ``ties`` is the share of ties in the output of 16 bits that has most of them."""
 
     name: str
     values: tuple[Tensor, ...]

@@ -57,13 +57,13 @@ class ReplayUnsupported(Unsupported):
 def replay(
     module_source: str, arguments: Sequence[Tensor | int], executor: InterpreterExecutor
 ) -> tuple[tuple[Tensor, ...], Launches]:
-    """Runs ``call`` of ``module_source`` with ``arguments``, the inputs of the compiled graph in the graph's order: CPU
-    tensors, and an int for each size that is an input of its own. Returns what ``call`` returned, and each launch of a
-    generated kernel with the grid that the interpreter walked.
+    """Runs ``call`` of ``module_source`` with ``arguments``, the inputs of the compiled graph in the graph's order.
+    They are CPU tensors, and an int for each size that is an input. Returns what ``call`` returned, and each launch of
+    a generated kernel with the grid that the interpreter walked.
 
-    Raises ReplayUnsupported for what cannot be run without a device, ValueError for arguments of another kind,
-    AssertionError where the module's own checks of sizes and strides refuse the arguments or something was written
-    around what it had allocated, and whatever the interpreter raises for a fault inside a kernel.
+    Raises ReplayUnsupported for what cannot be run without a device, and ValueError for arguments of another kind.
+    Raises AssertionError if the module's own checks of sizes and strides refuse the arguments, or if something was
+    written around its allocations. A fault inside a kernel raises what the interpreter raises.
     """
     for position, argument in enumerate(arguments):
         if isinstance(argument, Tensor) and argument.device.type != "cpu":
@@ -202,8 +202,8 @@ def _unsupported_cause(kernel: str, error: BaseException) -> ReplayUnsupported |
 
 
 def _splat(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``create_splat`` that keeps conditions. The interpreter gives the result of a comparison the type of what was
-    compared, so a scalar condition that is broadcast becomes an integer, which Triton 3.9 refuses as a mask."""
+    """``create_splat`` that keeps conditions. The interpreter gives the result of a comparison the type of its
+    operands. So a scalar condition that is broadcast becomes an integer, which Triton 3.9 refuses as a mask."""
 
     def create_splat(self: Any, shape: Any, scalar: Any) -> Any:
         import triton.language as tl

@@ -15,9 +15,9 @@ def exactly(count: int, pattern: str) -> str:
 
 
 def in_source(check: str, directives: str, text: str, where: str | None = None) -> Verdict:
-    """Returns the verdict of FileCheck ``directives`` on ``text``. ``where`` is what a reproducer finds this text by:
-    "kernel" (the source of the template's kernel), "module" (what holds it) or a stage that the kernel was compiled to.
-    A verdict that failed holds it and the directives."""
+    """Returns the verdict of FileCheck ``directives`` on ``text``. ``where`` tells a reproducer which text it is. It is
+    "kernel" (the source of the template's kernel), "module" (the module around it) or a stage that the kernel was
+    compiled to. A verdict that failed holds it and the directives."""
     result = filecheck(directives, text)
     details = {} if result.passed or where is None else {"directives": directives, "where": where}
     return Verdict(check, result.passed, result.message, details)

@@ -199,8 +199,8 @@ def device_name(device_class: str, arch: int | str) -> str:
 
 
 def configs(device: Device, tables: Sequence[str]) -> dict[AnyConfig, str]:
-    """The rows of those of the device's tables that match one of the patterns ``tables``, as configs, each with the
-    first place where it stands: "table: row", the row as :func:`row_text` has it."""
+    """Returns as configs the rows of those of the device's tables that match one of the patterns ``tables``. Each has
+    the first place where it stands: "table: row", the row as :func:`row_text` has it."""
     names = [name for pattern in tables for name in device.tables if fnmatch.fnmatchcase(name, pattern)]
     made: dict[AnyConfig, str] = {}
     for name in names:
@@ -212,8 +212,8 @@ def configs(device: Device, tables: Sequence[str]) -> dict[AnyConfig, str]:
 
 
 def without_config(device: Device, tables: Iterable[str]) -> list[str]:
-    """Returns the rows of those of the device's tables that match one of the patterns ``tables`` and that no kernel
-    here can be given, as "table: row"."""
+    """Returns, as "table: row", the rows of the device's tables that no kernel here can be given. Only tables that
+    match one of the patterns ``tables`` count."""
     names = [name for name in device.tables if any(fnmatch.fnmatchcase(name, pattern) for pattern in tables)]
     return [
         f"{name}: {row_text(row)}"

@@ -49,9 +49,9 @@ def read_tables(archs: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Returns the tables of each device: "cuda", "cpu", "xpu", "mtia", "any" (the heuristics without a device) and
     "rocm:<arch>" for each of AMD's ``archs``.
 
-    A device has ``tables``, ``settings`` (numbers that decide how rows are used) and ``templates``: by the template,
-    and the operation where there is one, which tables its class has in place of the device's. ``missing`` says what
-    this torch does not have, ``unreadable`` what could not be read, both as a sentence by what it is about.
+    A device has ``tables``, ``settings`` (numbers that decide how rows are used) and ``templates``. The last say which
+    tables a template's class has in place of the device's, by template and, if there is one, operation. ``missing``
+    says what this torch does not have, ``unreadable`` what could not be read, both as a sentence by what it is about.
     """
     devices = {}
     with _hip(None):

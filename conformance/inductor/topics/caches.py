@@ -1,5 +1,5 @@
-"""Inductor's caches: products that may share a generated template, how the compiler counts them, and checks of what is
-found again and what is in a key."""
+"""Inductor's caches: products that may share a generated template, and how the compiler counts them. Its checks are
+about what is found again and what is in a key."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def two_sums_of_products(*operands: Tensor) -> list[Tensor]:
 @dataclass(frozen=True)
 class Counted:
     """The counts of one compilation: choices of the first lowering that are Triton templates, hits and misses of the
-    cache of generated templates, and the text of what stopped it."""
+    cache of generated templates. ``failure`` is the text of what stopped it."""
 
     templates: int
     hits: int

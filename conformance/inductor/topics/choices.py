@@ -1,5 +1,5 @@
-"""Inductor's choices: functions of ``a`` (M x K) and ``b`` (K x N), checks of what is offered for a lowering and of the
-error if there is no choice, and products whose K is split."""
+"""Inductor's choices: functions of ``a`` (M x K) and ``b`` (K x N), and products whose K is split. Checks are about
+what is offered for a lowering, and the error if there is no choice."""
 
 from __future__ import annotations
 

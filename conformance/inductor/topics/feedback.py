@@ -210,7 +210,7 @@ def check_timeout() -> list[Verdict]:
 
 
 def _one_left_out(prepare: Callable[[], None], **options: Any) -> tuple[int, list[Verdict]]:
-    """Selects among three choices, of which the fastest is compiled by ``prepare``: the exceptions that were counted,
+    """Selects among three choices, of which ``prepare`` compiles the fastest. Returns the exceptions that were counted,
     and verdicts on whether this choice alone is left out."""
     with precompiling() as session:
         left_out, good, slow = (session.stand_in(f"choice {index}", 1.0 + index) for index in range(3))

@@ -1,5 +1,5 @@
-"""Products: the functions that are compiled, one per operation, called with a problem's operands in their order, and
-checks of kernels that read, and may write, by tensor descriptors."""
+"""Products: the functions that are compiled, one per operation, called with a problem's operands in their order. Checks
+are of kernels that read, and may write, by tensor descriptors."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ _STREAM = re.compile(r"^with (stream\d+):$")
 
 @dataclass(frozen=True)
 class WrapperLaunch:
-    """A launch of the wrapper: the ``allocations`` of the names that the ``kernel`` gets, None for an operand or for a
-    name that has been deleted, and the ``stream`` that it is put on, if there is more than one."""
+    """A launch of the wrapper. ``allocations`` are those of the names that the ``kernel`` gets, None for an operand or
+    for a deleted name. ``stream`` is the one that it is put on, if there is more than one."""
 
     kernel: str
     names: tuple[str, ...]
@@ -146,8 +146,8 @@ def check_workspaces(module: str, *, launches: int, programs: int, descriptors: 
 
 
 def check_streams(module: str, streams: Sequence[str]) -> list[Verdict]:
-    """Kernels run on these ``streams``, and what one of them may write is given to no kernel on another: a wait
-    between them is not looked for."""
+    """Checks that kernels run on these ``streams``, and that no kernel on another stream is given what one of them may
+    write. Waits between streams are not looked for."""
     wrapper = wrapper_of(module)
     used = list(dict.fromkeys(launch.stream for launch in wrapper.launches))
     users: dict[str, set[str]] = {}

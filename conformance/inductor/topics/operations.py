@@ -179,8 +179,8 @@ def check_renames(notes: Sequence[tuple[str, Mapping[str, str], Sequence[Schedul
     """``notes`` of ``Decision.SCHEDULE_IS_NOTED``. The program writes in place into the operand of its one product, and
     later into the product.
 
-    The product waits for the first of these writes, and for nothing else: while it is a buffer of several templates
-    before fusion, and as ATen's kernel after it. The second write waits for the product."""
+    Before fusion the product is a buffer of several templates, after it ATen's kernel. In both it waits for the first
+    of these writes, and for nothing else. The second write waits for the product."""
     stages = [stage for stage, *_ in notes]
     verdicts = [Verdict("stages", stages == ["before fusion", "after fusion"], ", ".join(stages))]
     nodes = [list(nodes) for *_, nodes in notes]
@@ -216,8 +216,8 @@ def written_in_place(generated: Generated) -> bool:
     return not any("_cat_" in name for name in launched(*generated.modules))
 
 
-#: Triton launches by graph and choice: if one kernel joins parts that something else reads too, and if each of them is
-#: written straight to its place, as torch does from pull request 175729 on.
+#: Triton launches by graph and choice, for parts that something else reads too. The first number is for one kernel that
+#: joins them. The second is for parts written straight to their place, as torch does from pull request 175729 on.
 LAUNCHES = {
     ("cat_mm", "extern"): (1, 1),
     ("cat_mm_and_sum", "extern"): (2, 2),
@@ -250,8 +250,8 @@ def eager_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Te
 
 
 def drawn_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
-    """The elements that Inductor's dropout keeps: those whose random number, drawn at their place in the result with a
-    seed from torch's generator, is larger than ``p``."""
+    """Returns the elements that Inductor's dropout keeps: those whose random number is larger than ``p``. It is drawn
+    at their place in the result with a seed from torch's generator."""
     limits = torch.iinfo(torch.int64)
     seed = int(torch.randint(limits.min, limits.max, [1], device=device))
     places = torch.arange(shape[0] * shape[1])

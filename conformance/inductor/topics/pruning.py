@@ -84,9 +84,10 @@ def check_fusion(generated: Generated, *, fused: bool, asked: int) -> list[Verdi
     ]
 
 
-#: Registers of a product alone and of a fused one, spills, milliseconds of the product and of its epilogue -> whether
-#: fusing them is right for four warps and 65536 registers. 8 spills are too many. Otherwise more than half of the
-#: blocks must still fit, or four, or two if the epilogue takes more than twice the time of the product.
+#: Fusing is judged for four warps and 65536 registers. A row has the registers of a product alone and of a fused one,
+#: spills, milliseconds of the product and of its epilogue. Its value says whether fusing them is right. 8 spills are
+#: too many. Otherwise more than half of the blocks must still fit, or four. Two are enough if the epilogue takes more
+#: than twice the time of the product.
 FUSION_RULES: Mapping[tuple[int, int, int, float, float], bool] = {
     (64, 64, 0, 1.0, 0.1): True,
     (64, 64, 7, 1.0, 0.1): True,

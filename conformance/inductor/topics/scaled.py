@@ -51,8 +51,8 @@ def scaled_mm_by_recipes(
 ) -> Tensor:
     """By torch.nn.functional.scaled_mm, which is told what the scales are.
 
-    It takes B's scales of columns as 1 x N or N x 1. Scales of 1x128 blocks are M x K / 128 and N x K / 128, those of
-    128x128 blocks K / 128 x M / 128 and K / 128 x N / 128, with K / 128 rounded up to a multiple of four.
+    It takes B's scales of columns as 1 x N or N x 1. Scales of 1x128 blocks are M x K / 128 and N x K / 128. Those of
+    128x128 blocks are K / 128 x M / 128 and K / 128 x N / 128. There K / 128 is rounded up to a multiple of four.
     """
     if a.dtype == torch.float64:
         blocks = -(-a.shape[1] // SCALE_BLOCK)
@@ -68,8 +68,8 @@ def scaled_mm_by_recipes(
 
 
 def spread(scale: Tensor, matrix: Tensor) -> Tensor:
-    """One scale for each element of ``matrix``: ``scale`` has one element, or in each dimension one for all, for each
-    or for each block of 128."""
+    """Returns one scale for each element of ``matrix``. ``scale`` has one element, or in each dimension one for all,
+    for each or for each block of 128."""
     if scale.numel() == 1:
         return scale.reshape(())
     for dimension, extent in enumerate(matrix.shape):

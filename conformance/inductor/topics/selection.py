@@ -99,8 +99,8 @@ def check_library(generated: Generated, names: Sequence[str]) -> list[Verdict]:
 
 
 def check_keys(keys: Sequence[tuple[str, str]], operation: str, shapes: Sequence[Sequence[int]]) -> list[Verdict]:
-    """One product was looked up, by a key with the device's name and by one without: both name the ``operation`` and
-    the ``shapes`` of its operands."""
+    """Checks that one product was looked up, by a key with the device's name and by one without. Both keys name the
+    ``operation`` and the ``shapes`` of its operands."""
     specific, general = keys[0] if len(keys) == 1 else ("", "")
     named = general.endswith(f"+{operation}") and all(str(list(shape)) in general for shape in shapes)
     return [
