@@ -154,7 +154,7 @@ def _lacking(target: str, cases: int, run: RunInfo, level: Level) -> str:
     targets = " ".join(sorted(run.targets)) or DEFAULT_TARGETS
     return (
         f"{target}: no mustpass list for tier {run.tier}, level {level.value}, targets {targets}, {versions}. "
-        f"Its {cases} cases were not checked; write a list with conformance mustpass write"
+        f"Cases without a list: {cases}. Write one with conformance mustpass write"
     )
 
 
