@@ -177,8 +177,8 @@ class Timed:
 
 
 def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
-    """Every config of the kernel; for descriptor kernels with each descriptor, subtile and loop form that applies and
-    a descriptor store, for others with sizes that are constants and that are not."""
+    """Returns every config of the kernel. Descriptor kernels come with each descriptor, subtile and loop form that
+    applies, and a descriptor store. Others come with sizes that are constants and that are not."""
     variants = [Variant(), Variant(static=True)]
     if kernel.descriptors:
         forms = itertools.product(("device", "host"), (1, 2, 4), (False, True))

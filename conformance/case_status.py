@@ -72,8 +72,8 @@ class ReasonCode(str, Enum):
 
 @dataclass(frozen=True)
 class Reason:
-    """A typed reason: ``code``, what it is about (``subject``: an operand, option or capability) and a sentence
-    that says what was given, what is required and what to do."""
+    """A typed reason: ``code``, ``subject`` (an operand, option or capability) and a sentence. The sentence says what
+    was given, what is required and what to do."""
 
     code: ReasonCode
     subject: str

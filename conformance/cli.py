@@ -39,7 +39,8 @@ INDENT = " " * (LONGEST + 4)  # of a help text's second line
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command line ``words`` (that of the process unless given). Returns 0 if all is well, 1 if the answer is
-    a failure, 2 if the command could not be carried out, 130 if Ctrl-C ended it; ``run`` returns pytest's own code."""
+    a failure, 2 if the command could not be carried out. It is 130 if Ctrl-C ended the command; ``run`` returns
+    pytest's own code."""
     words = sys.argv[1:] if words is None else words
     arguments, rest = _parser().parse_known_args(words)
     empty = [word for word in words if not word or re.fullmatch(r"--[\w-]+=", word)]

@@ -1,7 +1,7 @@
 """Named features that compiled code must contain, each with FileCheck directives per stage and vendor.
 
 A spelling is a property of a Triton release, so every one of them is in :data:`EVIDENCE` and nowhere else. If a feature
-is required, all its evidence must be there: a descriptor store in TTIR that is no bulk tensor copy in PTX is lost. If
+is required, all its evidence must be there. A descriptor store in TTIR that is no bulk tensor copy in PTX is lost. If
 it is forbidden, no evidence that proves its presence may be there.
 """
 
@@ -87,8 +87,8 @@ FEATURES = [value for value in globals().values() if isinstance(value, Feature)]
 
 @dataclass(frozen=True)
 class Evidence:
-    """One directive on one stage. ``proves_absence`` is False where a match does not show that the feature is there:
-    a global load in PTX may be a scale or a bias and not an operand. Directives see code only (see :func:`code`)."""
+    """One directive on one stage. ``proves_absence`` is False where a match does not show that the feature is there. A
+    global load in PTX may be a scale or a bias and not an operand. Directives see code only (see :func:`code`)."""
 
     stage: str
     directive: str

@@ -38,8 +38,9 @@ def compact_json(value: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as strict JSON data: dataclasses become objects (with their ``id`` property, if any), numbers that
-    JSON lacks become text, long text is cut, lone surrogates are escaped and anything unknown becomes its ``str``."""
+    """Returns ``value`` as strict JSON data. Dataclasses become objects (with their ``id`` property, if any), and
+    numbers that JSON lacks become text. Long text is cut, lone surrogates are escaped, and anything unknown becomes its
+    ``str``."""
     kind = type(value)
     if kind in _PLAIN or (kind is str and len(value) <= TEXT_LIMIT and value.isascii()):
         return value  # most values, at once

@@ -81,8 +81,8 @@ def proof_limit(record: CaseRecord, on_device: bool) -> ProofLevel:
 
 
 def ttgir_was_right(checks: Iterable[str], failing: Collection[str]) -> bool | None:
-    """Returns the result of running the TTGIR for a case with verdicts of ``checks``, of which ``failing`` failed: True
-    if it was right, False if it was wrong, None if nothing says that it ran.
+    """Returns the result of running the TTGIR for a case with verdicts of ``checks``, of which ``failing`` failed. It
+    is True for a right one, False for a wrong one, and None if nothing says that it ran.
 
     >>> ttgir_was_right(["executed/ttgir"], failing=[])
     True
@@ -138,7 +138,8 @@ class ProofCount:
     @property
     def reservation(self) -> str:
         """Returns the reservation that follows a result unless compiled code was run for every case that ran a kernel
-        or compiled one: "source only" if no compiled code was run at all, or such as "24 of 60 cases source only"."""
+        or compiled one. It is "source only" if no compiled code was run at all, or such as "24 of 60 cases source
+        only"."""
         if not self.total:
             return ""
         source, compiled = self._levels[ProofLevel.INTERPRETED], self._levels[ProofLevel.COMPILED]

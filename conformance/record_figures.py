@@ -19,11 +19,11 @@ SMALLEST = 1e-9
 #: The most measurements of one record: with more, the exact binomial sums would take seconds.
 SAMPLES_LIMIT = 1000
 
-#: What a record counts of a kernel's structure besides its synchronising instructions: loops in which an accumulator
-#: leaves tensor memory and comes back, waits for copies that a barrier no longer follows, and on NVIDIA's tensor cores
-#: commits that other warps' waits may still be for. Triton's ping-pong schedule sets priorities. Older records also
-#: count what the checks codegen/order/... judge now: accesses of LDS that are open at a barrier, products of what
-#: cp.async wrote without a fence, and products that nothing waits for.
+#: Names of what a record counts of a kernel's structure, in addition to its synchronising instructions. These are loops
+#: in which an accumulator leaves tensor memory and comes back, and waits for copies that a barrier no longer follows.
+#: On NVIDIA's tensor cores it counts commits that other warps' waits may still be for. Triton's ping-pong schedule sets
+#: priorities. Older records also count what the checks codegen/order/... judge now: accesses of LDS that are open at a
+#: barrier, products of what cp.async wrote without a fence, and products that nothing waits for.
 ROUND_TRIPS = "accumulator round trips"
 LATE_WAITS = "waits behind their barrier"
 OPEN_LOADS = "LDS loads open at a barrier"
@@ -51,9 +51,9 @@ class Resources(Struct, frozen=True, gc=False):
 
 
 class CodeFigures(Struct, frozen=True, gc=False):
-    """A kernel's code: ``bytes`` and ``sha256`` of the machine code, ``instructions`` how often each occurs in
-    ``instructions_of``, ``assembler`` the version of the ptxas that made it, ``sync`` counts of synchronising
-    instructions and of what is above."""
+    """A kernel's code: ``bytes`` and ``sha256`` of the machine code. ``instructions`` says how often each occurs in
+    ``instructions_of``, and ``assembler`` is the version of the ptxas that made the code. ``sync`` has the counts of
+    synchronising instructions and of the names above."""
 
     features: Sequence[str] = ()
     instructions: Mapping[str, _Count] = {}
@@ -76,8 +76,8 @@ class Timing(Struct, frozen=True, gc=False):
 
 
 class ObservedEntry(Struct, frozen=True, gc=False):
-    """The expected failure that excused a case: the ``status`` that the case had without it, where the defect is
-    reported, and the release that mends it, empty where the entry does not say so."""
+    """The expected failure that excused a case: the ``status`` that the case had without it, and where the defect is
+    reported. The release that mends it is empty where the entry does not name one."""
 
     status: Status | None = None
     upstream: str = ""
@@ -86,7 +86,7 @@ class ObservedEntry(Struct, frozen=True, gc=False):
 
 class Figures(Struct, frozen=True, dict=True):
     """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill. ``persistent``: the kernel
-    starts one block for each multiprocessor. ``config_tables`` are the rows of torch's tables by the table's name, and
+    starts one block for each multiprocessor. ``config_tables`` are the rows of torch's tables by the table's name.
     ``torch_row`` is "device table: row" for a config that stands in torch's tables alone. ``ttgir`` is what running the
     TTGIR left, ``expected_failure`` the entry that excused the case."""
 

@@ -1,8 +1,8 @@
 """Measures what it gains to tune one product for several numbers of rows and to choose the kernel at run time.
 
-Inductor compiles a product with a dynamic M for one M, its *size hint*: the tables are scaled to it and the configs are
-timed with it. With ``multi_kernel_hints`` it does so for several hints, and the fastest kernel serves each M. Here the
-same is done with the harness's own mm: for each hint the configs of the table "mm" are timed at M = hint, and the
+Inductor compiles a product with a dynamic M for one M, its *size hint*. The tables are scaled to it, and the configs
+are timed with it. With ``multi_kernel_hints`` it does so for several hints, and the fastest kernel serves each M. Here
+the same is done with the harness's own mm. For each hint the configs of the table "mm" are timed at M = hint, and the
 winners at each M of a grid. All times of a size are taken in turn within one run, so that a drift of the clock moves
 them all. Nothing is asserted.
 """
@@ -59,8 +59,8 @@ class DispatchTimes:
         return self.times[hint, size] / self.best(size)
 
     def mean_gain(self, hint: int) -> float:
-        """Returns the gain of the choice at run time over the kernel of ``hint`` alone, in percent: the mean over all
-        sizes of the relative time less 1."""
+        """Returns the gain of the choice at run time over the kernel of ``hint`` alone, in percent. It is the mean over
+        all sizes of the relative time less 1."""
         return 100 * (statistics.fmean(self.relative(hint, size) for size in self.sizes) - 1)
 
     def lines(self) -> list[str]:

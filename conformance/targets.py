@@ -4,9 +4,9 @@ To add a target, add a row to :data:`KNOWN`. What the rest of the package needs 
 a capability. Architectures decide elsewhere only where this module is no help: in Inductor's own data
 (:mod:`conformance.heuristics`) and in what a reproducer copies (:mod:`conformance.reproducers.copied`).
 
-What a target can do has two sources, never a version string: the hardware's facts (the rows) and what the installed
-Triton offers (what is importable, what its backend options list, which tools its wheel carries).
-torch and triton are imported when they are first asked, so importing this module is cheap.
+What a target can do has two sources, never a version string. One is the hardware's facts (the rows), the other what the
+installed Triton offers: importable modules, backend options and the tools in its wheel. torch and triton are imported
+when they are first asked, so importing this module is cheap.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ CALIBRATED_UNITS: dict[str, MatrixUnit] = {}
 class Architecture:
     """A compile-only target that is looked for in the installed Triton, and facts of the product it is named after.
 
-    ``shared_memory``: bytes (LDS) that one block may ask for, from the CUDA programming guide's technical
-    specifications per compute capability and the CDNA3, CDNA4 and RDNA4 ISA guides (gfx1250: LLVM's AMDGPU target).
-    ``multiprocessors``: SMs or compute units of the product, which sets the grid of a persistent kernel.
+    ``shared_memory``: bytes (LDS) that one block may ask for. NVIDIA's are from the CUDA programming guide's technical
+    specifications per compute capability. AMD's are from the CDNA3, CDNA4 and RDNA4 ISA guides, gfx1250's from LLVM's
+    AMDGPU target. ``multiprocessors``: SMs or compute units of the product, which sets the grid of a persistent kernel.
     ``threads``: the most that one multiprocessor holds (CUDA programming guide; AMD: what HIP reports). ``claims``: the
     profiles of ``data/profiles.toml`` that it claims. ``inductor``: without a device, Inductor generates code for it
     although no target was asked for.
@@ -141,10 +141,10 @@ class Limits:
 class Target:
     """One place to compile for, and to run on if ``device_index`` is given.
 
-    ``backend`` is Triton's name ("cuda", "hip"), ``arch`` an integer such as 90 or a text such as "gfx942",
-    ``warp_size`` the lanes of a warp, ``name`` for people. ``shared_memory`` (bytes per block) and ``multiprocessors``
-    are what a device reported, kept here so that a process without it knows them. A vendor with a backend of its
-    own may subclass this and override :meth:`capability`, :attr:`limits`, :attr:`architecture` and
+    ``backend`` is Triton's name ("cuda", "hip"), ``arch`` an integer such as 90 or a text such as "gfx942".
+    ``warp_size`` is the number of lanes of a warp, ``name`` is for people. ``shared_memory`` (bytes per block) and
+    ``multiprocessors`` are what a device reported, kept here so that a process without it knows them. A vendor with a
+    backend of its own may subclass this and override :meth:`capability`, :attr:`limits`, :attr:`architecture` and
     :attr:`device_class`; the subclass must be picklable.
     """
 
@@ -257,8 +257,8 @@ def from_elsewhere(target: Target) -> bool:
 
 
 def find(spec: str) -> Target:
-    """The target that ``spec`` names: "sm_90", "cuda:90", "gfx942", "hip:gfx942", "device", "device:1", or
-    "gfx1250:256" for a target whose number of multiprocessors is not known, of which 256 are assumed.
+    """Returns the target that ``spec`` names: "sm_90", "cuda:90", "gfx942", "hip:gfx942", "device" or "device:1".
+    "gfx1250:256" assumes 256 multiprocessors for a target whose number is not known.
 
     Raises LookupError when there is no such target, saying what exists and why this one does not.
 
@@ -420,8 +420,8 @@ def _linker_lacks(compiler: Any) -> str | None:
 
 
 def _amd_lacks(arch: str) -> str | None:
-    """A backend from before gfx1250's tensor data mover knows the name only: it emits no matrix instructions for it
-    and what it emits does not always link."""
+    """A backend from before gfx1250's tensor data mover knows the name only. It emits no matrix instructions for it,
+    and its code does not always link."""
     if arch == "gfx1250" and not hasattr(importlib.import_module("triton._C.libtriton").amd, "supports_tdm"):
         return "the installed Triton's AMD backend knows gfx1250 by name only: no matrix instructions, no descriptors"
     return None
@@ -429,8 +429,8 @@ def _amd_lacks(arch: str) -> str | None:
 
 @functools.cache
 def _llvm_lacks(processor: str | None) -> str | None:
-    """Returns True if the compiler's LLVM lacks ``processor``: LLVM ends the process when it is asked for one it lacks,
-    and offers no query, so its table of processor names is looked up in the library itself."""
+    """Returns True if the compiler's LLVM lacks ``processor``. LLVM ends the process when it is asked for an unknown
+    one, and offers no query. So its table of processor names is looked up in the library itself."""
     if processor is None:
         return None
     package = importlib.util.find_spec("triton")

@@ -28,8 +28,8 @@ WITHOUT_DEVICE = "judged without a device: no time and no result of the hardware
 
 
 def text(answer: CaseAnswer) -> str:
-    """For each launch who is guilty of what differs: of the first difference, and of those that the user named, with
-    all that was measured, of the others in a line."""
+    """Yields for each launch who is guilty of what differs. The first difference, and those that the user named, come
+    with all that was measured, the others in a line."""
     lines = [answer.case, f"good: {answer.names[0]}; bad: {answer.names[1]}"]
     for launch in answer.launches:
         lines += ["", *_launch(launch, len(answer.launches) + len(answer.others) > 1)]

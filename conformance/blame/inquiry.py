@@ -469,8 +469,8 @@ class Inquiry:
         other: Mapping[str, Any],
         values: Sequence[float | None],
     ) -> PassBlame:
-        """The passes of stage number ``place`` between which the symptom changes sides: ``good`` are those of the
-        ``maker``, whose trace is ``made``, ``bad`` those of ``rest``."""
+        """Returns the passes of stage number ``place`` between which the symptom changes sides. ``good`` are those of
+        the ``maker``, whose trace is ``made``, ``bad`` those of ``rest``."""
         first = next(value for value in reversed(values[:place]) if value is not None)
         last = next(value for value in values[place:] if value is not None)
         if first == last:

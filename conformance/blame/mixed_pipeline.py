@@ -55,8 +55,8 @@ class CannotEnter(Exception):
 def mixed(entry: CompilationStart | None, folder: Path, trace: str = "") -> Iterator[None]:
     """Inside, Triton's compiler begins at ``entry`` (None: at the front end) and keeps in ``folder`` what each stage
     noted (:data:`METADATA_FILE`). ``trace`` is a stage whose passes are kept there, too: their names in their order
-    (:data:`PASSES_FILE`), and the text after number n, counted from 1, as ``n.mlir``. The compiler raises
-    :class:`CannotEnter` if it cannot parse the text."""
+    (:data:`PASSES_FILE`) and their texts. The text after pass number n, counted from 1, is ``n.mlir``. The compiler
+    raises :class:`CannotEnter` if it cannot parse the text."""
     from triton.backends import backends
     from triton.compiler import compiler
 
@@ -165,8 +165,8 @@ def _parsed(file: Path, context: Any, folder: Path) -> Any:
 
 
 def _respelled(text: str) -> str:
-    """``text`` with the types of tensor descriptors as the other releases spell them: with a tensor's type up to Triton
-    3.7, with its content from 3.8 on."""
+    """Returns ``text`` with the types of tensor descriptors as the other releases spell them. Triton up to 3.7 spells
+    them with a tensor's type, from 3.8 on with its content."""
     text, count = _DESCRIPTOR_OF_TENSOR.subn(r"\1<\2>", text)
     return text if count else _DESCRIPTOR.sub(r"\1<tensor<\2>>", text)
 

@@ -156,9 +156,9 @@ def ran(asked: tuple[Any, Mapping[str, str]], target: Target) -> str:
 
 
 def _left_in(folder: Path) -> dict[str, Any]:
-    """Returns the results of a compilation in ``folder``, also if it failed: the ``stages`` that it reached (a file by
-    stage), the ``metadata`` by stage, the ``passes`` of a traced stage, and whether the other compiler's text was
-    ``respelled``."""
+    """Returns the results of a compilation in ``folder``, also if it failed. They are the ``stages`` that it reached (a
+    file by stage), the ``metadata`` by stage and the ``passes`` of a traced stage. ``respelled`` says whether the other
+    compiler's text was changed."""
     names, notes = folder / PASSES_FILE, folder / METADATA_FILE
     return {
         "stages": {file.suffix[1:]: str(file) for file in folder.glob("cache/*/*.*")},

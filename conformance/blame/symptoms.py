@@ -111,8 +111,8 @@ _FAULTS = (COMPILES, ORDERS, "check")
 
 
 def gravity(name: str, good: Shown, bad: Shown) -> tuple[bool, int]:
-    """Returns a sort key of a launch that differs in ``name``, smaller for what speaks more against the bad stack:
-    whether it is no worse, then the kind of the difference. All faults are of one kind."""
+    """Returns a sort key of a launch that differs in ``name``; smaller ones speak more against the bad stack. The key
+    has whether the launch is no worse, then the kind of the difference. All faults are of one kind."""
     return not _worse(name, good, bad), 0 if name.startswith(_FAULTS) else _rank(name)
 
 

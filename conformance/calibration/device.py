@@ -37,8 +37,8 @@ LARGE_TILE, SMALL_TILE = 64, 32
 
 @dataclass(frozen=True)
 class DeviceProbe:
-    """One row of the report: a kernel's product with operands in ``forms``, on the unit of ``instruction`` (None: no
-    tensor core), and what the contract says."""
+    """One row of the report. It is about a kernel's product with operands in ``forms``, on the unit of ``instruction``
+    (None: no tensor core), and what the contract says."""
 
     probe: UnitProbe
     product: Product

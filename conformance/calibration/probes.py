@@ -5,9 +5,9 @@ The probes follow Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVI
 * A large term that is cancelled inside one step shows the alignment bits.
 * A large term that stays shows the bits of the result.
 * Where a small term survives a cancelled large one shows how many products one step holds.
-* fp8 products are added in a narrow accumulator. Without fast accumulation its sum is added to an fp32 sum after some
-  k (promotion: Triton's ``max_num_imprecise_acc``). A small term next to a large one is lost while both are in one
-  narrow sum, and survives where a promotion lies between them: so the places where it survives are the promotions.
+* fp8 products are added in a narrow accumulator. Without fast accumulation its sum is added to an fp32 sum after some k
+  (promotion: Triton's ``max_num_imprecise_acc``). A small term next to a large one is lost while both are in one narrow
+  sum. It survives where a promotion lies between them, so these places are the promotions.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from conformance.numerics.rounding import round_to
 from conformance.numerics.sum_order import Unit
 from conformance.numerics.tensor_core import Factors, sum_products
 
-#: Multiplies A (rows, k) and B (k, columns), fp64 values that the operands' formats hold, with the arithmetic under
-#: test: fp32 (rows, columns), on any device.
+#: Multiplies A (rows, k) and B (k, columns) with the arithmetic under test: fp32 (rows, columns), on any device. A and
+#: B are fp64 values that the operands' formats hold.
 Product = Callable[[Tensor, Tensor], Tensor]
 
 #: Random products of each kind: near-normal operands, and the same with exponents spread by :data:`SPREAD`.

@@ -1,6 +1,6 @@
 """The ``conformance`` commands, one module each; ``cli.py`` lists them.
 
-In each module ``HELP`` says what the command does, ``configure`` adds its arguments to a parser, and ``run`` does the
+In each module ``HELP`` says what the command does, and ``configure`` adds its arguments to a parser. ``run`` does the
 work and returns the exit status. If ``configure`` calls :func:`takes_any_option`, options that the parser does not know
 are no error: ``run`` finds them in ``arguments.rest``.
 """

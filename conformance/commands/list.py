@@ -20,8 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--left-out",
         action="store_true",
-        help="print the cases that the next larger tier has and the chosen tier leaves out, and where it shows their "
-        "values instead (narrow it by --suite and --kernel; other filters do not apply)",
+        help="print the cases that the next larger tier has and the chosen tier leaves out, and the cases that show "
+        "their values instead; narrow the list by --suite and --kernel (other filters do not apply)",
     )
     parser.add_argument("--fills", action="store_true", help="print what each fill holds and shows, and no cases")
 

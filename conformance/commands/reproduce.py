@@ -104,8 +104,8 @@ def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequ
 
 
 def _room(target: str | None, was: Figures, now: Figures) -> tuple[dict[str, int], str]:
-    """Returns the resources that a block may use so that as many blocks are resident on ``target`` as there ``was``
-    room for, and that number of blocks as a text. Empty unless there is room for fewer ``now``."""
+    """Returns the resources that a block may use so that as many blocks are resident on ``target`` as with ``was``. The
+    text has that number of blocks. Both are empty unless fewer are resident ``now``."""
     if was.resources is None or now.resources is None:
         return {}, ""
     before, after = occupancy(target, was.resources), occupancy(target, now.resources)

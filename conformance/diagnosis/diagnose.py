@@ -1,7 +1,7 @@
 """Says where an output is wrong, and why, as far as the data prove it.
 
-A cause is named only if it predicts every element: all of a tile where the fault may be that tile's own, else all of
-every output that was judged, the right ones included. Nothing here decides whether a kernel passes.
+A cause is named only if it predicts every element, right ones included. Where the fault may be one tile's own, that is
+all of the tile, else all of every output that was judged. Nothing here decides whether a kernel passes.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def _difference(contract: Contract, fill: Fill, out: Tensor) -> _WrongElements:
 
 def _sentinel(out: Tensor) -> Tensor:
     """Returns a mask of the elements that were not written. A format of one byte has results with the sentinel's bits,
-    too: they prove nothing if they are few, if they are NaN, or if the kernel saturates to that value."""
+    too. They prove nothing if they are few, if they are NaN, or if the kernel saturates to that value."""
     held = _raw_sentinel(out)
     if out.element_size() > 1:
         return held

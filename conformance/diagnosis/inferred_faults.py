@@ -87,8 +87,8 @@ def about_one_element(model: FaultModel, bad: Tensor) -> Iterator[Hypothesis]:
 
 
 def _misread(model: FaultModel, name: str, line: int, across: Tensor) -> Iterator[Hypothesis]:
-    """For each k the values of A[line, k] (B[k, line]) with which every output of that row (column) could round to
-    what was found: an interval per output, all of which must meet."""
+    """Yields for each k the values of A[line, k] (B[k, line]) with which every output of that row (column) could round
+    to the actual one. Each output gives an interval, and all of them must meet."""
     form = FORMATS[model.contract.out_dtype]
     operand = model.problem.operand(name.lower())
     rows, cols = torch.arange(model.m), torch.arange(model.n)

@@ -73,8 +73,8 @@ class Config(AnyConfig):
 
 @dataclass(frozen=True)
 class TemplateConfig(Config):
-    """Config that also says how the kernel works: in how many column blocks a tile is stored, and whether the loops
-    over tiles and over k are one."""
+    """Config that also says in how many column blocks a tile is stored, and whether the loops over tiles and over k are
+    one."""
 
     epilogue_subtile: int = field(default=1, kw_only=True)
     flatten: bool = field(default=True, kw_only=True)
@@ -140,8 +140,8 @@ class SpecialisedConfig(Config):
 
 @dataclass(frozen=True)
 class FlexConfig(AnyConfig):
-    """Config of attention forward (queries x keys per step) or backward: ``block_m`` is then the query block of dK/dV
-    and the key block of dQ, ``block_n`` the key block of dK/dV and the query block of dQ."""
+    """Config of attention forward (queries x keys per step) or backward. Backward, ``block_m`` is the query block of
+    dK/dV and the key block of dQ. ``block_n`` is the key block of dK/dV and the query block of dQ."""
 
     block_m: int
     block_n: int
@@ -152,9 +152,9 @@ class FlexConfig(AnyConfig):
 
 @dataclass(frozen=True)
 class SpecialisedFlexConfig(FlexConfig):
-    """Config of attention forward that says whether warps have different work in the loops over keys, and whether
-    there is one loop: ``merged`` walks through blocks that all queries see as through those with a mask. The id of a
-    specialised one ends with "-one" or "-several", the loops that it has."""
+    """Config of attention forward that says whether the loops over keys are warp-specialised, and whether there is one
+    loop. ``merged`` handles blocks that all queries see in the loop for those with a mask. The id of a specialised one
+    ends with "-one" or "-several", the loops that it has."""
 
     specialised: bool = field(default=True, kw_only=True)
     merged: bool = field(default=False, kw_only=True)

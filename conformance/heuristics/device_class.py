@@ -19,7 +19,7 @@ Capability = tuple[int, int]
 #: Tables of kernels that load through descriptors and loop over tiles.
 PERSISTENT = ("persistent_mm", "scaled_persistent_mm", "persistent_fp8")
 
-#: Head dims, in elements, by which attention's defaults differ: three that were measured on an A100 and an H100, one
+#: Head dims, in elements, by which attention's defaults differ. Three were measured on an A100 and an H100; one lies
 #: between them and one beyond them.
 HEAD_DIMS = (64, 96, 128, 256, 512)
 MEASURED_HEAD_DIMS = (64, 128, 256)
@@ -72,7 +72,7 @@ class DeviceClass:
         return self.spaces[name]()
 
     def rows(self, name: str) -> tuple[AnyConfig, ...]:
-        """The listed rows of a kernel whose table is ``name``. For "mixed_mm" the rows of "mm" come first: PyTorch 2.6
+        """The listed rows of a kernel whose table is ``name``. For "mixed_mm" the rows of "mm" come first. PyTorch 2.6
         tries both for operands of two dtypes in its default search, later releases in the exhaustive one. Raises
         KeyError if there is no such table."""
         return self.table("mm") + self.table(name) if name == "mixed_mm" else self.table(name)

@@ -17,8 +17,8 @@ BACKEND_STAGES = 2
 
 
 def options(matrix_instr_nonkdim: int = 16, waves_per_eu: int = 0, kpack: int = 2) -> Vendor:
-    """AMD's compile options: edge of the matrix instruction (0: the compiler's choice), waves per execution unit
-    (0: the compiler's choice) and how many K elements are packed per lane."""
+    """AMD's compile options: the edge of the matrix instruction and the waves per execution unit (0: the compiler's
+    choice). The third is how many K elements are packed per lane."""
     return (("matrix_instr_nonkdim", matrix_instr_nonkdim), ("waves_per_eu", waves_per_eu), ("kpack", kpack))
 
 

@@ -31,8 +31,8 @@ def pruned(configs: Iterable[Config], dtype_size: int | None, shared_memory_limi
     for name, value in (("dtype_size", dtype_size), ("shared_memory_limit", shared_memory_limit)):
         if value is None or value < 1:
             raise ValueError(
-                f"{name} is {value!r}: an exhaustive space is pruned by bytes, so give the bytes of one element of an "
-                "operand as dtype_size and the target's limits.shared_memory as shared_memory_limit"
+                f"{name} is {value!r}: an exhaustive space is pruned by bytes. Give the bytes of one element of an "
+                "operand as dtype_size, and the target's limits.shared_memory as shared_memory_limit"
             )
     assert dtype_size is not None
     assert shared_memory_limit is not None

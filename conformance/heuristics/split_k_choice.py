@@ -7,11 +7,11 @@ LEAST_DEPTH = 128
 
 
 def decompose_k_splits(m: int, n: int, k: int, limit: int | None = 10) -> tuple[int, ...]:
-    """Into how many equal parts the K of an (m, k) by (k, n) product is worth dividing: the most promising number
-    first, at most ``limit`` of them.
+    """Returns the numbers of equal parts into which the K of an (m, k) by (k, n) product is worth dividing. The most
+    promising comes first, at most ``limit`` of them.
 
-    They are the divisors d of K from 2 to min(K // M, K // N) with K / d of 128 or more: first those with K / d a power
-    of two, then a multiple of 32, then the rest. None for an empty product.
+    They are the divisors d of K from 2 to min(K // M, K // N) with K / d of 128 or more. First come those with K / d a
+    power of two, then a multiple of 32, then the rest. None for an empty product.
 
     >>> decompose_k_splits(64, 64, 16384, 3)
     (2, 4, 8)

@@ -1,7 +1,7 @@
 """The GPU of this process: the error that a kernel left it with, and its memory, which several processes share.
 
-PyTorch keeps the memory that it once took, so that a case with strides past 2**31 elements would leave tens of
-gigabytes with its worker, and the others would find none. Imports no torch.
+PyTorch keeps the memory that it once took. After a case with strides past 2**31 elements a worker would keep tens of
+gigabytes, and the others would find none. Imports no torch.
 """
 
 from __future__ import annotations

@@ -178,9 +178,9 @@ def _kind(number: int | None, filename: object) -> FaultKind | None:
 
 
 def _is_of_environment(place: str, missing: bool) -> bool:
-    """True if ``place`` is in a folder of the environment and that folder is to blame. If ``place`` is ``missing``,
-    its folder is to blame only if it is missing or unusable itself: a file that an existing folder lacks was not
-    written by the compiler."""
+    """True if ``place`` is in a folder of the environment and that folder is to blame. If ``place`` is ``missing``, its
+    folder is to blame only if it is missing or unusable itself. If the folder exists, the compiler did not write the
+    file."""
     caches = [folder for folder in _caches() if _is_in(place, folder)]
     folders = caches or [folder for folder in _temporary() if _is_in(place, folder)]
     if not folders or not missing:
@@ -210,7 +210,8 @@ def _is_installed(place: str) -> bool:
 
 def _causes(error: BaseException) -> list[BaseException]:
     """``error`` and the errors that it was raised from, each once. An error that was only being handled when ``error``
-    was raised is a cause if it reports a full disk: a compiler handles missing files all the time."""
+    was raised is a cause if it reports a full disk. Others are none, because a compiler handles missing files all the
+    time."""
     causes, one = [error], error
     while True:
         cause = one.__cause__

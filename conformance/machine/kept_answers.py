@@ -18,9 +18,9 @@ def kept_answer(
 ) -> Any:
     """Returns the result of ``work_out`` about the files ``about``, as JSON gives it back.
 
-    The answer is in the file "<stem>.<name>.json" next to the first of them, or in ``folder`` by a name that has the
-    digest of the first one's path. It counts as long as ``code``, the digest of what works it out, and the size and
-    time of every file are the same. A folder that cannot be written keeps none.
+    The answer is in the file "<stem>.<name>.json" next to the first of them. With ``folder`` it is there, by a name
+    that has the digest of the first one's path. It counts as long as ``code``, the digest of what works it out, and the
+    size and time of every file are the same. A folder that cannot be written keeps none.
     """
     if folder is None:
         place = about[0].with_name(f"{about[0].stem}.{name}.json")

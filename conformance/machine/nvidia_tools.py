@@ -14,9 +14,9 @@ ASSEMBLERS = ("ptxas", "ptxas-blackwell")
 
 
 def nvidia_tool(name: str) -> Path | None:
-    """Returns the path of ``ptxas``, ``ptxas-blackwell``, ``cuobjdump`` or ``nvdisasm``, without importing Triton: the
-    file that Triton's variable names (``TRITON_PTXAS_PATH`` and so on), or else Triton's own. None if neither can be
-    run."""
+    """Returns the path of ``ptxas``, ``ptxas-blackwell``, ``cuobjdump`` or ``nvdisasm``, without importing Triton. It
+    is the file that Triton's variable names (``TRITON_PTXAS_PATH`` and so on), or else Triton's own. None if neither
+    can be run."""
     named = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")
     package = importlib.util.find_spec("triton")
     places = (package.submodule_search_locations if package else None) or []

@@ -18,8 +18,8 @@ OLDEST_TRITON = "3.2"
 
 
 def machine_stack(gpus: Gpus) -> dict[str, str | None]:
-    """Returns the versions that all processes of a run share: this harness and what it judges with, python, NVIDIA's
-    assemblers, driver and device (its distinct names)."""
+    """Returns the versions that all processes of a run share. They are those of this harness and what it judges with,
+    Python, NVIDIA's assemblers, driver and device (its distinct names)."""
     return {
         "harness": f"{_version('triton-conformance') or 'checkout'} {code_digest()[:12]}",
         "torch": _version("torch"),

@@ -192,8 +192,8 @@ def _stop(module: Any, metadata: Any) -> None:
 
 
 def without_names(code: str) -> str:
-    """TTIR without locations, with its values numbered in the order in which they occur, and constants in the place of
-    their names: they stand at the top in the order in which the source happened to need them.
+    """Returns the TTIR without locations, its values numbered in the order in which they occur. Constants replace their
+    names, because they stand at the top in the order in which the source needed them.
 
     >>> without_names("%5 = arith.addi %3, %4 : i32 loc(#loc1)")
     '%0 = arith.addi %1, %2 : i32'

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: Bytes of address space that a fork may take in addition to what it has from the start: operands whose elements lie
+#: Bytes of address space that a fork may take in addition to those that it starts with. Operands whose elements lie
 #: 2^31 apart take 15 GB of it each, nearly all of them never touched.
 MORE_MEMORY = 128 << 30
 

@@ -137,8 +137,8 @@ class Judge:
         return mutant_key(mutant, self.reaching(mutant.function), self._where)
 
     def order(self, mutant: Mutant) -> list[TierPlan]:
-        """Returns the plans that reach the fault: first those that killed others of its function, then the quickest of
-        each kernel and test by turns, those of tests that killed most before the others."""
+        """Returns the plans that reach the fault. First come those that killed others of its function, then the
+        quickest of each kernel and test by turns. Tests that killed most have their turn first."""
         kills = self._kills.setdefault(mutant.function.name, Counter())
         seconds = {plan.id: self._baselines[plan.id].seconds + 0.02 for plan in self._plans}
         reaching = sorted(

@@ -21,8 +21,8 @@ _ATOMS = (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript)
 @dataclass(frozen=True, eq=False)
 class Mutant:
     """``function`` with a fault of class ``kind``. ``path`` names the changed node in the function's syntax tree,
-    ``number`` tells the faults of one class apart there. ``lines`` are the first and the last line of the statement,
-    or of its header, in which the fault lies, counted from the function's first line as 1. ``source`` is the text of
+    ``number`` tells the faults of one class apart there. ``lines`` are the first and the last line of the statement
+    with the fault, or of its header. They are counted from the function's first line as 1. ``source`` is the text of
     the function with the fault; its lines have the numbers that they had."""
 
     function: DeviceFunction

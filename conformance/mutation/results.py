@@ -116,8 +116,8 @@ def mutant_key(mutant: Mutant, plans: Iterable[TierPlan], where: str) -> str:
 
 
 def still_holds(result: Result, plans: Sequence[TierPlan]) -> bool:
-    """True if ``result``, whose key is that of today, holds for ``plans``, those that reach its function now: the plan
-    that killed is among them, or all are those that did not kill."""
+    """Returns True if ``result``, found under today's key, holds for ``plans``, those that reach its function now. The
+    plan that killed must be among them; if none killed, ``plans`` must be the same."""
     return result.judged_by in {plans_digest(plans), *map(plan_digest, plans)}
 
 

@@ -144,8 +144,8 @@ def _judge_one(judge: Judge, mutant: Mutant, file: Lines, say: Callable[[Result]
 
 
 def sample(mutants: Sequence[Mutant], seed: int, count: int) -> list[Mutant]:
-    """``count`` of ``mutants``, or all if there are fewer, drawn by ``seed``: one of each function and class by turns,
-    so that small ones have their share."""
+    """Returns ``count`` of ``mutants``, or all if there are fewer, drawn by ``seed``. They are drawn from each function
+    and class by turns, so that small ones have their share."""
     generator = random.Random(seed)
     groups: dict[tuple[str, str], list[Mutant]] = {}
     for mutant in mutants:

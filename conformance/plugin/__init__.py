@@ -289,8 +289,8 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
     interpret = not settings.has_gpu
     if executes and interpret and "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise pytest.UsageError(
-            "triton was imported before the conformance plugin could choose its interpreter: find the conftest or "
-            "plugin that imports it, or set TRITON_INTERPRET=1 (no GPU was found, or --no-gpu was given)"
+            "triton was imported before the conformance plugin could choose its interpreter (no GPU was found, "
+            "or --no-gpu was given). Find the conftest or plugin that imports it, or set TRITON_INTERPRET=1"
         )
     _set(config, worker_environment(settings.gpus, gpu, interpret, workers))
     if executes:

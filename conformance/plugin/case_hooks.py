@@ -60,7 +60,7 @@ def fault_of_checks(verdicts: Sequence[Verdict]) -> Fault | None:
 
 
 def fault_without_wrong_results(fault: Fault | None, verdicts: Sequence[Verdict]) -> Fault | None:
-    """Returns ``fault`` of the machine, or None if one of the case's ``verdicts`` failed for another reason: a wrong
+    """Returns ``fault`` of the machine, or None if one of the case's ``verdicts`` failed for another reason. A wrong
     result stays one, whatever becomes of the machine afterwards."""
     if fault is None or all(verdict.passed for verdict in verdicts):
         return fault
@@ -69,8 +69,9 @@ def fault_without_wrong_results(fault: Fault | None, verdicts: Sequence[Verdict]
 
 @contextlib.contextmanager
 def environment_restored() -> Iterator[None]:
-    """Takes back what the block changes in the environment. Inductor names an assembler for Triton there, which later
-    compilations would take, and launches of this process, whose Triton has asked its own for its version, would not."""
+    """Takes back what the block changes in the environment. There Inductor names an assembler for Triton. Later
+    compilations would take it, but launches of this process would not, because its Triton has already looked up its own
+    assembler's version."""
     before = dict(os.environ)
     try:
         yield
@@ -89,7 +90,7 @@ BACKEND_HASHES = "conformance_backend_hashes"
 @dataclass(frozen=True)
 class CaseProcess:
     """A process that runs cases: the run's ``folder``, the process's ``name`` in it, its GPU, and the versions of the
-    stack. Only the process that the user started has the ``terminal`` and ``end_of_run``, which is called with the
+    stack. Only the process that the user started has the ``terminal`` and ``end_of_run``. The latter is called with the
     record of the case that ends the process early."""
 
     folder: Path
@@ -292,8 +293,8 @@ class ItemRecording:
             _mark_failed(report, outcome.diagnosis)
 
     def _check_end(self, recorder: CaseRecorder, report: pytest.TestReport) -> None:
-        """Fails a case that has not failed, or only as expected, for one of three reasons: it judged nothing, a check
-        failed in addition to the expected ones, or it passed although an entry says that it always fails."""
+        """Fails a case that has not failed, or only as expected, for one of three reasons. It judged nothing, or a
+        check failed in addition to the expected ones, or it passed although an entry says that it always fails."""
         objection = recorder.objection()
         if objection is not None:
             self._record_failure(recorder, report, Status.FAIL, objection, fault_of_checks(recorder.verdicts))

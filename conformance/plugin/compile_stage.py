@@ -42,8 +42,8 @@ class RunStage:
         self._in_vain: list[str] = []
 
     def prepare(self) -> None:
-        """Starts what the stage will need, while the cases are collected: imports here and in the server that forks
-        compile processes, and the question which targets there are."""
+        """Starts what the stage will need, while the cases are collected. That is imports, here and in the server that
+        forks compile processes, and the list of targets."""
         from conformance.execution.compile.compilation import fork_server
 
         if self._settings.case is None:

@@ -124,8 +124,8 @@ def _mark(item: pytest.Item, name: str) -> pytest.Mark | None:
 
 
 def spread(items: list[pytest.Item], slow: Sequence[pytest.Item]) -> None:
-    """Puts each ``slow`` item at the head of a share of its own: the workers get shares of :data:`NEIGHBOURS` items in
-    turn, so that each begins with one, and none is left to the end."""
+    """Moves the ``slow`` items so that each is the first of a share. The workers get shares of :data:`NEIGHBOURS` items
+    in turn, so no slow item is left to the end."""
     chosen = set(slow)
     others = [item for item in items if item not in chosen]
     for place, item in enumerate(slow):

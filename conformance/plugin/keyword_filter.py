@@ -1,8 +1,8 @@
 """``-k`` with the text of a case id.
 
-pytest's own expressions know no ``=``, ``,`` or ``::`` across files, of which case ids are full, and a worker of xdist
-that meets an expression that it cannot read ends the run in a traceback. So expressions are read before the run begins,
-and those with such text are applied here: each word must be a part of the case's id.
+pytest's own expressions know no ``=``, ``,`` or ``::`` across files, of which case ids are full. A worker of xdist that
+cannot read an expression ends the run in a traceback. So expressions are read before the run begins. Those with such
+text are applied here: each word must be a part of the case's id.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class _Unheard:
 class LazyFunction(pytest.Function):
     """An item of a scenario. ``case`` is its text in the brackets of its name, and None once pytest has made the item.
 
-    The first use of an attribute that is not there makes it, because an attribute of a slot or of an instance that was
-    never set is looked for by ``__getattr__``.
+    The first use of a missing attribute makes the item. For an attribute of a slot or of an instance that was never
+    set, Python calls ``__getattr__``.
     """
 
     __slots__ = ("case", "group")

@@ -59,7 +59,7 @@ def add_short_names(parser: pytest.Parser) -> None:
 
 def refuse_unusable(parser: pytest.Parser, words: list[str]) -> None:
     """Raises pytest.UsageError, in one sentence, for ``words`` of the command line that pytest would refuse with its
-    usage: an option that there is not, or a value that cannot be read."""
+    usage. These are unknown options and values that cannot be read."""
     try:
         unknown = parser.parse_known_and_unknown_args(words)[1]
     except pytest.UsageError as error:

@@ -94,8 +94,8 @@ def remember(variable: str) -> None:
 
 
 def refuse_unknown_accelerator(variable: str) -> None:
-    """Raises pytest.UsageError if torch sees an accelerator although the harness found no GPU: to run the interpreter
-    in its place would pass for a test of the device. ``variable`` hides the GPUs that the harness knows."""
+    """Raises pytest.UsageError if torch sees an accelerator although the harness found no GPU. A run of the interpreter
+    would pass for a test of the device. ``variable`` hides the GPUs that the harness knows."""
     import torch
 
     hidden, shown = os.environ.pop(variable, None), _SHOWN.get(variable)

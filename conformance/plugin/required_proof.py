@@ -43,8 +43,8 @@ class RequiredProof:
 
 
 def lacks(record: CaseRecord, required: ProofLevel) -> bool:
-    """True if ``record`` is proven by less than ``required``, and nothing typed says that it cannot be proven so: that
-    it failed, that its kernel refuses it, that what would prove it does not exist, or that its suite proves less."""
+    """Returns True if ``record`` is proven by less than ``required`` without a typed reason. Such a reason is a
+    failure, a refusal of the kernel, a missing device or interpreter, or a suite that proves less."""
     if record.status not in (Status.PASS, Status.NOT_RUN):
         return False
     if proof_level(record) >= min(required, proof_limit(record, required is ProofLevel.DEVICE)):

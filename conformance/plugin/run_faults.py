@@ -59,8 +59,8 @@ class RunFaults:
             self._first[key] = record.case, text
 
     def _is_judged(self, record: CaseRecord) -> bool:
-        """True if ``record`` has judged its case. A case that was not run may have verdicts of its code: they are what
-        a run with ``--compile-only`` is for, and not enough for another run."""
+        """True if ``record`` has judged its case. A case that was not run may have verdicts of its code. They are
+        enough for a run with ``--compile-only``, and for no other."""
         if record.status is Status.NOT_RUN:
             return self._compile_only and bool(record.verdicts)
         return record.status is not Status.NOT_APPLICABLE or bool(record.verdicts)
@@ -92,9 +92,9 @@ class RunFaults:
     def exit_status(self, pytests: int, interrupted: bool) -> int:
         """The status of the run where pytest itself ends with ``pytests``; ``interrupted``: by the user.
 
-        pytest's own statuses keep their meaning. One that says that the user interrupted the run, that pytest broke or
-        that it was called wrongly stays, as does one that a test gave to pytest.exit. Else the first class that occurs
-        decides: a regression stays one, however much else is broken, and what infrastructure broke need not be
+        pytest's own statuses keep their meaning. Such a status says that the user interrupted the run, that pytest
+        broke or that it was called wrongly. The status of a test's pytest.exit is kept, too. Else the first class that
+        occurs decides: a regression stays one, however much else is broken, and what infrastructure broke need not be
         complete.
         """
         if interrupted or pytests in _OF_PYTEST or pytests not in {*pytest.ExitCode}:

@@ -4,8 +4,8 @@ The worker that first gets the lock collects as pytest does, with every filter, 
 collect one item of each test. They make the item of a case when xdist gives them its number. The lock ends with the
 process that holds it: if that dies, the next one collects.
 
-Each worker collects for itself where an item could become another: if the command line names single cases, if a
-third-party plugin has a hook that sees the items, or if pytest itself made the items of a scenario.
+Each worker collects for itself where an item could become another. That is so if the command line names single cases,
+or if a third-party plugin has a hook that sees the items. It is also so if pytest itself made the items of a scenario.
 """
 
 from __future__ import annotations

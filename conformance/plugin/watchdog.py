@@ -79,7 +79,7 @@ class Watchdog:
     def _watch(self) -> None:
         """Sleeps until the current case's deadline. A case that begins meanwhile has a later deadline.
 
-        It wakes once in each deadline, which is before faulthandler's thread would end the process: a process that
+        It wakes once in each deadline, which is before faulthandler's thread would end the process. So a process that
         waits for its next case is not ended.
         """
         while True:
@@ -101,8 +101,8 @@ class Watchdog:
         self.finish(recorder, Status.TIMEOUT, text)
 
     def finish(self, recorder: CaseRecorder, status: Status | None = None, diagnosis: str | None = None) -> None:
-        """Records the case, with another ``status`` and ``diagnosis`` than its own if they are given, and ends the
-        process without unwinding: its state is not to be trusted."""
+        """Records the case and ends the process without unwinding, because its state is not to be trusted. ``status``
+        and ``diagnosis`` replace the case's own if they are given."""
         recorder.outcome = PROCESS_ENDED
         try:
             self._end(recorder.record(status, diagnosis))

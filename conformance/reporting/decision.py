@@ -56,8 +56,8 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
 
 
 def reach(comparison: Comparison, info: RunInfo | None) -> str:
-    """Returns the reach of the answer in few words, such as "only 24 of 1,373 cases (--kernel mm), quick tier, no GPU",
-    then how many cases were judged and what they prove."""
+    """Returns the reach of the answer in few words, then how many cases were judged and what they prove. The reach is
+    such as "only 24 of 1,373 cases (--kernel mm), quick tier, no GPU"."""
     sample, narrowed = _sample(comparison, info), narrowing_text(comparison)
     parts = [f"only {narrowed}" if narrowed else "", f"{sample} tier" if sample else ""]
     parts.append("no GPU" if _without_gpu(comparison) else "")

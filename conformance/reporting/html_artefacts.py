@@ -1,4 +1,4 @@
-"""The text of compiled stages that the HTML report embeds. Records may come from strangers, so a path in them is read
+"""The text of compiled stages that the HTML report embeds. Records may come from strangers. So a path in them is read
 only if it lies, with its links resolved, below a folder that the user named."""
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ _Cell = tuple[str, str | None, str | None, Status, str]
 class ListedCases:
     """The listed cases of a run, and what all its cases say together.
 
-    ``order`` are the indices of the listed records, the worst status first, then by case id. ``weights`` says for how
-    many cases each of them stands: the first of its kind stands for those that are not listed, too, so that tables of
+    ``order`` are the indices of the listed records, the worst status first, then by case id. ``weights`` says how many
+    cases each of them stands for. The first of its kind stands for those that are not listed, too, so that tables of
     counts are right. ``distinct`` is the number of different case ids, ``stack`` that of the first record.
     """
 

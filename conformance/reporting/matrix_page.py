@@ -244,8 +244,8 @@ def _figures(stack: ComparedRun, cases: set[str], figure: Callable[[Figures], fl
 
 
 def _grew_from_zero(stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[Figures], float | None]) -> bool:
-    """Returns True if a figure of a case is 0 with one stack and more with the next one: its growth is no share of the
-    first."""
+    """Returns True if a figure of a case is 0 with one stack and more with the next one. Such a growth is no share of
+    the first figure."""
     sides = [_figures(stack, cases, figure) for stack in stacks]
     return any(
         before.get(case) == 0 and bool(value)

@@ -161,8 +161,8 @@ class Tally:
 
 
 def is_verified(record: CaseRecord) -> bool:
-    """True if the case counts towards the rate: it passed, every fill that its problem has was judged, and its output
-    has at least 2 x 2 tiles. The record says both; one of an older version says neither and does not count."""
+    """Returns True if the case counts towards the rate. It must have passed, with every fill of its problem judged and
+    an output of at least 2 x 2 tiles. A record of an older version does not say so and does not count."""
     tiles = record.observed.get("tiles")
     large = isinstance(tiles, (list, tuple)) and len(tiles) > 0 and all(isinstance(n, int) and n > 1 for n in tiles)
     return record.status is Status.PASS and record.observed.get("complete") is True and large

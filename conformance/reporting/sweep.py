@@ -141,8 +141,8 @@ def fastest(sweep_rows: Iterable[Row]) -> str:
 
 
 def estimates(sweep_rows: Iterable[Row]) -> str:
-    """Estimates of shared memory against what the compiler asks for, by who estimates, kernel and target: the median
-    and the extremes of the quotient, and how often the estimate is too small."""
+    """Returns a table of estimates of shared memory against the compiler's figure, by estimator, kernel and target. Its
+    columns are the median and the extremes of the quotient, and how often the estimate is too small."""
     quotients: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in sweep_rows:
         for name, estimate in row.estimates:

@@ -21,8 +21,8 @@ def one_line(text: str) -> str:
 
 
 def log_safe(text: str) -> str:
-    """:func:`clean` for a log of GitHub's: also without what begins a command there, ``::`` at the start of a line or
-    after its blanks, and ``##[``."""
+    """Returns :func:`clean` text for a log of GitHub's, also without what begins a command there. That is ``::`` at the
+    start of a line or after its blanks, and ``##[``."""
     lines = clean(text).replace("##[", "# #[").split("\n")
     return "\n".join(f"\\{line}" if line.lstrip().startswith("::") else line for line in lines)
 

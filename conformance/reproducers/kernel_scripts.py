@@ -1,7 +1,8 @@
 """Reproducers: a failing case as one script that needs torch and triton only.
 
-A script either compiles the kernel without a GPU and looks at the code (:func:`compiling_script`), or launches it over
-the inputs that failed and compares the result (:func:`numbers_script`). The kernel's source and the data are in it.
+One kind of script compiles the kernel without a GPU and looks at the code (:func:`compiling_script`). The other
+launches it over the inputs that failed and compares the result (:func:`numbers_script`). The kernel's source and the
+data are in it.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ FUNCTIONS = re.compile(r"conformance\.inductor\.topics\.[a-z]+:[a-z]\w*")
 
 
 def program_script(record: CaseRecord) -> str:
-    """A script that compiles the function of ``record``, with its settings and the choice that failed, for small
-    integers as operands, and compares what it computes with the function itself. Raises NotReproducible."""
+    """Returns a script that compiles the function of ``record``, with its settings and the choice that failed. It
+    compares the result for operands of small integers with the function itself. Raises NotReproducible."""
     program, target = _read(record)
     failed = [verdict for verdict in record.verdicts if not verdict.passed]
     features, (generated, unseen) = _features(failed), _generated(failed)
@@ -48,9 +48,9 @@ def program_script(record: CaseRecord) -> str:
             raise NotReproducible(unseen[0])
         checks = ", ".join(dict.fromkeys(Check.parse(verdict.check).name for verdict in failed))
         raise NotReproducible(
-            f"{f'what failed is {checks}' if checks else 'it did not fail'}; a script of what Inductor generates shows "
-            "wrong numbers, what does not compile, features that the code should have or not, patterns in what was "
-            "generated, and nothing else of what the suites look at"
+            f"{f'what failed is {checks}' if checks else 'it did not fail'}: a script of what Inductor generates "
+            "cannot show that. It can show wrong numbers, what does not compile, features that the code should have or "
+            "not, and patterns in what was generated"
         )
     module, _, name = program.graph.partition(":")
     sources, runtime = Sources(), Sources()

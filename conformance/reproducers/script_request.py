@@ -18,11 +18,11 @@ class ScriptRequest:
     """The difference that the script of a case must show.
 
     ``dies``: the case may end its process, so the script is written before the case runs. ``features`` and ``spills``
-    are what the case's code had in another run: names of features, and the most that it spilled (bytes per thread on
-    NVIDIA, registers per lane on AMD). ``resident`` says how many of its blocks were on one multiprocessor there, and
-    ``room`` what a block may use so that as many are: the most by the names of a script's limits. ``faults`` are names
-    of what may go wrong that :mod:`conformance.execution.compile.code_structure` counts, and did not find there. If the
-    case passes, the script looks for all of these.
+    are those of the case's code in another run. They are names of features, and the most that it spilled (bytes per
+    thread on NVIDIA, registers per lane on AMD). ``resident`` says how many of its blocks were on one multiprocessor
+    there. ``room`` is the most that a block may use so that as many are resident, by the names of a script's limits.
+    ``faults`` are names of what may go wrong that :mod:`conformance.execution.compile.code_structure` counts, and did
+    not find there. If the case passes, the script looks for all of these.
     """
 
     dies: bool = False

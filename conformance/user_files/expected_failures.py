@@ -8,14 +8,14 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
     Pattern of the ids of the cases that it concerns.
 ``stack``
     Table of the versions that have the defect: ``torch``, ``triton``, ``python``, ``ptxas`` or ``driver`` to a version
-    specifier, ``device`` to a pattern of its name, or to "none" for a run without one. All of them must hold, and what
-    a machine lacks does not hold.
+    specifier. ``device`` goes to a pattern of its name, or to "none" for a run without one. All of them must hold, and
+    what a machine lacks does not hold.
 ``targets`` (optional)
     Patterns of target ids; the case's target must match one of them.
 ``status`` (optional)
     How the case fails: "fail" (the default, a compile error included), "crash", "timeout" or "oom".
 ``intermittent`` (optional)
-    true for a defect that comes and goes, such as one that depends on what is measured: a case that passes is then no
+    true for a defect that comes and goes, such as one that depends on what is measured. A case that passes is then no
     reason to remove the entry.
 ``seen``
     Text that the failure's diagnosis contains. Long enough to be this defect's own.
@@ -208,8 +208,8 @@ def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:
 
 def with_kernels(expected: ExpectedFailures, files: Mapping[str, Path]) -> ExpectedFailures:
     """``expected``, and the entries of the ``files`` of third-party kernels, by the kernels' names. Raises
-    :class:`EntryError` for a file that cannot be used, and for an entry about another kernel: its pattern of cases must
-    have the kernel's name where ids begin with it, as in ``*[name-*``."""
+    :class:`EntryError` for a file that cannot be used, and for an entry about another kernel. An entry's pattern of
+    cases must have the kernel's name where ids begin with it, as in ``*[name-*``."""
     entries = {entry.id: entry for entry in expected.entries}
     for kernel, file in files.items():
         for entry in of_kernel(kernel, file):

@@ -149,8 +149,9 @@ COSTS = (Harm.FEATURE_LOST, Harm.SPILLS)
 
 @dataclass(frozen=True)
 class KnownDefect:
-    """The expected failure by which a case fails: its ``id``, what it does, the ``link`` where it is reported and the
-    release that mends it, such as "triton 3.9.0". Texts are empty where the record does not say them."""
+    """The expected failure by which a case fails. ``id`` names its entry, ``harm`` is what it does, ``link`` is where
+    it is reported. ``fixed_in`` is the release that mends it, such as "triton 3.9.0". Texts are empty where the record
+    does not say them."""
 
     id: str
     harm: Harm
@@ -255,9 +256,9 @@ class Side:
 @dataclass(frozen=True)
 class Scope:
     """The reach of a comparison. ``cases`` are those of either side; ``refused`` counts by reason those that are not
-    applicable on both, ``levels`` by what they prove those that were judged on both, ``shapes`` these by the class of
-    shapes that their ids name, and ``targets`` by target. ``timed`` were timed on both, ``other_device`` of these on
-    another device than before."""
+    applicable on both. Those that were judged on both are counted by what they prove (``levels``) and by target
+    (``targets``). ``shapes`` counts them by the class of shapes that their ids name. ``timed`` were timed on both,
+    ``other_device`` of these on another device than before."""
 
     cases: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -274,7 +275,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Says that a comparison is of a part of a tier only. ``options`` are those of the runs that left cases out,
+    """Says that a comparison is of a part of a tier only. ``options`` are those of the runs that left cases out.
     ``cases`` is how many are compared, ``whole`` how many a whole run has, None if no list of the package says it."""
 
     options: tuple[str, ...]
@@ -305,12 +306,13 @@ class BrokenSide:
 @dataclass(frozen=True)
 class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind, cost and number of cases. ``warnings`` say
-    why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: waivers that do
-    not hold, claims that are not proven, cases that are owed. ``broken`` are the sides for whose runs there is no
-    answer, whatever else was found. ``scripts`` say what became of the scripts that were tried with both stacks, and
-    which compiler stages are guilty. ``assemblers`` are what each target was assembled with in the baseline and in the
-    candidate, as far as both are known. ``own_thresholds`` are by the names of kernels. ``narrowing`` is None for two
-    whole runs. ``history`` are sentences about earlier answers and about further runs of the baseline."""
+    why the two runs are only partly comparable. ``objections`` are what else speaks against the candidate, such as
+    waivers that do not hold, claims that are not proven and cases that are owed. ``broken`` are the sides for whose
+    runs there is no answer, whatever else was found. ``scripts`` say what became of the scripts that were tried with
+    both stacks, and which compiler stages are guilty. ``assemblers`` are what each target was assembled with in the
+    baseline and in the candidate, as far as both are known. ``own_thresholds`` are by the names of kernels.
+    ``narrowing`` is None for two whole runs. ``history`` are sentences about earlier answers and about further runs of
+    the baseline."""
 
     baseline: Side
     candidate: Side

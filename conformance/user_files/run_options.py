@@ -120,8 +120,8 @@ OPTIONS = (
     _option(
         "require",
         Effect.WHOLE,
-        "fail the run if a case that can be proven so is proven by less: device, executed (its TTGIR, or a device) or "
-        "interpreted (or more)",
+        "fail the run if a case is proven by less, though more is possible: device, executed (its TTGIR, or a device) "
+        "or interpreted (or more)",
         choices=REQUIRE,
     ),
     _option(
@@ -170,8 +170,8 @@ _PATHS = {
 def joined(words: Sequence[str]) -> list[str]:
     """``words`` of a command line with ``--run-dir=DIR`` for ``--run-dir DIR``, and other options with a path likewise.
 
-    pytest reads its command line before it knows the options of plugins, and takes a path that stands alone and exists
-    for a place of tests, which decides where it looks for everything else.
+    pytest reads its command line before it knows the options of plugins. It takes a path that stands alone and exists
+    for a place of tests, and looks there for everything else.
 
     >>> joined(["--run-dir", "reports/a", "-k", "mm"])
     ['--run-dir=reports/a', '-k', 'mm']

@@ -37,11 +37,11 @@ class TimeThresholds(KindThresholds, frozen=True, kw_only=True):
 
 
 class SpillThresholds(KindThresholds, frozen=True, kw_only=True):
-    """Thresholds for code that spills already. A few bytes change with every change of the register allocator, so an
+    """Thresholds for code that spills already. A few bytes change with every change of the register allocator. So an
     increase is reported from one unit of its allocation on, 8 registers of 4 bytes. What spills for the first time is
     always reported.
 
-    A regression is 16 registers more (64 bytes per thread), and a quarter more than before: on an H200, 8 bytes that
+    A regression is 16 registers more (64 bytes per thread), and a quarter more than before. On an H200, 8 bytes that
     became 240 took 13 % longer (reports/published/gate.md).
     """
 

@@ -92,8 +92,8 @@ def toml_patterns(patterns: Sequence[str]) -> list[str]:
 
 
 def narrowest(wanted: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Patterns that match every id of ``wanted`` and none of ``others``. For each test function this is what its cases
-    have in common at their beginning and end, or the ids themselves where that is too wide.
+    """Patterns that match every id of ``wanted`` and none of ``others``. For each test function this is the beginning
+    and the end that its cases have in common. Where that is too wide, it is the ids themselves.
 
     >>> narrowest(["t.py::a[mm-x]", "t.py::a[mm-y]"], ["t.py::a[bmm-x]"])
     ['t.py::a[mm-*]']

@@ -5,8 +5,8 @@
 ``cases``
     Pattern of case ids, or a list of them. It may match only cases that regressed: none of them may pass.
 ``stack``
-    Table of the candidate's versions for which it is accepted: a component (``torch``, ``triton``, ``python``,
-    ``ptxas``, ``driver``) to a version specifier, ``device`` to a pattern of its name or "none". All must hold.
+    Table of the candidate's versions for which it is accepted. A component (``torch``, ``triton``, ``python``,
+    ``ptxas``, ``driver``) goes to a version specifier, ``device`` to a pattern of its name or "none". All must hold.
 ``targets`` (optional)
     Patterns of target ids.
 ``kind`` (optional)

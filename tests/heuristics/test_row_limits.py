@@ -32,7 +32,7 @@ def test_accumulators_that_need_more_than_255_registers_are_removed():
 
 @pytest.mark.parametrize(("size", "memory", "name"), [(None, 1, "dtype_size"), (0, 1, "dtype_size"), (2, None, "sha")])
 def test_estimates_need_sizes_in_bytes(size, memory, name):
-    with pytest.raises(ValueError, match=f"{name}.*pruned by bytes, so give the bytes of one element"):
+    with pytest.raises(ValueError, match=f"{name}.*pruned by bytes. Give the bytes of one element"):
         pruned([CONFIG], size, memory)
 
 

@@ -23,7 +23,7 @@ NOT_SHOWN = {
     Kind.LOST_COVERAGE: "nothing was judged there: the record of a case says why",
     Kind.SLOWER: "a time counts on the device that took it: run the case there with both stacks",
 }
-#: How many cases of one cause and kernel are tried, until a script shows the difference: if these few do not show it,
+#: How many cases of one cause and kernel are tried until a script shows the difference. If these few do not show it,
 #: the others hardly will.
 TRIES = 3
 #: Seconds that writing one script may take: the command's own limit, and time to report that it was reached.

@@ -199,8 +199,8 @@ def _with_cases(folder: Path, cases: Sequence[str]) -> Path:
 
 
 def _known_releases(candidate: Stack, component: str, older: OlderRuns) -> tuple[list[Version], bool, str]:
-    """The releases that there are, whether an index listed all of them, and why not if it did not: then those of which
-    an environment is kept."""
+    """Returns the known releases, whether an index listed all of them, and why not if it did not. Without an index they
+    are those of which an environment is kept."""
     name = older_releases.distribution(candidate, component)
     try:
         return older.index(name), True, ""

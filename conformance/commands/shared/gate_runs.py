@@ -190,7 +190,8 @@ def _cache(arguments: argparse.Namespace) -> Path:
 @command_errors(known_names.UnknownName)
 def _check_names(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> None:
     """Raises :class:`CommandError` for a suite, target or kernel that no stack can have. Packages of a stack may bring
-    kernels, and here may be no torch: then the stacks are asked for their kernels when they have been built."""
+    kernels, and this environment may have no torch. Then the stacks are asked for their kernels after they have been
+    built."""
     known_names.check_suites(arguments.suite)
     if arguments.k is not None:
         import pytest
@@ -270,8 +271,8 @@ def _took(name: str, folder: Path) -> str:
 
 
 def _check_stack(environment: Environment, can: Abilities, code: str, targets: Sequence[str]) -> None:
-    """Raises RunError if the stack's packages bring another harness, which would judge it by other rules, or if it
-    cannot compile for one of the ``targets`` that the user named."""
+    """Raises RunError if the stack's packages bring another harness, which would judge it by other rules. Raises it,
+    too, if the stack cannot compile for one of the ``targets`` that the user named."""
     name = environment.stack.name
     if not str(can.stack.get("harness")).endswith(code[:12]):
         raise RunError(

@@ -22,8 +22,8 @@ GUARD = 4096
 
 
 def choose(templates: Any, descriptions: Any, pick: Any) -> None:
-    """From here on Inductor selects from those of its choices in whose names and descriptions the regular expressions
-    are found, or takes the one at `pick` modulo their number."""
+    """From here on Inductor selects only choices in whose names and descriptions the regular expressions are found.
+    With `pick` it takes the one at `pick` modulo their number."""
     from torch._inductor import select_algorithm
 
     selector: Any = select_algorithm.AlgorithmSelectorCache
@@ -166,8 +166,8 @@ def template_code() -> Any:
 
 
 def generated_text(where: str) -> str:
-    """The source of the template's kernel ("kernel"), the module that holds it or else the last one ("module"), or the
-    code of the template's kernel at a stage."""
+    """Returns the source of the template's kernel ("kernel"), its module or else the last one ("module"), or the code
+    of that kernel at a stage."""
     if where not in ("kernel", "module"):
         return code(where, template_code().asm[where])
     for module in reversed(MODULES):
