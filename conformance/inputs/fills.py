@@ -1,8 +1,8 @@
 """The fills of a problem under a contract, whatever the problem's family.
 
-A fill depends on the operation, sizes, dtypes, bias kind, alpha, beta, scaling, contract and seed, never on layouts:
-one set of fills serves all layouts of a problem. A family registers its fills for its problems' class, in its
-folder of :mod:`conformance.families` or anywhere else, and its reference as :mod:`conformance.reference` says::
+A fill depends on the operation, sizes, dtypes, bias kind, alpha, beta, scaling, contract and seed, never on layouts.
+One set of fills serves all layouts of a problem. A family registers its fills for its problems' class, in its folder of
+:mod:`conformance.families` or anywhere else. It registers its reference as :mod:`conformance.reference` says::
 
     RANDN = FillKind("randn", exact=False, holds="near-normal values", shows="errors past the bound")
 

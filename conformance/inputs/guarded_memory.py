@@ -35,8 +35,8 @@ class Violation:
 
     ``where``: "before" or "after" the operand, in a "gap" between its elements, or "inside" an input. ``count`` bytes
     changed, the first at element ``offset`` from the operand's first element. For "gap" and "inside" ``lines`` holds
-    the first and the last line with a change (an index along the largest stride), ``positions`` the first and the last
-    position within a line.
+    the first and the last line with a change (an index along the largest stride). ``positions`` has the first and the
+    last position within a line.
     """
 
     operand: str
@@ -84,8 +84,8 @@ class GuardedTensor:
         ``view`` has the operand's shape and strides and begins ``operand.offset`` elements behind a 256-byte boundary.
         A dimension of stride 0 holds one element.
 
-        Raises ValueError for an unknown pattern, strides by which elements overlap, and values that have another shape
-        or dtype or that vary along a dimension of stride 0.
+        Raises ValueError for an unknown pattern, and for strides by which elements overlap. It is raised, too, for
+        values that have another shape or dtype, or that vary along a dimension of stride 0.
         """
         if pattern not in (0, 1):
             raise ValueError(f"poison pattern {pattern!r} is unknown: use 0 or 1")

@@ -40,13 +40,12 @@ class CaseEnded(BaseException):
 class CaseRecorder:
     """Collects the record of one case.
 
-    ``status`` is the case's status so far. A run that was announced with :meth:`run_created` must be followed
-    by :meth:`run_judged`, and a case that passes must have a :meth:`verdict`: else it fails when it is torn down.
-    ``on_change`` is called after each change, so that what is known outlives the process.
-    ``ending`` is the exception that ends a case early; a framework can set a class that is its own skip as well.
-    ``phases`` are those parts of the case that a framework has seen to their end. ``fault_named``: the case cost its
-    process the device, and a verdict names the cause, so that it is no crash. ``fault`` says that not what is tested
-    is to blame for the failure.
+    ``status`` is the case's status so far. A run that was announced with :meth:`run_created` must be followed by
+    :meth:`run_judged`, and a case that passes must have a :meth:`verdict`. Else the case fails when it is torn down.
+    ``on_change`` is called after each change, so that what is known outlives the process. ``ending`` is the exception
+    that ends a case early; a framework can set a class that is its own skip as well. ``phases`` are those parts of the
+    case that a framework has seen to their end. ``fault_named``: the case cost its process the device, and a verdict
+    names the cause, so that it is no crash. ``fault`` says that not what is tested is to blame for the failure.
     """
 
     def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
@@ -72,9 +71,9 @@ class CaseRecorder:
         self._started = time.perf_counter()
 
     def set(self, **fields: Any) -> None:
-        """Says what the case is: ``kernel`` (its name or an object with one), ``problem``, ``config``, ``target``
-        (its id or an object with one), ``executor`` (the value of an ExecutorName), ``options`` and ``observed``
-        (mappings, merged into what was set before), ``artefacts`` (stage to path, merged). TypeError for others."""
+        """Says what the case is. ``kernel`` and ``target`` are a name or id, or an object with one; ``executor`` is the
+        value of an ExecutorName. ``options`` and ``observed`` are mappings, merged into what was set before, as are
+        ``artefacts`` (stage to path). Raises TypeError for other names."""
         known = {*_NAMED, *_WHOLE, *_MERGED, "executor", "artefacts"}
         unknown = fields.keys() - known
         if unknown:
@@ -164,10 +163,9 @@ class CaseRecorder:
         self.unjudged = reason
 
     def proves_at_most(self, level: str, why: str, *, without_device: bool = False) -> None:
-        """Says that this case can be proven by no more than ``level``, the name of a
-        :class:`~conformance.proof_level.ProofLevel` such as "nothing" where no kernel is run: ``--require`` asks it for
-        no more. ``why`` is the reason. ``without_device``: a device proves more. Raises ValueError for another
-        level."""
+        """Says that this case can be proven by no more than ``level``, so ``--require`` asks it for no more. It is the
+        name of a :class:`~conformance.proof_level.ProofLevel`, such as "nothing" where no kernel is run. ``why`` is the
+        reason. ``without_device``: a device proves more. Raises ValueError for another level."""
         levels = [each.name.lower() for each in ProofLevel]
         if level not in levels:
             raise ValueError(f"{level!r} is no level of proof: one of {', '.join(levels)} is required")

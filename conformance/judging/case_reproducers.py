@@ -28,8 +28,8 @@ NUMBERS = (CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT)
 class Reproducers:
     """Follows the plans of one case; :meth:`write` writes the script if the last of them failed.
 
-    A request in the folder for scripts can ask for two more: one written before each plan is judged, which stays if
-    the process dies, and one for a passing case, about what its code had in another run.
+    A request in the folder for scripts can ask for two more. One is written before each plan is judged, and stays if
+    the process dies. The other is for a passing case, about what its code had in another run.
     """
 
     def __init__(self, recorder: CaseRecorder, settings: Settings) -> None:

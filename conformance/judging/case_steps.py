@@ -1,5 +1,5 @@
-"""Steps that cases share whatever they judge: verdicts into the record, an end where a device is needed, and a sentence
-for a launch that costs the process its device."""
+"""Steps that cases share whatever they judge. They put verdicts into the record, end a case that needs a device, and
+describe a launch that costs the process its device."""
 
 from __future__ import annotations
 

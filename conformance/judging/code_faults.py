@@ -6,9 +6,10 @@ turn, a product reads them in turn, and ``warp_group_dot_wait`` leaves its last 
 is followed for enough iterations that each slot is filled again.
 
 *Repeated k*: registers may not hold the operands of ``mma.sync`` so that some k are multiplied twice and others never.
-In the layout ``dot_op`` with ``kWidth`` w, thread t of four holds w consecutive k from w t on, and w more from
-4 w + w t on: 8 w in all. If a tile has fewer k, they repeat. Triton multiplies a thread's first registers. These hold
-each k once if the layout repeats it twice. If it repeats it more often, they hold some k twice and others never.
+In the layout ``dot_op`` with ``kWidth`` w, thread t of four holds w consecutive k from w t on. It holds w more from 4 w
++ w t on; together the four hold 8 w. If a tile has fewer k, they repeat. Triton multiplies a thread's first registers.
+These hold each k once if the layout repeats it twice. If it repeats it more often, they hold some k twice and others
+never.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class Overwritten:
 def overwritten_operands(ttgir: str) -> set[Overwritten]:
     """Returns the operands of products in ``ttgir`` that a loop's copies overwrite before a product has read them.
 
-    A loop says nothing of an allocation that it fills or reads other than once in an iteration, and of code whose
-    copies stand in another loop than its products, as with specialised warps.
+    A loop says nothing of an allocation that it fills or reads other than once in an iteration. It says nothing,
+    either, of code whose copies stand in another loop than its products, as in warp-specialised kernels.
     """
     lines = ttgir.splitlines()
     slots = {match[1]: int(match[2]) for match in map(_ALLOCATION.search, lines) if match}

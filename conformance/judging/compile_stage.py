@@ -63,8 +63,8 @@ class Work:
 
 @dataclass
 class Compiled:
-    """The results of the stage: ``plans`` has the launches of each case, ``results`` a result for each identity of a
-    launch, ``kernels`` a result for each key of a specialisation. ``problems`` says which cases could not be planned.
+    """The results of the stage. ``plans`` has the launches of each case. ``results`` has a result for each identity of
+    a launch, ``kernels`` one for each key of a specialisation. ``problems`` says which cases could not be planned.
     Seconds are wall time."""
 
     plans: dict[str, list[PlannedLaunch]] = field(default_factory=dict)

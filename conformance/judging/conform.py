@@ -334,16 +334,16 @@ def _wrong_fills(verdicts: Iterable[Verdict]) -> set[str]:
 
 
 def _record_execution(recorder: CaseRecorder, result: Executed) -> None:
-    """Writes into the record what running the TTGIR of one plan showed. Of several plans one that is wrong or could not
-    be run stays in the record, so that it does not say that all are right."""
+    """Writes into the record what running the TTGIR of one plan showed. If one of several plans is wrong or could not
+    be run, the record keeps that. Otherwise it would say that all are right."""
     earlier = recorder.record().observed.get("ttgir", {})
     kept = {name: earlier[name] for name in ("wrong", "unknown") if name in earlier}
     recorder.set(observed={"ttgir": {**result.observed, **kept, "passed": result.passed and not kept}})
 
 
 def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None:
-    """The plan that tells whether the config of ``plan`` fits, in the variant of examples, if it is another and the
-    kernel estimates that it does not; None if that of ``plan`` is to tell."""
+    """Returns the plan that tells whether the config of ``plan`` fits; None if that of ``plan`` is to tell. It is made
+    in the variant of examples, if it is another plan and the kernel estimates that the config does not fit."""
     usual = plan.config.in_variant(kernel.example_variant())
     own = gauge is not None and gauge.id == plan.problem.id and plan.variant == usual
     if gauge is None or own or kernel.estimated_refusal(plan) is None:
@@ -407,7 +407,7 @@ def record_trial(recorder: CaseRecorder, trial: Trial) -> None:
 
 def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
     """Writes into the record whether every fill was judged, and over how many tiles. If the case has several trials,
-    the most complete one counts, and of these the one with the most tiles in the direction that has the fewest."""
+    the most complete one counts. Of these it is the one with the most tiles in the direction that has the fewest."""
     before = recorder.record().observed
     if (judged.complete, min(judged.tiles)) > (before.get("complete", False), min(before.get("tiles", (-1,)))):
         recorder.set(observed={"complete": judged.complete, "tiles": judged.tiles})

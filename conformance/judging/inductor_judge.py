@@ -187,8 +187,8 @@ class Inductor:
             raise ConformanceFailure("\n".join(f"{verdict.check}: {verdict.text}" for verdict in failed))
 
     def need_device(self, what: str, target: Target) -> None:
-        """Ends the case as not run where ``what`` cannot be done on ``target``: nothing is run on a device, or code is
-        only compiled for that target."""
+        """Ends the case as not run where ``what`` cannot be done on ``target``. That is so if nothing is run on a
+        device, or if code is only compiled for that target."""
         need_device(self.harness, self.recorder, what)
         if not target.is_device:
             detail = f"{what}: a GPU is required, and for {target.id} code is only compiled"

@@ -25,8 +25,9 @@ _digest = functools.cache(code_digest)
 def kept(plan: Plan, texts: Iterable[str], fills: object, seed: int, execute: Callable[[], Executed]) -> Executed:
     """The verdict of an earlier run of the same, or that of ``execute``, which is kept if it passed.
 
-    The same is: the ``texts`` and the ``plan``, the ``fills`` and their ``seed``, every file of this package, and the
-    releases of NumPy and torch that compute. It is not for kernels of others, whose files are not known here.
+    A verdict is kept for the ``texts`` and the ``plan``, the ``fills`` and their ``seed``. It also depends on every
+    file of this package, and on the releases of NumPy and torch. It is not for kernels of others, whose files are not
+    known here.
     """
     parts = [_digest(), np.__version__, torch.__version__, repr(plan), repr(fills), repr(seed), *texts]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()

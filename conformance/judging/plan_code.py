@@ -1,12 +1,12 @@
 """Checks what a plan asks of the code of its launches, whatever the kernel says of itself.
 
-The operands of every product have the dtype of the problem: exactly in Triton's own representation, and in the matrix
-instruction, too, unless that has a wider type that holds the same values. In Triton's own representation they are
-summed in the dtype of the contract. A product with scales has the formats of the problem there; what multiplies it is a
-codegen feature. An IEEE product of fp32 uses no matrix unit of NVIDIA's, which has none for it. Where the compiler
-promotes fp8 sums, it does so after as many k as the kernel promises, or sooner. The tiles that are multiplied are those
-of the config. Descriptors are made where the variant says. An MFMA that makes the transposed tile
-names the formats of its operands in the order in which they are exchanged.
+The operands of every product have the dtype of the problem, exactly so in Triton's own representation. In the matrix
+instruction they may have a wider type that holds the same values. In Triton's own representation they are summed in the
+dtype of the contract. A product with scales has the formats of the problem there; what multiplies it is a codegen
+feature. An IEEE product of fp32 uses no matrix unit of NVIDIA's, which has none for it. Where the compiler promotes fp8
+sums, it does so after as many k as the kernel promises, or sooner. The tiles that are multiplied are those of the
+config. Descriptors are made where the variant says. An MFMA that makes the transposed tile names the formats of its
+operands in the order in which they are exchanged.
 """
 
 from __future__ import annotations

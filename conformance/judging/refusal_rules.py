@@ -20,7 +20,7 @@ __all__ = ["DESCRIPTOR_BYTES", "accepted", "broken_by_descriptors", "objection",
 
 
 def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
-    """Returns the rules that descriptors of A and B, and of the output if ``tma_store``, break: for each a code, the
+    """Returns the rules that descriptors of A and B, and of the output if ``tma_store``, break. Each has a code, the
     operand, and what is broken in bytes. Empty: a kernel with descriptors must take the problem's memory."""
     described = [problem.operand(name) for name in ("ab" if problem.has_product else "")]
     broken = [rule for operand in described if operand.numel for rule in undescribed(operand)]

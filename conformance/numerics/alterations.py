@@ -1,8 +1,8 @@
 """Causes that concern a problem as a whole: each is another computation, of which every element must be predicted.
 
 An alteration says which outputs a kernel would have given if it had read, masked or combined otherwise. It explains a
-failure if it predicts every element of every fill that was judged: bit by bit on an exact fill, elsewhere within the
-error bound of the altered computation.
+failure if it predicts every element of every fill that was judged. On an exact fill that is bit by bit, elsewhere
+within the error bound of the altered computation.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from conformance.problems import Problem
 
 #: With fewer wrong elements than this almost any hypothesis may fit by chance.
 ENOUGH = 8
-#: On a fill that is judged by a bound, a wrong element counts as evidence if the alteration moves it this many times
-#: further than both bounds together reach.
+#: A wrong element of a fill that is judged by a bound counts as evidence if the alteration moves it far enough. It must
+#: move it this many times further than both bounds together reach.
 FAR = 4.0
 #: Bounds are the worst case. A wrong element is evidence, too, if the alteration comes this many times closer to it
-#: than the right value, in at least half of the wrong elements of an output: by chance it would in one of so many.
+#: than the right value. At least half of the wrong elements of an output must show that: by chance one of so many
+#: would.
 CLOSER = 32.0
 
 #: fp64 outputs by name, each with its error bound; None for one that is exact.

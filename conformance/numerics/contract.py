@@ -14,12 +14,13 @@ from dataclasses import dataclass
 class Accumulator:
     """The rule by which products are summed.
 
-    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded operations in ``dtype``, which has the other figures)
-    or "int" (the exact sum of int8 products in int32). One step of a tensor core sums ``chunk`` products and the
-    running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
-    ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins again at
-    zero (None: never). ``assumed`` marks figures that no measurement has confirmed for this device. ``dtype``: the
-    format whose exponents the running sum has, "fp32", "fp16" or "fp64"; past its largest value a sum overflows.
+    ``kind`` is "tensor-core", "fma" or "int". "fma" is a chain of correctly rounded operations in ``dtype``, which has
+    the other figures. "int" is the exact sum of int8 products in int32. One step of a tensor core sums ``chunk``
+    products and the running sum. Every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and
+    the result keeps ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and
+    begins again at zero (None: never). ``assumed`` marks figures that no measurement has confirmed for this device.
+    ``dtype``: the format whose exponents the running sum has, "fp32", "fp16" or "fp64"; past its largest value a sum
+    overflows.
     """
 
     kind: str = "tensor-core"
@@ -34,7 +35,7 @@ class Accumulator:
     def exact_bits(self) -> int:
         """b such that integers whose every partial sum stays below 2**b units are summed without any rounding.
 
-        F fraction bits below the largest of terms that are smaller than 2**(F + 1) reach down to one unit, and so do
+        F fraction bits below the largest term reach down to one unit if all terms are smaller than 2**(F + 1). So do
         those of the result: with its leading one, a narrow accumulator of 13 bits holds 14. Where the figures have not
         been measured, and of wide accumulators, the leading one of the alignment does not count.
         """
@@ -67,13 +68,12 @@ class Split:
 #: Ways to split by the precision of a problem. Write u for half a unit of a part relative to the operand, and r for
 #: what the last part leaves. A sum of the kept products differs from a * b by r_a * b + a * r_b and the dropped ones.
 #:
-#: * "tf32x3": a1 is rounded to nearest in 11 bits (cvt.rna), so |a - a1| <= u |a| with u = 2**-11, and a - a1 has 12
-#:   bits at most, of which the unit takes 11: |r| <= 2**-23 |a|. Dropped is a2 * b2 <= 2**-22 |a * b|. Altogether
-#:   2**-22 + 2 * 2**-23, and less than 2**-28 for products of errors.
-#: * "bf16x3": u = 2**-8 twice: |a2| <= (1 + u) u |a|, |r| <= 2**-16 |a|. Dropped is a2 * b2. Altogether
-#:   (3 + 2u + ...) * 2**-16.
-#: * "bf16x6": a third part takes the last 8 of 24 bits, so r = 0. Dropped are a2 * b3, a3 * b2 and a3 * b3, with
-#:   |a3| <= 2**-16 |a|. Altogether (2 + 2u + ...) * 2**-24.
+#: * "tf32x3": a1 is rounded to nearest in 11 bits (cvt.rna), so |a - a1| <= u |a| with u = 2**-11. a - a1 has 12 bits
+#:   at most, of which the unit takes 11: |r| <= 2**-23 |a|. Dropped is a2 * b2 <= 2**-22 |a * b|. Altogether 2**-22 + 2
+#:   * 2**-23, and less than 2**-28 for products of errors. * "bf16x3": u = 2**-8 twice: |a2| <= (1 + u) u |a|, |r| <=
+#:   2**-16 |a|. Dropped is a2 * b2. Altogether (3 + 2u + ...) * 2**-16. * "bf16x6": a third part takes the last 8 of 24
+#:   bits, so r = 0. Dropped are a2 * b3, a3 * b2 and a3 * b3, with |a3| <= 2**-16 |a|. Altogether (2 + 2u + ...) *
+#:   2**-24.
 SPLITS = {
     "tf32x3": Split(11, 22, 3, (2 + 2.0**-6) * 2.0**-22),
     "bf16x3": Split(8, 16, 3, (3 + 2.0**-6) * 2.0**-16),
@@ -96,10 +96,10 @@ class Contract:
     ``deterministic``: equal inputs give equal bits in every run; False for a kernel that rounds sums in an order that
     nothing fixes, such as those of unordered atomics in fp32. Its exact fills, in which no sum is rounded, must still
     agree bit by bit. ``hidden_nan``: what becomes of NaN or infinity that meets nothing but a zero that stands for no
-    element, such as the padding of a convolution or the weight of a masked pair of attention. "skipped": nothing;
-    "multiplied": NaN, which no fill demands of masked pairs, whose blocks may be skipped; "open": either.
-    ``zero_sign``: the sign of an output that is exactly zero: "any", or "ieee", which is that of IEEE 754's rules for
-    sums that start from +0: +0, even where every term is -0, unless a factor of the epilogue is negative.
+    element. Such zeros are the padding of a convolution or the weight of a masked pair of attention. "skipped":
+    nothing; "multiplied": NaN, which no fill demands of masked pairs, whose blocks may be skipped; "open": either.
+    ``zero_sign``: the sign of an output that is exactly zero: "any", or "ieee", IEEE 754's rule for sums that start
+    from +0. By it the sum is +0, even where every term is -0, unless a factor of the epilogue is negative.
     """
 
     out_dtype: str

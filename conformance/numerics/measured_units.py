@@ -90,8 +90,8 @@ class Calibration:
         return next((u for u in self.units if (u.instruction, u.operands) == (instruction, operands)), None)
 
     def matrix_unit(self, known: MatrixUnit) -> MatrixUnit:
-        """The figures that error bounds are computed from: those measured, of each size of operand those with the
-        widest bound, and ``known`` ones for what was not measured."""
+        """Returns the figures that error bounds are computed from: those with the widest bound, of the measured ones of
+        each size of operand. What was not measured is taken from ``known``."""
         proven = [unit for unit in self.units if unit.proven]
         wide = [unit for unit in proven if unit.operands in WIDE]
         narrow = [unit for unit in proven if unit.operands not in WIDE]

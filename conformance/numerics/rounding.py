@@ -25,8 +25,8 @@ INTEGERS_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int6
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format: ``significand`` bits with the hidden one, ``emin`` the exponent of the smallest normal,
-    ``largest`` the largest finite value, the storage ``width`` in bits and the bit patterns at the top of the range.
+    """A binary format: ``significand`` bits with the hidden one, the exponent ``emin`` of the smallest normal, and the
+    ``largest`` finite value. It has the storage ``width`` in bits and the bit patterns at the top of the range.
     ``spare`` low bits of the storage are zero (tf32 is kept in fp32). ``infinity`` is None where the format has none.
     ``lowest`` is the lowest value of an integer format, whose ``significand`` is its bits without the sign and which
     has no NaN; None for floating point. Without ``signed_zero`` the code that would be -0 is the only NaN, and what
@@ -107,11 +107,11 @@ def bits(t: Tensor) -> Tensor:
 def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     """``x`` (fp64, any shape and device) rounded once to nearest even in the format ``dtype``.
 
-    ``dtype`` is a key of :data:`FORMATS`; the result has the torch dtype of that name (float32 for "tf32").
-    Subnormals and the sign of a zero are kept, the latter where the format has one, and NaN becomes the format's quiet
-    NaN. A value that rounds past the largest finite one, infinity included, becomes by ``overflow``: "ieee" infinity
-    (NaN in a format without infinity), "saturate" the largest finite value, "nan" NaN. Raises TypeError unless x is
-    fp64, ValueError for unknown names and, for an integer format, for values that are not integers in its range.
+    ``dtype`` is a key of :data:`FORMATS`; the result has the torch dtype of that name (float32 for "tf32"). Subnormals
+    and the sign of a zero are kept, the latter where the format has one, and NaN becomes the format's quiet NaN.
+    ``overflow`` says what a value becomes that rounds past the largest finite one, infinity included. "ieee" gives
+    infinity (NaN in a format without infinity), "saturate" the largest finite value, "nan" NaN. Raises TypeError unless
+    x is fp64, ValueError for unknown names and, for an integer format, for values that are not integers in its range.
     """
     if x.dtype != torch.float64:
         raise TypeError(f"round_to got {x.dtype}: it rounds once and from fp64, so pass float64")
@@ -132,7 +132,7 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     spare = 53 - form.significand
     rebias = ((1 << (spare - 1)) - 1) - ((1022 + form.emin) << 52)
     code = (size >> spare).bitwise_and_(1).add_(rebias).add_(size).bitwise_right_shift_(spare)
-    # Below the smallest normal the unit is fixed: a sum with 2**52 units has room for no less, and their number is in
+    # Below the smallest normal the unit is fixed. A sum with 2**52 units has room for no less, and their number is in
     # its last bits. There it is the larger of the two codes, and nowhere else.
     most, shifted = 2.0**52 * form.smallest_subnormal, size.clamp(max=(1023 + form.emin) << 52).view(torch.float64)
     units = shifted.add_(most).view(torch.int64).sub_((1023 + 52 + form.emin - form.significand + 1) << 52)

@@ -32,13 +32,13 @@ class Unit:
 class SumOrder:
     """k from the first to the last, in steps of the unit that ``instruction`` runs on: "wgmma", "mma" or "tcgen05".
 
-    The steps are the unit's own: how many k one instruction takes makes no difference, because it divides the block of
-    k that a kernel loads and a step divides it. A block beyond the last k holds zeros, which are no terms. So the only
-    facts are these:
+    The steps are the unit's own. The number of k that one instruction takes does not matter: it divides the kernel's
+    block of k, and a step divides it. A block beyond the last k holds zeros, which are no terms. So the only facts are
+    these:
 
     ``partial``: after so many k of each product the unit's sum is added to an fp32 sum, to nearest, and begins again at
     zero; with block scales it is first multiplied by both. None: the unit adds to one sum throughout.
-    ``begins_at_addend``: the loop over K has one step, which the compiler knows: it may let the unit begin at what the
+    ``begins_at_addend``: the loop over K has one step, which the compiler knows. It may let the unit begin at what the
     epilogue adds first, instead of adding that afterwards. ``splits``: K is divided into so many parts of one size,
     whose fp32 sums are added in order, to nearest.
 

@@ -35,8 +35,8 @@ AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}
 
 @dataclass(frozen=True)
 class Factors:
-    """Two matrices as a unit sees them: ``a`` (rows, k) and ``b`` (k, columns), fp64, and the formats of both (keys of
-    ``FORMATS``), whose values they hold."""
+    """Two matrices as a unit sees them: ``a`` (rows, k) and ``b`` (k, columns), fp64. Their values are those of both
+    formats (keys of ``FORMATS``)."""
 
     a: Tensor
     b: Tensor

@@ -143,9 +143,9 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
 class AllowedValues:
     """The values that several fills of one problem allow one of its outputs to have, one after the other on a device.
 
-    A device decides as the CPU does: every operation from the value and its bound to the decision works on bits,
-    compares, or rounds in the one way that IEEE 754 has. Tensors are (fills, 1, *shape); ``exact`` and ``bounded``
-    hold the numbers of the fills.
+    A device decides as the CPU does. Every operation from the value and its bound to the decision works on bits,
+    compares, or rounds in the one way of IEEE 754. Tensors are (fills, 1, *shape); ``exact`` and ``bounded`` hold the
+    numbers of the fills.
     """
 
     dtype: torch.dtype
@@ -260,8 +260,8 @@ def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor |
     ends = []
     for end, outward, inward in ((value - error, -form.largest, math.inf), (value + error, form.largest, -math.inf)):
         rounded = round_to(end, contract.out_dtype, overflow=contract.overflow).to(compared)
-        # where overflow gives NaN: an end beyond its own side stops at the largest finite value, beyond the other side
-        # it leaves no finite value at all
+        # Overflow may give NaN. Then an end beyond its own side stops at the largest finite value. Beyond the other
+        # side it leaves no finite value at all.
         beyond = torch.where((end > 0) == (outward > 0), torch.full_like(end, outward), inward).to(compared)
         ends.append((torch.where(rounded.isnan(), beyond, rounded), rounded.isnan()))
     (low, low_nan), (high, high_nan) = ends

@@ -23,7 +23,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 #: How fp32 operands are multiplied.
 PRECISIONS = ("ieee", "tf32")
-#: Further ways, of which only products of two matrices know: each operand is split into parts of a narrower format, and
+#: Further ways, of which only products of two matrices know. Each operand is split into parts of a narrower format, and
 #: three or six products of parts are summed.
 SPLIT_PRECISIONS = ("tf32x3", "bf16x3", "bf16x6")
 #: The 8-bit floats of the OCP specification.
@@ -58,10 +58,10 @@ def itemsize(dtype: str) -> int:
 class Layout:
     """The layout of a matrix, or a batch of matrices, in memory.
 
-    ``order`` names the dimension of a matrix with the smaller stride ("row": the last, "col": the first), ``pad``
-    elements are added to the leading dimension beyond the extent, ``step`` is the stride of the inner dimension (1
-    unless the operand is a strided view) and ``offset`` shifts the first element, in elements, from a 256-byte
-    boundary. ``batch`` says how the matrices of a batch follow each other: "outer" (one behind the other, ``batch_pad``
+    ``order`` names the dimension of a matrix with the smaller stride ("row": the last, "col": the first). ``pad``
+    elements are added to the leading dimension beyond the extent. ``step`` is the stride of the inner dimension (1
+    unless the operand is a strided view). ``offset`` shifts the first element, in elements, from a 256-byte boundary.
+    ``batch`` says how the matrices of a batch follow each other. They are "outer" (one after the other, ``batch_pad``
     elements apart), "inner" (interleaved: the batch has the smallest stride) or "zero" (one matrix for all).
     """
 

@@ -15,8 +15,8 @@ _LEAVES = re.compile(r"(bra|brx|ret|exit|trap|s_c?branch\w*|s_endpgm|s_setpc_b64
 
 @dataclass
 class AssemblyCode:
-    """A kernel's instructions: the operation of each, its operands as text, the predicate that guards it ("" if none),
-    its line in the text from 1 on, and the numbers of those that may follow."""
+    """A kernel's instructions. Each has its operation, its operands as text, and the predicate that guards it ("" if
+    none). It also has its line in the text from 1 on, and the numbers of those that may follow."""
 
     operations: list[str] = field(default_factory=list)
     operands: list[str] = field(default_factory=list)

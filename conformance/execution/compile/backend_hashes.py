@@ -1,5 +1,5 @@
-"""Describes what the compilers of Triton's backends say of themselves: the part of the keys of Triton's cache by which
-a backend tells its versions apart."""
+"""Returns what the compilers of Triton's backends say of themselves. It is the part of the keys of Triton's cache by
+which a backend tells its versions apart."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from conformance.targets import every_target
 
 
 def backend_hashes() -> dict[str, str]:
-    """The text of ``hash()`` of each backend's compiler, by the backend's name in ``triton.backends``, with the target
-    that it was made for: the first target that the backend supports. "unknown" and the reason where there is none.
-    Empty in a process that has not imported Triton, which compiled nothing."""
+    """Returns the text of ``hash()`` of each backend's compiler, by the backend's name in ``triton.backends``. The
+    compiler is made for the first target that the backend supports, which the text names. "unknown" and the reason
+    where there is none. Empty in a process that has not imported Triton, which compiled nothing."""
     if "triton.backends.compiler" not in sys.modules:
         return {}
     backends = importlib.import_module("triton.backends").backends

@@ -33,8 +33,8 @@ KERNELS_FILE = "kernels.sqlite"
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The tools that compile: the ``triton`` version (with the commit, if the build names one), NVIDIA's
-    ``assemblers``, and the ``settings`` of the environment on which the code depends. ``library`` is the sha256 of
+    """The tools that compile. They are the ``triton`` version (with the commit, if the build names one) and NVIDIA's
+    ``assemblers``. ``settings`` are those of the environment on which the code depends. ``library`` is the sha256 of
     Triton's library and ``python`` the version that it was built for; between two versions of Python the libraries
     differ."""
 

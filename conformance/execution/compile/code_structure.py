@@ -63,8 +63,8 @@ _GLOBAL_LOAD = re.compile(r"(buffer|global)_load")
 
 
 def structure(stage: str, text: str) -> dict[str, int]:
-    """Counts the synchronising instructions of the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") by kind, its
-    accesses of tensor memory in loops, and what may go wrong; leaves out zeros.
+    """Counts, in the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn"), the synchronising instructions by kind. Also
+    counts its accesses of tensor memory in loops, and what may go wrong. Zeros are left out.
 
     >>> structure("ptx", "\\n".join(["cp.async.wait_group 0;", "bar.sync 0;", "bar.sync 0;"]))
     {'barrier': 2, 'cp.async wait': 1}
@@ -156,8 +156,8 @@ def _smallest(loops: Iterable[range], numbers: Iterable[int]) -> set[range]:
 
 
 def _is_behind_its_barrier(code: AssemblyCode, wait: int, waits: set[int]) -> bool:
-    """True if shared memory is used behind ``wait``, one of the ``waits`` for asynchronous copies, before a barrier:
-    what other threads copied is there only behind one."""
+    """Returns True if shared memory is used after ``wait``, one of the ``waits`` for asynchronous copies, before a
+    barrier. What other threads copied is there only after a barrier."""
     waiting, seen = [*code.successors[wait]], set[int]()
     while waiting and len(seen) < STEPS_LIMIT:
         at = waiting.pop()

@@ -471,10 +471,10 @@ def _not_compiled(error: str, started: float) -> CompileResult:
 def process_group(target: Target) -> str:
     """Returns the name of the targets that may share a compiler process with ``target``.
 
-    Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for its first architecture of a vendor, and
-    uses it for all others. The next architecture may lack these instructions, or have better ones. So NVIDIA's
-    architectures without instructions for e4m3, with those, and with conversions between bf16 and fp16 too (sm_90 and
-    later) get processes of their own, and so does each of any other vendor's.
+    Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for its first architecture of a vendor. It
+    uses that code for all others. The next architecture may lack these instructions, or have better ones. So NVIDIA's
+    architectures get processes in three groups: without instructions for e4m3, with them, and with conversions between
+    bf16 and fp16 too (sm_90 and later). Each architecture of another vendor has its own processes.
     """
     if target.vendor != "nvidia":
         return f"{target.vendor} {target.arch}"

@@ -36,8 +36,8 @@ from conformance.targets import Target
 class StubDriver:
     """Stands in for Triton's driver of a device of ``target``.
 
-    Triton keeps compiled kernels per device index, so each target must have an ``index`` of its own: with a shared
-    one, the second target is silently handed the first one's kernel.
+    Triton keeps compiled kernels per device index, so each target must have its own ``index``. With a shared one, the
+    second target is silently handed the first one's kernel.
     """
 
     def __init__(self, target: Any, index: int) -> None:
@@ -204,7 +204,7 @@ def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
     compiler = Compiler(Path(artefact_dir) if artefact_dir else None)
     while True:
         blob = requests.get()
-        # faulthandler's thread needs no interpreter lock: it reports a hang even in native code, and it ends a child
+        # faulthandler's thread needs no interpreter lock. So it reports a hang even in native code, and ends a child
         # whose parent is gone at the deadline.
         faulthandler.dump_traceback_later(deadline, exit=True, file=sys.stderr)
         answer = _answer(compiler, blob)

@@ -1,8 +1,8 @@
 """A process that has imported what compile processes need and forks one whenever it is asked: imports are paid once.
 
-The server has no GPU, no thread of its own and no state beyond its imports, so a fork of it is like a new process. Each
-fork gets the environment, the search path and the folder that its asker has at that moment. The processes of a run may
-share a server: it forks one of its own for each of them, and ends when the last of them has.
+The server has no GPU, no thread and no state beyond its imports. So a fork of it is like a new process. Each fork gets
+the environment, the search path and the folder that its asker has at that moment. The processes of a run may share a
+server. It forks a separate server for each of them, and ends when the last of them has ended.
 """
 
 from __future__ import annotations
@@ -272,8 +272,9 @@ def _preload(names: Sequence[str]) -> None:
 
 
 def serve_many(listening: int, preloaded: Sequence[str]) -> None:
-    """Forks a server of its own for each process that connects to the socket ``listening``. Once one of them has been
-    asked to fork, it ends with the last, as does whatever they have started: their asker may have been killed."""
+    """Forks a server of its own for each process that connects to the socket ``listening``. Once one of these has been
+    asked to fork, it ends with the last process, and so do those that it has started. Their asker may have been killed.
+    """
     _preload(preloaded)
     servers: set[int] = set()
     idle_until = time.monotonic() + LINGER_SECONDS

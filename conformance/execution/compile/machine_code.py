@@ -31,9 +31,9 @@ ELF_MAGIC = b"\x7fELF"
 
 
 def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[str, Any]:
-    """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
-    each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of a
-    second for each kernel) and can be, else "ptx", or "amdgcn". ``sync`` are the counts of
+    """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``. The latter
+    say how often each operation occurs in ``instructions_of``: "sass", "ptx" or "amdgcn". It is "sass" if NVIDIA's code
+    is to be disassembled (a quarter of a second for each kernel) and can be. ``sync`` are the counts of
     :func:`~conformance.execution.compile.code_structure.structure`. ``assembler`` is the version of the ptxas that
     Triton calls for NVIDIA's ``target``. Of the code of another vendor there are only the features, because the format
     of its binary is not known."""
@@ -118,8 +118,8 @@ def _ptx(artefact: Artefact) -> Counter[str]:
 
 
 def ptx_name(word: str) -> str:
-    """An operation of PTX without the modifiers that do not say what it does, in one of its spellings: ``.shared`` is
-    ``.shared::cta``, and ``bar`` an aligned ``barrier``.
+    """Returns an operation of PTX, in one of its spellings, without the modifiers that do not say what it does.
+    ``.shared`` becomes ``.shared::cta``, and ``bar`` an aligned ``barrier``.
 
     >>> ptx_name("st.shared.v4.b32")
     'st.shared'

@@ -1,6 +1,6 @@
 """Triton's hash of a function and all that it calls, which chooses the place of a compiled kernel in Triton's cache.
 
-Up to Triton 3.8 the hash of a caller holds the module's constants that a callee uses only if the callee had a hash
+Up to Triton 3.8 the hash of a caller misses the module's constants that a callee uses, unless the callee was hashed
 before (triton-lang/triton#10494). Processes that compile kernels in different orders then have different hashes, and
 miss each other's kernels. Where callees are hashed first, the order no longer counts. Constants of one name in several
 modules are hashed in the order of their modules' addresses. A kernel that uses such, with unlike values, gets a hash of

@@ -80,8 +80,8 @@ def specialisation(launch: Launch, target: Target, *, by_name: bool = False) -> 
     With ``by_name`` the name of a function stands for its source, also of one that is a constant. Then a process with
     TRITON_INTERPRET=1, where functions have no hash, gets the key that a compiling process gets.
 
-    Raises TypeError for an argument that Triton cannot take, OverflowError for an integer outside 64 bits and
-    ValueError for arguments that do not match the kernel's parameters.
+    Raises TypeError for an argument that Triton cannot take, and OverflowError for an integer outside 64 bits.
+    ValueError is raised for arguments that do not match the kernel's parameters.
 
     Constexpr values count by type and value: True, 1 and 1.0 are three specialisations. Triton looks them up by Python
     equality, so a process that has compiled one of them uses it for the others. A kernel should therefore keep to one

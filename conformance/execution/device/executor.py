@@ -25,7 +25,7 @@ from conformance.records import ExecutorName
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.
 REPEATS = 20
 #: Seconds for which it runs before, lest the clock of an idle device be low. After 0.005 s on an H200 one of 213
-#: kernels took 1.74 times as long as in other runs: the clock rose while it was timed.
+#: kernels took 1.74 times as long as in other runs. Its clock rose while it was timed.
 WARM_SECONDS = 0.02
 #: Seconds of idleness for which the device stays warm. An H200 kept its clock over each pause tried, up to 1 s.
 STILL_WARM_SECONDS = 0.01
@@ -64,8 +64,8 @@ class DeviceExecutor:
         return None if uuid is None else hashlib.sha256(str(uuid).encode()).hexdigest()[:12]
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
-        """Runs ``launch``. With ``observe`` the grid in the result is the one that the driver was given, or that the
-        profiler saw on the device where launches cannot be captured.
+        """Runs ``launch``. With ``observe`` the result has the grid that the driver was given. Where launches cannot be
+        captured, it is the one that the profiler saw on the device.
 
         Raises ValueError if ``programs`` is given: a device runs whole grids only.
         """

@@ -2,7 +2,7 @@
 edge at a time.
 
 A fault costs the process its device, and the driver does not tell the address. So a new process makes the launch with
-every operand in guarded memory, which has room around it, then with one of them at an unmapped page, one after another,
+every operand in guarded memory, which has room around it. Then it puts one operand after another at an unmapped page,
 until the fault is there again. The work is bounded: each fill once, and two launches for each operand.
 """
 

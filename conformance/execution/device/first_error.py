@@ -18,8 +18,9 @@ _LINES = 3
 
 
 def with_first_error(error: BaseException) -> str:
-    """The type and words of ``error``, and on a line of its own the error that it was raised from first, unless its
-    words are there already. Of one without words, such as an assertion, the line of source that raised it is given."""
+    """Returns the type and words of ``error``. On the next line follows the error that it was raised from first, unless
+    its words are there already. Of one without words, such as an assertion, the line of source that raised it is given.
+    """
     text = f"{type(error).__name__}: {error}"
     first = error
     while first.__cause__ is not None:

@@ -96,8 +96,8 @@ class PageEdges:
         return ""
 
     def views(self, problem: Problem, filled: Mapping[str, Tensor], edge: Edge) -> dict[str, Tensor]:
-        """The operands and outputs of ``problem`` by name, each at this ``edge`` of a region of its own, strided and
-        aligned as the problem asks, with the values of ``filled``, its tensors elsewhere on the device.
+        """Returns the operands and outputs of ``problem`` by name, each at this ``edge`` of a separate region. They are
+        strided and aligned as the problem asks, with the values of ``filled``, its tensors elsewhere on the device.
 
         What an earlier call gave must no longer be used, but by launches of the same stream. Raises NoEdge if the
         regions would take too much memory.

@@ -24,8 +24,8 @@ LAUNCHES = 1000
 UNWRITTEN = -2
 #: Launches that a verdict names.
 NAMED = 5
-#: Edges of the matrices that the second stream multiplies, and bytes that it copies: a few microseconds to some
-#: hundred, on some multiprocessors or on all.
+#: Edges of the matrices that the second stream multiplies, and bytes that it copies. They take a few microseconds to
+#: some hundred, on some multiprocessors or on all.
 EDGES = (128, 256, 1024, 2048)
 COPIED = (1 << 14, 1 << 20, 8 << 20, 64 << 20)
 

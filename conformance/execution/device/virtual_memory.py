@@ -28,8 +28,8 @@ class Unmappable(Exception):
 
 @dataclass(frozen=True)
 class DriverLibrary:
-    """The place of a driver's calls: names of its ``library``, of which the first that can be loaded is taken, and the
-    ``prefix`` of the calls."""
+    """The place of a driver's calls: the ``prefix`` of the calls, and names of its ``library``. The first that can be
+    loaded is taken."""
 
     library: Sequence[str]
     prefix: str

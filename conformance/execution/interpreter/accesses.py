@@ -61,8 +61,8 @@ class Accesses:
         self.strays: dict[tuple[str, str], str] = {}
 
     def launch(self, arguments: Mapping[str, Any]) -> None:
-        """A launch over ``arguments`` begins. If one of them holds the address of memory that nothing here knows, as
-        the table of a grouped product may, then what lies behind it is not judged."""
+        """A launch over ``arguments`` begins. One of them may hold the address of memory that nothing here knows, as
+        the table of a grouped product may. Accesses of that memory are not judged."""
         tensors = {name: getattr(value, "base", value) for name, value in arguments.items()}
         self._regions = [*self._operands, *_regions(tensors)]
         self._writers = [np.zeros(region.count, dtype=np.int32) for region in self._once]
@@ -173,8 +173,8 @@ def _addresses(values: Iterable[Any], regions: Sequence[TensorRegion]) -> list[i
 
 
 def _kernel_line() -> str:
-    """The line of the kernel that accesses memory, as file:line, and if it is one of a function that the kernel calls,
-    the line that calls it."""
+    """Returns the line of the kernel that accesses memory, as file:line. If it is one of a function that the kernel
+    calls, the line of the call is added."""
     frame: FrameType | None = sys._getframe(1)
     triton = str(Path(sys.modules["triton"].__file__ or "").parent)
     lines: list[str] = []

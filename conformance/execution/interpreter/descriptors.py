@@ -1,7 +1,7 @@
 """The rules of tensor maps, which the interpreter does not have: what a device gets wrong without an error is noted.
 
-A tensor map counts in units of 16 bytes. Measured on an H200: over rows whose pitch is no such multiple it gives wrong
-numbers, and a store over the end of rows that are none overwrites the columns after them, up to the next multiple.
+A tensor map counts in units of 16 bytes. On an H200 it was measured that it gives wrong numbers over rows whose pitch
+is no such multiple. There a store over the end of a row overwrites the columns after it, up to the next multiple.
 """
 
 from __future__ import annotations

@@ -193,8 +193,8 @@ class InterpreterExecutor:
 def _unsupported(error: BaseException, builder: type) -> Reason | None:
     """The reason if ``error`` is a fault of the interpreter; None for one of the kernel.
 
-    It is the interpreter's if the harness refused, if the interpreter's builder lacks a method, if Triton's own
-    function asks for the compiler's builder, or if the interpreter's code raised it while it did what Triton's
+    It is the interpreter's if the harness refused, if the interpreter's builder lacks a method, or if Triton's own
+    function asks for the compiler's builder. It is, too, if the interpreter's code raised it for what Triton's
     semantics, which the compiler shares, had accepted. An assertion is the kernel's, and so is an index out of range.
     """
     cause = error

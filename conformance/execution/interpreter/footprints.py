@@ -17,8 +17,8 @@ Touched = tuple[Tensor, ...]
 
 @dataclass
 class Footprint:
-    """The accesses of one ``program`` of launch number ``launch``: by operand the indices along each dimension, and the
-    ``lines`` of the kernel, as file:line, that read it."""
+    """The accesses of one ``program`` of launch number ``launch``, by operand: the indices along each dimension.
+    ``lines`` are those of the kernel, as file:line, that read it."""
 
     launch: int
     program: tuple[int, ...]

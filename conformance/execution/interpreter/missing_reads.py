@@ -18,9 +18,9 @@ MOST = 2
 
 
 def missing_reads(problem: Problem, inputs: Mapping[str, Tensor], run: Footprints) -> list[str]:
-    """Returns sentences about what the programs of ``run`` should have read of ``inputs`` and did not: whole operands
-    first, then what single programs missed, else what no program has read; and workspaces that were read before they
-    were written. Two facts at most."""
+    """Returns sentences about what the programs of ``run`` should have read of ``inputs`` and did not. Whole operands
+    come first, then what single programs missed, else what no program has read. Workspaces that were read before they
+    were written are named alone. Two facts at most."""
     footprints = run.footprints
     if run.unwritten:
         return list(run.unwritten.values())[:MOST]

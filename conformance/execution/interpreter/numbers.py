@@ -38,10 +38,10 @@ def as_numbers(data: np.ndarray, name: str) -> np.ndarray:
 
 
 def narrow(values: np.ndarray, name: str, *, towards_zero: bool = False) -> np.ndarray:
-    """``values``, of any number dtype, in format ``name``: a key of STORED_AS_BITS or, of values that :func:`fits`, of
-    WITHIN_RANGE (the result holds its bits), or of NUMPY_FLOATS. They are rounded once, to nearest even or cut.
-    fp8 saturates, as the instruction of NVIDIA's devices does; only the infinities of e5m2 stay when rounded towards
-    zero, which they do by cutting fp16."""
+    """Returns ``values``, of any number dtype, in format ``name``, a key of STORED_AS_BITS or of NUMPY_FLOATS. Values
+    that :func:`fits` may also have a key of WITHIN_RANGE, and then the result holds its bits. They are rounded once, to
+    nearest even or cut. fp8 saturates, as the instruction of NVIDIA's devices does; only the infinities of e5m2 stay
+    when rounded towards zero, which they do by cutting fp16."""
     if name == "fp64":
         return values.astype(np.float64)
     if name == "fp32" or (name == "fp16" and not towards_zero and values.dtype.kind == "f"):
@@ -74,8 +74,8 @@ def _nearest(values: np.ndarray, name: str, *, cut: bool) -> np.ndarray:
 
 
 def _to_odd_fp32(values: np.ndarray) -> np.ndarray:
-    """``values`` in fp32, where of two neighbours the one with an odd last bit stands for what lies between them: to
-    round it again to 22 bits or fewer is to round once."""
+    """Returns ``values`` in fp32, rounded to odd: a value between two neighbours becomes the one with an odd last bit.
+    To round the result again to 22 bits or fewer gives what one rounding would."""
     if values.dtype.kind in "iu" and values.itemsize == 8:
         cut = values & ~values.dtype.type(0xFFF)  # fp64 has 53 bits
         values = np.where(

@@ -23,8 +23,8 @@ _SIZE = 256
 
 @dataclass(frozen=True)
 class KernelProbe:
-    """A kernel over x and y in format ``name``, as problems.DTYPES has it, what it stores in ``output``, a format, and
-    the method that is refused for the format if it stores something else."""
+    """A kernel over x and y in format ``name``, as problems.DTYPES has it, and what it must store in ``output``, a
+    format. ``method`` is refused for the format if it stores something else."""
 
     kernel: Any
     name: str

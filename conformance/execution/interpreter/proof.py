@@ -50,8 +50,8 @@ Faults = dict[tuple[str, str], str]
 
 
 def faults_of_methods(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> Faults:
-    """Returns the faults of the builder's ``methods``: conversions of every code and between all neighbours, products,
-    sums and comparisons of special values, and functions of fp32."""
+    """Returns the faults of the builder's ``methods``. They are tried with conversions of every code and between all
+    neighbours, with products, sums and comparisons of special values, and with functions of fp32."""
     faults: Faults = {}
     with np.errstate(all="ignore"):
         for check in (_conversions, _dots, _scaled_dots, _operations, _fused, _functions):
@@ -166,9 +166,9 @@ def pairs() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
-    """Every code of every format under scales, as the first operand and as the second: a line holds one code, or pairs
-    of codes, of which that at k = 5 is multiplied by 1. The expected numbers are those of the formats' definitions, in
-    fp64."""
+    """Checks every code of every format under scales, as the first operand and as the second. A line holds one code, or
+    pairs of codes, of which that at k = 5 is multiplied by 1. The expected numbers are those of the formats'
+    definitions, in fp64."""
     handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
     one = np.zeros((16, 32), np.float16)
     one[:, 5] = 1

@@ -127,9 +127,9 @@ _OPERANDS = ["self", "lhs", "rhs", "allow_lhs_ptr", "allow_rhs_ptr", "arithmetic
 
 
 def _operands_of_one_type(semantic: Any, core: Any) -> dict[str, Any]:
-    """The check of an operator's operands: two tensors of one integer type, or of one floating type that is not
-    divided, need neither a check nor a cast. Nor do a pointer and integers where pointers are allowed. A number takes
-    the type of the tensor before it, if that is an integer type and holds it, or a floating one."""
+    """Returns the check of an operator's operands. Two tensors of one integer type need neither a check nor a cast, nor
+    do two of one floating type unless they are divided. A pointer and integers need neither where pointers are allowed.
+    A number takes the type of the tensor before it, if that is an integer type and holds it, or a floating one."""
     name = "binary_op_type_checking_impl"
     original = getattr(semantic, name, None)
     if original is None or list(inspect.signature(original).parameters) != _OPERANDS:

@@ -85,8 +85,8 @@ class BlockGraph:
     def states(
         self, first: State, join: Callable[[State, State], State], through: Callable[[int, State], State]
     ) -> Mapping[int, State]:
-        """Returns the least state before each block that can be reached: ``first`` before block 0, ``through`` a block
-        what it makes of the state, and where paths meet what ``join`` makes of two."""
+        """Returns the least state before each block that can be reached. ``first`` is the one before block 0,
+        ``through`` gives the state after a block, and ``join`` that of two paths that meet."""
         before: dict[int, State] = {0: first} if self.blocks else {}
         waiting = [*before]
         while waiting:

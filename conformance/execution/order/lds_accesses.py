@@ -2,9 +2,9 @@
 
 An access is open until s_waitcnt or s_wait says that it has ended. A load that is open at a barrier may read what other
 waves write behind the barrier; of an open store other waves may read, or write over, what was there before. Ping-pong
-schedules let half of the waves run one barrier ahead of the others: then what stands one barrier further, and before
-the barrier, counts, too. Accesses of other places of LDS do no harm, and those of one wave end in their order. They are
-told apart by their addresses, which are computed for every thread of a block. Where paths or lanes meet with different
+schedules let half of the waves run one barrier ahead of the others. Then accesses one barrier further, and before the
+barrier, count, too. Accesses of other places of LDS do no harm, and those of one wave end in their order. They are told
+apart by their addresses, which are computed for every thread of a block. Where paths or lanes meet with different
 values in a register, it is not known.
 """
 

@@ -1,9 +1,9 @@
 """The shared memory that a tensor core reads for an operand: the descriptor of a wgmma or tcgen05.mma, in pieces of 16
 bytes.
 
-The layouts are the canonical ones of the PTX ISA (wgmma: "Matrix Descriptor", tcgen05: "Shared memory descriptor"), and
-so are the fields: the start in bits 0 to 13, the leading and the stride offset in bits 16 to 29 and 32 to 45, all in
-units of 16 bytes, and the swizzle in the top bits.
+The layouts and the fields are the canonical ones of the PTX ISA (wgmma: "Matrix Descriptor", tcgen05: "Shared memory
+descriptor"). The start is in bits 0 to 13, in units of 16 bytes. The leading and the stride offset are in bits 16 to 29
+and 32 to 45, in the same units. The swizzle is in the top bits.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SWIZZLE_BITS = {1: 0, 2: 1, 4: 2, 8: 3}
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """An operand of one product: its ``rows`` of M or N, whether they lie next to each other (``transposed``), the
-    bytes of an element, and which instruction's descriptor it has. ``element`` is 0 where the layout is not known:
-    then only the first piece counts."""
+    """An operand of one product: its ``rows`` of M or N, and whether they lie next to each other (``transposed``). It
+    has the bytes of an element, and the instruction whose descriptor it has. ``element`` is 0 where the layout is not
+    known: then only the first piece counts."""
 
     rows: int
     transposed: bool

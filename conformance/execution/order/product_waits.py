@@ -5,7 +5,7 @@ but the N youngest; until then no instruction may use the registers of the sums 
 paths are followed. A move only renames a register or the halves of one, as the compiler does between a product and its
 wait. A loop that brings tiles and waits for none of its products copies over what some of them still read.
 
-Sums that are used right after the product, before a commit and a wait, are no fault: Triton promotes fp8 sums so, and
+Sums that are used right after the product, before a commit and a wait, are no fault. Triton promotes fp8 sums so, and
 ptxas waits by itself there (WARPGROUP.DEPBAR.LE gsb0, 0x0 in the machine code of 3.7.1).
 """
 

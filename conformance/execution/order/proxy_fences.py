@@ -1,11 +1,12 @@
 """Checks whether tensor cores and TMA read tiles that threads wrote to shared memory, without a proxy fence between.
 
 Stores of threads, and the copies of cp.async that are no bulk copies, write through the generic proxy. A wgmma, a
-tcgen05.mma and a bulk copy read through the asynchronous one. The PTX ISA orders the two only by fence.proxy.async, at
-any place between, in the thread that wrote or in one that it has released (memory consistency model, "Proxies").
+tcgen05.mma and a bulk copy read through the asynchronous one. The PTX ISA orders the two only by fence.proxy.async
+(memory consistency model, "Proxies"). It may stand at any place between, in the thread that wrote or in one that it has
+released.
 
 First all paths are followed, whatever is written where: a read before which nothing is left without a fence is in
-order. The others are judged on walks, on which the tiles are known by their addresses: a read of what was written and
+order. The others are judged on walks, on which the tiles are known by their addresses. A read of what was written and
 not fenced there is a fault. Where the tiles are other ones on every walk, the read is in order, too. What remains is
 not known.
 """
@@ -88,8 +89,8 @@ def fence_answer(code: AssemblyCode, text: str) -> OrderAnswer:
 
 
 class _Partitions:
-    """The partitions of a kernel whose warps do different work: no instruction of one leads to another one's, except
-    through the place where warps learn what their work is."""
+    """The partitions of a warp-specialised kernel. No instruction of one leads to another one's, except through the
+    place where warps learn what their work is."""
 
     def __init__(self, code: AssemblyCode, graph: BlockGraph, events: dict[int, str]) -> None:
         self.block_of = graph.block_of(events)
@@ -217,8 +218,8 @@ _FENCED, _UNFENCED, _UNSURE = 0, 1, 2
 
 @dataclass
 class _Shared:
-    """Shared memory on a walk: who ``wrote`` each piece through the generic proxy (one more than the number of the
-    instruction, 0 for none), and its ``state``."""
+    """Shared memory on a walk. ``wrote`` says who wrote each piece through the generic proxy (one more than the number
+    of the instruction, 0 for none). ``state`` is its state."""
 
     wrote: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_PIECES, np.int64))
     state: NDArray[np.int8] = field(default_factory=lambda: np.zeros(_PIECES, np.int8))
@@ -333,8 +334,8 @@ class _WalkJudge:
             shared.state[pieces] = _FENCED
 
     def _copied_over(self, at: int, piece: int) -> bool:
-        """Returns True if a bulk copy of another partition may have filled ``piece`` before the access ``at``: what
-        threads stored there was then for another purpose, and is not what is read."""
+        """Returns True if a bulk copy of another partition may have filled ``piece`` before the access ``at``. Then
+        threads stored there for another purpose, and the read is not of their stores."""
         copies = [one for one, kind in self.events.items() if kind == "bulk write" and self.partitions.apart(one, at)]
         touched = [self.touched.get(one) for one in copies]
         return any(pieces is None or bool(pieces[piece]) for pieces in touched)

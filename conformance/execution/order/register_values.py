@@ -1,8 +1,8 @@
-"""The values of a kernel's PTX registers, one for each thread of a block, as far as they follow from thread numbers,
-constants and the address of shared memory.
+"""The values of a kernel's PTX registers, one for each thread of a block. They are known as far as they follow from
+thread numbers, constants and the address of shared memory.
 
 :class:`Registers` executes one instruction at a time. A value is an array (uint64, or bool for a predicate) with one
-element per thread, or None if it is not known: what was loaded, a parameter, the number of the block.
+element per thread, or None if it is not known. Unknown are loaded values, parameters, and the number of the block.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A branch whose predicate is known goes where it must. Threads that part wait for each other where their paths meet
 again. Any other branch goes where the walk's manner says, so that each loop has several turns. Every walk is thus a
-path that the code's own values allow, and several walks in unlike manners pass what a kernel with loops can do.
+path that the code's own values allow. Several walks in unlike manners cover the paths of a kernel with loops.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from conformance.execution.compile.assembly import AssemblyCode
 from conformance.execution.order.block_graph import BlockGraph
 from conformance.execution.order.register_values import REGISTER, Registers, split_operands, written
 
-#: Turns of a loop whose end is not known, when a walk first comes to it: more than the slots of any buffer that Triton
-#: rotates; and later.
+#: Iterations of a loop whose end is not known, when a walk first comes to it and later. The first number exceeds the
+#: slots of any buffer that Triton rotates.
 TURNS, LATER_TURNS = 9, 2
 #: Blocks of a walk at most.
 MOST_BLOCKS = 1000
@@ -27,8 +27,8 @@ MOST_BLOCKS = 1000
 
 @dataclass(frozen=True)
 class Manner:
-    """The rule by which a walk decides what the code leaves open: towards block ``target``, and where both ways lead
-    there, forward jumps are taken if ``jumps``."""
+    """The rule by which a walk decides what the code leaves open. It goes towards block ``target``. Where both ways
+    lead there, forward jumps are taken if ``jumps``."""
 
     target: int
     jumps: bool

@@ -70,11 +70,12 @@ MOST = 64
 
 
 def wrong_tiles(bad: Tensor, block: tuple[int, int]) -> dict[str, Any]:
-    """Counts the wrong elements in each tile of ``block`` (rows, columns) elements, as data for a record: ``shape`` in
-    tiles, ``block``, ``rows`` and ``columns`` in elements, and ``wrong``, a list of (tile row, tile column, count).
+    """Counts the wrong elements in each tile of ``block`` (rows, columns) elements, as data for a record. It has
+    ``shape`` in tiles, ``block``, ``rows`` and ``columns`` in elements, and ``wrong``, a list of (tile row, tile
+    column, count).
 
-    ``bad`` marks the wrong elements. Leading dimensions are stacked above each other, one matrix after the other, and
-    a block is doubled until at most :data:`MOST` tiles lie in each direction.
+    ``bad`` marks the wrong elements. Leading dimensions are stacked above each other, one matrix after the other. A
+    block is doubled until at most :data:`MOST` tiles lie in each direction.
     """
     matrix = bad.reshape(-1, bad.shape[-1]) if bad.dim() else bad.reshape(1, 1)
     rows, columns = matrix.shape

@@ -14,7 +14,7 @@ def repeated(judge: Callable[[], Trial], repeats: int) -> Trial:
     """The trial that stands for ``repeats`` trials, each made by ``judge``; one trial is left as it is.
 
     It is the first that failed, and its failing verdicts say which one it was; the first of all if none did. All trials
-    must agree in every bit of each fill's first output, where the contract promises that: a fill in which two differ
+    must agree in every bit of each fill's first output, where the contract promises that. A fill in which two differ
     fails the check ``repeat/<fill>``.
     """
     first = judge()

@@ -317,8 +317,8 @@ def _must_repeat(contract: Contract, fill: Fill) -> bool:
 
 
 def fills_at_edges(fills: Sequence[Fill]) -> dict[int, Edge]:
-    """By number, the fills whose second run has its operands at an edge of mapped memory: the first exact one, and the
-    next one if there is any."""
+    """Returns by number the fills whose second run has its operands at an edge of mapped memory. They are the first
+    exact one, and the next one if there is any."""
     first = next((number for number, fill in enumerate(fills) if fill.method == "exact"), 0)
     return {(first + 1) % len(fills): Edge.BEGIN, first: Edge.END}
 
@@ -433,7 +433,7 @@ def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tens
         differ = (bits(outputs[0]) != bits(outputs[-1])).nonzero()
         text = (
             f"two runs with different memory around the operands differ in {len(differ)} elements, first "
-            f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
+            f"{differ[0].tolist()}. An element was not written, memory outside an operand was read, or the kernel is "
             f"not deterministic; {UNLESS_DECLARED}"
         )
         result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, _name(problem, fill, output))), False, text))
