@@ -106,7 +106,8 @@ def together(*rules: Rule) -> Rule:
 def undescribed(operand: Operand) -> Iterator[Broken]:
     """Yields the rules of ``cuTensorMapEncodeTiled`` (CUDA driver API) that ``operand`` breaks.
 
-    The base lies on 16 bytes, a pitch is a multiple of 16 bytes and below 2**40, and one of the last two strides is 1.
+    Checks that the base lies on 16 bytes, and that a pitch is a multiple of 16 bytes and below 2**40. One of the last
+    two strides must be 1.
     """
     size = itemsize(operand.dtype)
     if 1 not in operand.strides[-2:]:

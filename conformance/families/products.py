@@ -1,7 +1,7 @@
 """The matrix products of which a problem consists: a matrix of a batch, a group, a convolution's group of channels.
 
-Each is a problem of two dimensions with inputs in fp64 and the part of the output that it makes, so that one search
-serves all of them.
+Each is a problem of two dimensions with inputs in fp64 and the part of the output that it makes. So one search serves
+all of them.
 """
 
 from __future__ import annotations

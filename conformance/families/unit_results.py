@@ -32,7 +32,7 @@ def knows(problem: Problem) -> bool:
 
 def results(problem: Problem, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
     """Returns the fp32 values before the output rounding that ``unit`` allows, each in the first output's shape, on the
-    device of ``inputs`` (dense operands by name, finite).
+    device of ``inputs``. These are dense operands by name, finite.
 
     An element may be any of those in its place. Raises TypeError for a problem that :func:`knows` refuses.
     """

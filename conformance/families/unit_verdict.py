@@ -42,8 +42,8 @@ class UnitModel:
 
     def allowed(self, fill: Fill) -> Tensor | None:
         """The bits that the first output of ``fill`` may have, (choices, *shape) on the device, with 0 for -0; kept
-        with the fill. None for a fill that is judged bit by bit already, that holds values which are not finite, or
-        whose sums may leave fp32's range, past which the model knows nothing."""
+        with the fill. None for a fill that is judged bit by bit already, or that holds values which are not finite.
+        None, too, if its sums may leave fp32's range, past which the model knows nothing."""
         key = ("unit", self.order, self.known, self.contract, self.device)
         if key not in fill.cache:
             known = fill.method == "bounded" and _stays_in_range(self.problem, fill)
@@ -74,8 +74,8 @@ def _stays_in_range(problem: Problem, fill: Fill) -> bool:
 
 
 def can_model(problem: Problem, contract: Contract) -> bool:
-    """True if the bits of ``problem`` follow from an order and a unit: its operation is known, and it is not too large
-    for the model."""
+    """Returns True if the bits of ``problem`` follow from an order and a unit. Its operation must be known, and it must
+    not be too large for the model."""
     answers = family_of(problem).unit
     if answers is None or contract.flushes_subnormals or not knows(problem) or not problem.output.numel:
         return False

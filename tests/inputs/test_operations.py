@@ -215,7 +215,7 @@ def test_integer_sums_pass_16_and_24_bits():
 
 def test_a_full_sum_of_integers_that_int32_does_not_hold_is_refused():
     problem = int_mm(2, 2, 150000)
-    with pytest.raises(FillError, match="the accumulator keeps only sums below 2147483648"):
+    with pytest.raises(FillError, match="accumulator keeps only sums below 2147483648"):
         fills(problem, contract_of(problem), names=["wide-A"])
 
 

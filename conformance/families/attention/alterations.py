@@ -110,8 +110,9 @@ def _about_masks(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Resc
 
 
 def _distinct(problem: Attention, tiling: Tiling, masks: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """``masks`` by cause, everywhere or in some tiles only, and tiles that are misjudged. Of causes that show the same
-    the plainest is named: those that hold everywhere or for all tiles alike, else all of them, unless they are many."""
+    """Yields ``masks`` by cause, everywhere or in some tiles only, and tiles that are misjudged. Of causes that show
+    the same the plainest are named: those that hold everywhere or for all tiles alike. If there are none, all are named
+    unless they are many."""
     if problem.mask.is_data:
         return
     named: dict[bytes, tuple[Tensor, list[str], list[str]]] = {}

@@ -14,10 +14,10 @@ The model of the backward pass:
 * Probabilities and gradients of scores are rounded to ``contract.intermediate``.
 * The scale is applied to scores and to fp32 sums.
 
-The bound of the softmax: let a_j be the logarithms of the relative errors of the weights of a row, P their exact shares
+The bound of the softmax. Let a_j be the logarithms of the relative errors of the weights of a row, P their exact shares
 and O the exact output. The output of the perturbed weights is
-``O + sum_j P_j (exp(a_j) - 1) (v_j - O) / sum_j P_j exp(a_j)``, so an error that all keys share cancels. With
-W = P * expm1(|a|) and t = sum W, the inequality of Cauchy and Schwarz bounds the difference by
+``O + sum_j P_j (exp(a_j) - 1) (v_j - O) / sum_j P_j exp(a_j)``, so an error that all keys share cancels. With W = P *
+expm1(|a|) and t = sum W, the inequality of Cauchy and Schwarz bounds the difference by
 ``sqrt(t * sum_j W_j (v_j - O)**2) / (1 - t)``. Blanchard, Higham and Higham (2021) show that a softmax with a shift is
 this stable. The relative errors of fp64 are 2**-29 of those of fp32; rounding the bounds up covers them.
 """

@@ -1,7 +1,7 @@
 """Exact fills of attention, forward and backward, whose probabilities are 1 and 0, or all equal.
 
-The backward pass takes out and lse as inputs, so exact fills choose them freely: lse 0 makes P exactly 1 where the
-score is 0, and integers as out, v and grad_out make the gradients of scores integers.
+The backward pass takes out and lse as inputs, so exact fills choose them freely. lse 0 makes P exactly 1 where the
+score is 0. Integers as out, v and grad_out make the gradients of scores integers.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _structured_errors(
     """Bounds of out and lse where every weight is 1 or 0; None for an exact one.
 
     A division by 1 or 2 is exact, one by another count rounds. A capped score cannot go below -cap, so the weights of
-    keys that are not selected do not vanish. Under alibi the score that "selector" selects is not 0: a kernel that
+    keys that are not selected do not vanish. Under alibi the score that "selector" selects is not 0. A kernel that
     fuses the subtraction of the maximum with the conversion to base 2 leaves a residual of it.
     """
     size, top = exact.out.abs(), exact.top
@@ -182,8 +182,8 @@ def _leaks(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Bounds of the three gradients where every probability is 1 or 0; None for an exact one.
 
-    Two things are inexact: the product with a scale that is no power of two and, under a soft cap, the probabilities
-    of keys that are not selected."""
+    Two things are inexact. One is the product with a scale that is no power of two. The other, under a soft cap, is the
+    probabilities of keys that are not selected."""
     power = math.frexp(problem.softmax_scale)[0] == 0.5
     rounded = 0.0 if power else attention_bounds.CONVERSION
     if name == "uniform" or problem.score.kind != "soft-cap":

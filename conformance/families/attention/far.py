@@ -2,9 +2,9 @@
 
 All values are few multiples of one unit, so every sum of q k^T is exact, in any order. What follows is judged by its
 own error: the scale, a soft cap's tanh, the maximum, exp. One coordinate adds about 200 to the scores of a row, or
-takes as much away: exp of that is infinite or 0 in fp32. A second one makes them rise or fall from the first key to the
-last, so that the running maximum grows in every block of keys or in none. Under a soft cap, which would make all scores
-alike, the first coordinate is a share of the cap instead.
+takes as much away: exp of that is infinite or 0 in fp32. A second coordinate makes them rise or fall from the first key
+to the last. So the running maximum grows in every block of keys or in none. Under a soft cap, which would make all
+scores alike, the first coordinate is a share of the cap instead.
 """
 
 from __future__ import annotations

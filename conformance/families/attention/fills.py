@@ -1,7 +1,7 @@
 """Fills of attention, forward and backward.
 
-"selector": the keys are codes of +-1 and every query is the code of one key, so that one score is 0 and all others so
-low that their probabilities are 0: the output is a row of v, bit by bit. "tie": several keys share a code. "uniform":
+"selector": the keys are codes of +-1 and every query is the code of one key. So one score is 0, and all others are so
+low that their probabilities are 0. The output is a row of v, bit by bit. "tie": several keys share a code. "uniform":
 queries and keys live in different dimensions, so that all scores are 0 and all probabilities equal. In all three a
 wrong mask, a wrong index or a narrow sum shows at once, and no rounding hides it. "randn", "hot" (exact scores far from
 zero that rise or fall, see :mod:`.attention_far`) and "special" are judged by the bounds of

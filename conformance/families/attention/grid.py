@@ -45,8 +45,8 @@ def _outputs(problem: Attention, config: AnyConfig) -> set[CodeTile]:
 
 
 def _gradients(problem: Attention, config: AnyConfig, launch: str) -> set[CodeTile]:
-    """Scores and gradients of weights, and the sums of what these are multiplied with: of the launch for k and v over
-    queries, of that for q over keys."""
+    """Returns the tiles of scores and gradients of weights, and of the sums of what these are multiplied with. The
+    launch for k and v sums over queries, that for q over keys."""
     assert isinstance(config, FlexConfig)
     dim, value_dim = whole(problem.head_dim), whole(problem.values_dim)
     if not launch:

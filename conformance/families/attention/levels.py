@@ -1,10 +1,10 @@
 """Scores of two levels, between which a weight is nearly a number of the fp8 format that weights are rounded to.
 
-The lower level has a weight a little below half of 1 and an eighth, or 1 and a quarter, the number next to 1 in the
-format. Rounded to nearest its error is small; a format with a bit less, or a cast that cuts, is off by much more. That
-holds in whatever order a kernel takes the keys: where a block has only keys of one level their weights are 1. A maximum
-that lags behind gives the reciprocal, whose rounding :func:`unit` allows for, too. All values of a column have one
-sign, so that such errors add up.
+The number next to 1 in the format is 1 and an eighth, or 1 and a quarter. The lower level has a weight a little below
+half of it. Rounded to nearest its error is small; a format with a bit less, or a cast that cuts, is off by much more.
+That holds in whatever order a kernel takes the keys: where a block has only keys of one level their weights are
+1. A maximum that lags behind gives the reciprocal, whose rounding :func:`unit` allows for, too. All values of a column
+have one sign, so that such errors add up.
 """
 
 from __future__ import annotations

@@ -122,9 +122,9 @@ def scales_of(problem: Attention, draws: Draws, exponents: Sequence[int] = ()) -
 
 
 def packed_starts(problem: Attention, seed: int) -> dict[str, Tensor]:
-    """Returns the positions at which the packed sequences begin: anywhere. Of four or more the first has no query and
-    the second has one, the last has no key and the one before it has one. Where then no query saw a key the first
-    sequence has everything."""
+    """Returns the positions at which the packed sequences begin: anywhere. Of four or more sequences the first has no
+    query and the second has one. The last has no key and the one before it has one. Where then no query saw a key the
+    first sequence has everything."""
     draws = Draws(seed, "attention sequences")
     more = problem.mask.size - 1
 
@@ -148,10 +148,10 @@ def packed_starts(problem: Attention, seed: int) -> dict[str, Tensor]:
 def documents(problem: Attention, seed: int) -> dict[str, Tensor]:
     """The operands of a mask that is data; for packed sequences see :func:`packed_starts`.
 
-    Documents are runs of keys with one number each, in no order; a query has the number at its position.
-    In every batch but the second one run of queries has a number that no key has, and so sees no key. In the second
-    batch the last two thirds of the keys are one document, in the third batch the first two thirds: there are blocks of
-    keys that all of a block of queries see, if these are a third of all keys.
+    Documents are runs of keys with one number each, in no order; a query has the number at its position. In every batch
+    but the second one run of queries has a number that no key has, and so sees no key. In the second batch the last two
+    thirds of the keys are one document, in the third batch the first two thirds. If a third of all keys is enough,
+    there are blocks of keys that all of a block of queries see.
     """
     if problem.mask.packed:
         return packed_starts(problem, seed)
@@ -178,8 +178,9 @@ def documents(problem: Attention, seed: int) -> dict[str, Tensor]:
 
 
 def in_pages(problem: Attention, fill: Fill) -> Fill:
-    """``fill``, of the contiguous problem, with k and v in pages: those of all sequences in a random order, and NaN
-    in pages that none uses, and behind the last key of a sequence. The table leads there behind its pages."""
+    """Returns ``fill``, of the contiguous problem, with k and v in pages. Pages of all sequences come in a random
+    order. NaN is in unused pages, to which the table leads after a sequence's own, and after the last key of a
+    sequence."""
     assert problem.page
     draws = Draws(fill.seed, "attention pages")
     dense, table = fill.inputs, problem.operand("page_table").shape

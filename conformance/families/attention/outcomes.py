@@ -48,9 +48,9 @@ def with_errors(values: Mapping[str, Tensor], errors: tuple[Tensor, ...]) -> Out
 
 
 def where_applied(problem: Attention, tiling: Tiling, visible: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The mask ``visible`` everywhere, or only in the tiles that a kernel masks: it leaves out those of which nothing
-    is seen, and does not mask those that are seen whole. Last, the right mask where a kernel takes the tiles of
-    ``visible`` for seen whole, or for hidden. Each with text that says where."""
+    """Yields the mask ``visible`` everywhere, or only in the tiles that a kernel masks. A kernel leaves out tiles of
+    which nothing is seen, and does not mask those that are seen whole. The last masks are the right one where a kernel
+    takes the tiles of ``visible`` for seen whole, or for hidden. Each comes with text that says where."""
     yield "", visible
     right = meaning.visible(problem, {})[0, 0]
     for rows, columns in tile_shapes(problem, tiling):

@@ -38,9 +38,9 @@ class Mask:
     * "sliding-window": the ``size`` nearest of the causal keys;
     * "document": the keys with the query's document number. The operands ``query_document`` and ``key_document`` hold
       the numbers.
-    * "packed": the keys of the query's sequence. Of ``size`` sequences, which lie one behind the other, number s has
-      the queries from ``query_starts[s]`` and the keys from ``key_starts[s]`` on, up to those of the next. A sequence
-      may have no queries or no keys. These operands have size + 1 numbers, from 0 to all queries or keys;
+    * "packed": the keys of the query's sequence. There are ``size`` sequences, one after the other. Number s has the
+      queries from ``query_starts[s]`` and the keys from ``key_starts[s]`` on, up to those of the next. A sequence may
+      have no queries or no keys. These operands have size + 1 numbers, from 0 to all queries or keys;
     * "packed-causal": of those no later keys. The last query of a sequence stands at its last key.
     """
 
@@ -90,23 +90,23 @@ class Score:
 class Attention(Problem):
     """``out = softmax(score(q k^T * scale) where mask) v`` per batch and head.
 
-    ``op`` "attention": operands q (batch, heads, queries, head_dim), k (batch, kv_heads, keys, head_dim), v
-    (batch, kv_heads, keys, value_dim), outputs out (batch, heads, queries, value_dim) and lse (batch, heads, queries),
-    fp32: the natural logarithm of the softmax's denominator, -inf for a row that sees no key, whose out is 0.
-    ``op`` "attention_backward": also the operands out, lse and grad_out, outputs grad_q, grad_k and grad_v.
+    ``op`` "attention": operands q (batch, heads, queries, head_dim), k (batch, kv_heads, keys, head_dim) and v (batch,
+    kv_heads, keys, value_dim). Outputs are out (batch, heads, queries, value_dim) and lse (batch, heads, queries),
+    fp32, the natural logarithm of the softmax's denominator. A row that sees no key has out 0 and lse -inf. ``op``
+    "attention_backward": also the operands out, lse and grad_out, outputs grad_q, grad_k and grad_v.
 
-    Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v.
-    With ``page`` k and v of packed sequences lie in pages of as many keys: they are (pages, kv_heads, page, their dim),
-    in any order, and pages that no sequence uses are among them. ``key_lengths`` (sequences,), int32, stands for
+    Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v. With
+    ``page`` k and v of packed sequences lie in pages of as many keys. They are (pages, kv_heads, page, their dim), in
+    any order, and pages that no sequence uses are among them. ``key_lengths`` (sequences,), int32, stands for
     ``key_starts``. ``page_table`` (sequences, pages of one), int32, has in row s the pages of sequence s in order; what
     is behind its last page is not used.
 
     ``scale`` is 1 / sqrt(head_dim) unless given. A block-sparse kernel skips blocks with the edge ``block``; with None
-    it visits every block. ``order`` is a key of :data:`ORDERS`. ``padded`` has letters of :data:`LETTERS`: of its n-th
-    tensor the second smallest stride has ``pad`` more elements, and ``n - 1`` times ``pad`` or, if that is less,
-    STEP; that of the batch has ``batch_pad`` more. The second and the third output have one and two elements more than
-    the first. So no two tensors have the same strides. ``out`` has the dtype ``out_dtype``: unless given that of q, k
-    and v, or bf16 where they are fp8. ``scaled``: q, k and v stand for their products with the operands ``q_scale``,
+    it visits every block. ``order`` is a key of :data:`ORDERS`. ``padded`` has letters of :data:`LETTERS`. The second
+    smallest stride of its n-th tensor has ``pad`` more elements, and ``n - 1`` times ``pad`` or, if that is less, STEP.
+    That of the batch has ``batch_pad`` more. The second and the third output have one and two elements more than the
+    first. So no two tensors have the same strides. ``out`` has the dtype ``out_dtype``: unless given that of q, k and
+    v, or bf16 where they are fp8. ``scaled``: q, k and v stand for their products with the operands ``q_scale``,
     ``k_scale`` and ``v_scale``, each one fp32 number above 0.
     """
 
@@ -220,9 +220,9 @@ class Attention(Problem):
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
-        """q, k, v, then slopes (alibi), query_document and key_document, or query_starts and key_starts, or
-        with pages query_starts, key_lengths and page_table (int32), then the scales, then out, lse, grad_out
-        (backward)."""
+        """Returns q, k, v, then what the mask needs: slopes (alibi), query_document and key_document, or query_starts
+        and key_starts. With pages these are query_starts, key_lengths and page_table (int32). Scales follow, then out,
+        lse, grad_out (backward)."""
         operands = [
             self._query_like("q", self.head_dim, "q"),
             self._key_like("k", self.head_dim, "k"),

@@ -1,7 +1,7 @@
 """The reference of attention: masks, scores, probabilities, outputs and gradients of a problem in fp64.
 
-Everything has the query's batch and heads: k and v are repeated for the heads that share them, and gradients of k and
-v are summed over those heads (and over the batch where k and v have batch 1) at the end.
+Everything has the query's batch and heads: k and v are repeated for the heads that share them. At the end gradients of
+k and v are summed over those heads (and over the batch where k and v have batch 1).
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class ForwardValues:
 @dataclass(frozen=True)
 class BackwardValues:
     """Gradients for given out, lse and grad_out, with what leads to them, all (batch, heads, queries, keys) but for
-    ``delta`` (batch, heads, queries): ``probabilities`` exp(score - lse), ``grad_probabilities`` grad_out v^T,
-    ``delta`` the row sums of out * grad_out, ``grad_scores`` with respect to the modified score, ``grad_scaled`` with
-    respect to the scaled one. The gradients have the shapes of q, k and v."""
+    ``delta`` (batch, heads, queries). ``probabilities`` are exp(score - lse), ``grad_probabilities`` grad_out v^T, and
+    ``delta`` the row sums of out * grad_out. ``grad_scores`` are with respect to the modified score, ``grad_scaled`` to
+    the scaled one. The gradients have the shapes of q, k and v."""
 
     scores: Scores
     lse: Tensor
@@ -214,9 +214,9 @@ def attended(scored: Scores) -> ForwardValues:
 def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> BackwardValues:
     """Gradients of q, k and v in exact arithmetic for the out and lse that are given, whatever they are.
 
-    With P = exp(score - lse) where visible and 0 elsewhere and in rows whose lse is -inf: grad_v = P^T grad_out,
-    grad_scores = P * (grad_out v^T - rowsum(out * grad_out)), grad_q = scale * grad_scaled k, grad_k = scale *
-    grad_scaled^T q. Raises as :func:`scores` does.
+    Let P be exp(score - lse) where visible, and 0 elsewhere and in rows whose lse is -inf. Then grad_v = P^T grad_out
+    and grad_scores = P * (grad_out v^T - rowsum(out * grad_out)). The others are grad_q = scale * grad_scaled k and
+    grad_k = scale * grad_scaled^T q. Raises as :func:`scores` does.
     """
     return gradients(problem, inputs, scores(problem, inputs, device=device), device=device)
 

@@ -8,7 +8,7 @@ NaN, infinities, -0, subnormals and the largest value lie in rows and keys of th
 * A masked pair has no part in a result: its score is replaced, so that nothing of q and k reaches out or lse. But its
   weight of 0 may be multiplied with what a value holds, and 0 * NaN is NaN. There both are right, unless the contract
   says that masked pairs are skipped. The same holds of the gradient of a masked score, 0 * (dP - delta).
-* A weight that is nearly 0 may have become 0, so that it makes NaN of an infinity, or its key may have been left out.
+* A weight that is nearly 0 may have become 0, so that it makes NaN of an infinity. Its key may also have been left out.
 
 Infinities in the backward pass are left out: what they give depends on which weights have become 0.
 """
@@ -40,7 +40,7 @@ LEAST = 4
 WEIGHS = 2.0**-12
 #: The share of the results that special values leave finite, at least.
 LEFT = 0.25
-#: The largest values, where a format's own are larger. A value of q gives scores up to some five times this: a kernel
+#: The largest values, where a format's own are larger. A value of q gives scores up to some five times this. A kernel
 #: may round the maximum in base 2 before it subtracts it, which must not be off by more than a fraction of 1. A value
 #: of v must not overflow fp32 with a weight above 1, which a maximum that lags behind gives.
 LARGEST_SCORE, LARGEST_VALUE = 2.0**16, 2.0**100

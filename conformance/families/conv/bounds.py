@@ -17,9 +17,9 @@ from conformance.numerics.rounding import FORMATS
 def error_bound(problem: Conv, contract: Contract, expected: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
     """Bound, in fp64 and the output's shape, of |computed - expected| before the output rounding.
 
-    That of the product (see :mod:`conformance.families.gemm.bounds`) with k of taps times channels of a group, the
-    rounding of the bias's addition, the reference's own error and underflow. A tensor core does not normalise a
-    subnormal operand: in the magnitude it counts as the smallest normal.
+    Returns the bound of the product (see :mod:`conformance.families.gemm.bounds`) with k of taps times channels of a
+    group. It includes the rounding of the bias's addition, the reference's own error and underflow. A tensor core does
+    not normalise a subnormal operand: in the magnitude it counts as the smallest normal.
     """
     k = problem.product.K
     sizes = {name: inputs[name].double().abs() for name in "xw"}

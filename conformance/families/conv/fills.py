@@ -92,8 +92,9 @@ def _direct(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
 
 
 def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integers]:
-    """Channels of a group paired at random, x[:, v] = x[:, u] and w[:, v] = -w[:, u] + E with E sparse in {-1, 0, 1}:
-    what remains is the convolution of x[:, u] with E. A channel without a partner has only its part of E."""
+    """Returns channels of a group paired at random, x[:, v] = x[:, u] and w[:, v] = -w[:, u] + E with E sparse in {-1,
+    0, 1}. The sum of a pair is the convolution of x[:, u] with E. A channel without a partner has only its part of E.
+    """
     problem = request.problem
     budget, top = _budget(request)
     channels, taps = problem.group_channels, problem.taps
@@ -119,8 +120,8 @@ def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
 
 
 def _wide(request: FillRequest[Conv], boost: float) -> Fill:
-    """Full-significand x ("wide-A") or w ("wide-B") times a small other one: sums wider than the output, leaning to
-    one side per image and output channel, so that they come close to the accumulator's limit."""
+    """Returns full-significand x ("wide-A") or w ("wide-B") and a small other one. Sums are wider than the output. They
+    lean to one side per image and output channel, so that they come close to the accumulator's limit."""
     problem, draws = request.problem, request.draws("conv")
     budget, _ = _budget(request)
     reach = value_range(problem.product, request.contract, "a")
@@ -224,8 +225,8 @@ def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
 
 
 def _apart(places: tuple[tuple[int, ...], ...], size: int, start: int) -> list[bool]:
-    """Chooses some of ``size`` indices along an axis, so that no output position sees two of them: ``start``, and of
-    those after and then before it each that is possible. ``places``: those of the axis."""
+    """Chooses some of ``size`` indices along an axis, so that no output position sees two of them. The first is
+    ``start``; then come all that are possible after it, and before it. ``places`` are those of the axis."""
     seen_by: list[set[int]] = [set() for _ in range(size)]
     for position, taps in enumerate(places):
         for place in taps:
@@ -284,8 +285,9 @@ def _subset_sum(request: FillRequest[Conv], x: Integers, w: Integers) -> int:
 
 
 def _hot(problem: Conv, draws: Draws) -> tuple[Floats, Floats]:
-    """Lognormal over many binades, but positive uniform in the right half of x and in odd output channels: positive
-    times positive shows biased truncation, which grows with k, lognormal lost small terms."""
+    """Returns lognormal values over many binades, but positive uniform ones in the right half of x and in odd output
+    channels. Positive times positive shows biased truncation, which grows with k; lognormal values show lost small
+    terms."""
     x, w = (draws.lognormal(problem.correlation.shapes[name]) for name in "xw")
     half = problem.size[-1] // 2
     x[..., half:] = draws.uniform(x[..., half:].shape)
@@ -307,8 +309,8 @@ def _plant(problem: Conv, contract: Contract, draws: Draws, x: Floats, w: Floats
     """Special values in x and w.
 
     x gets NaN, infinities and the largest finite value at single places, so few that at most half of the positions see
-    one. At most half of the output channels of w get one kind each: the same values at single places, or a row of -0,
-    of subnormals or, for narrow outputs, of values that overflow the output.
+    one. At most half of the output channels of w get one kind each. That is the same values at single places, or a row
+    of -0, of subnormals or, for narrow outputs, of values that overflow the output.
     """
     form = FORMATS[problem.dtype]
     positions = problem.batch * math.prod(problem.out_size)

@@ -19,7 +19,7 @@ def tiles(problem: Conv, config: Any) -> Tiles | None:
 
 
 def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
-    """Returns (tiles of positions, tiles of channels, groups), as the kind of the kernel arranges them: a kernel with
+    """Returns (tiles of positions, tiles of channels, groups), as the kind of the kernel arranges them. A kernel with
     phases has tiles for each remainder of an output position by the stride."""
     problem, (rows, columns, _) = plan.problem, tiles
     if kernel.depthwise:

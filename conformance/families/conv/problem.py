@@ -21,9 +21,9 @@ Extents = int | tuple[int, ...]
 class Correlation:
     """``out[n, o, p] = sum over channels c of o's group and taps t of x[n, c, place of p and t] * w[o, c, t]``.
 
-    ``places``: for each spatial axis, position of the output along it and tap, the index of x that they meet, or -1
-    where that is no element of x. x (batch, groups * group_channels, *size), w (out_channels, group_channels, *kernel),
-    out (batch, out_channels, *out_size).
+    ``places`` gives, for each spatial axis, position of the output along it and tap, the index of x that they meet. It
+    is -1 where that is no element of x. x (batch, groups * group_channels, *size), w (out_channels, group_channels,
+    *kernel), out (batch, out_channels, *out_size).
     """
 
     batch: int
@@ -70,8 +70,8 @@ class Conv(Problem):
 
     ``order_x``, ``order_w`` and ``order_out`` are "contiguous" (the last spatial dimension has stride 1) or
     "channels-last" (the second dimension has). ``pad`` elements are added to the second-smallest stride of x, w and
-    out, ``batch_pad`` to the stride from one image of x and out to the next. ``precision`` applies to fp32 operands:
-    "ieee" or "tf32".
+    out. ``batch_pad`` elements are added to the stride from one image of x and out to the next. ``precision`` applies
+    to fp32 operands: "ieee" or "tf32".
     """
 
     op: str

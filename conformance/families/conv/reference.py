@@ -1,8 +1,8 @@
 """The reference of a convolution: its fp64 value and the magnitude that error bounds need.
 
-One batched product per tap of the kernel over the elements of x that its outputs see there, so that sums of integers
-below 2**53 are exact. What a weight of NaN or infinity makes of padding depends on the kernel: 0 * NaN is NaN, but a
-kernel may skip padding instead.
+It sums one batched product per tap of the kernel, over the elements of x that its outputs see there. So sums of
+integers below 2**53 are exact. What a weight of NaN or infinity makes of padding depends on the kernel: 0 * NaN is NaN,
+but a kernel may skip padding instead.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ class TransposedConv(Conv):
     positions q with ``q * stride - padding + t * dilation == p``.
 
     x (batch, channels, *size), w (channels, out_channels // groups, *kernel), out (batch, out_channels, *out_size). It
-    is the gradient of a convolution for an image of ``out_size``: x is the gradient of that convolution's output, w its
-    weights, and ``output_padding`` what its stride leaves of the image, at most the larger of stride and dilation less
-    one. ``padding`` cuts positions off both ends of the output. The rest is as for :class:`Conv`.
+    is the gradient of a convolution for an image of ``out_size``. x is the gradient of that convolution's output, and w
+    its weights. ``output_padding`` is what its stride leaves of the image, at most the larger of stride and dilation
+    less one. ``padding`` cuts positions off both ends of the output. The rest is as for :class:`Conv`.
     """
 
     output_padding: tuple[int, ...] = ()

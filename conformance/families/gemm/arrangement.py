@@ -1,8 +1,8 @@
 """Cuts the operands of a problem from one plain product, so that one recipe serves every operation.
 
-A sum of products is one product with the operands side by side, and so are two products with the same A. A batch is the
-diagonal of the product of all matrices of A below each other with all those of B side by side: what holds for every row
-and column of that product holds for every matrix of the batch, whichever two of them meet.
+A sum of products is one product with the operands side by side, and so are two products with the same A. For a batch,
+all matrices of A lie below each other and all those of B side by side. The batch is the diagonal of their product. What
+holds for every row and column of that product holds for every matrix of the batch.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draw
 
 def draw_rows(problem: Gemm, draws: Draws) -> Tensor:
     """Returns the number of the stored row that becomes each row of a gathered A: never its own number, some more than
-    once. The row to which each row of the result is scattered: a permutation of one cycle, so that it differs from its
-    inverse and moves every row."""
+    once. Returns the row to which each row of the result is scattered. It is a permutation of one cycle, so it differs
+    from its inverse and moves every row."""
     if problem.fusion is not None and problem.fusion.prologue == "scatter":
         cycle = draws.permutation(problem.M)
         target = np.empty(problem.M, dtype=np.int32)

@@ -62,9 +62,8 @@ def special(request: FillRequest[Gemm]) -> Fill:
     """NaN, infinities, -0, subnormals and the largest finite value, each in a row of A and a column of B of its own.
 
     Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only, and
-    those without -0 have no such row. For
-    narrow outputs one row overflows the output. At most half of the rows and of the columns are special, and one of the
-    others is positive: it shows the sign of a sum of -0.
+    those without -0 have no such row. For narrow outputs one row overflows the output. At most half of the rows and of
+    the columns are special. One of the others is positive and shows the sign of a sum of -0.
     """
     problem, draws = request.problem, request.draws()
     product = Product.of(problem)

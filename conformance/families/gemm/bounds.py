@@ -1,9 +1,9 @@
 """Rigorous bounds of the error that a contract allows, before the result is rounded to the output dtype.
 
-With S = |A||B| and u = 2**-24: one step of a tensor core that aligns T products and the running sum to F fraction
-bits and keeps b bits of the result loses at most (T+1) * 2**-F times the largest term plus 2**-b of the result
-(MMA-Sim, arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004; form of the bound: Blanchard, Higham, Lopez, Mary
-and Pranesh 2020). Every term is at most the partial S, so no assumption about the order of the sums is needed.
+Let S = |A||B| and u = 2**-24. One step of a tensor core aligns T products and the running sum to F fraction bits and
+keeps b bits of the result. It loses at most (T+1) * 2**-F times the largest term plus 2**-b of the result (MMA-Sim,
+arXiv 2511.10909; Khattak and Mikaitis, arXiv 2512.07004; form of the bound: Blanchard, Higham, Lopez, Mary and Pranesh
+2020). Every term is at most the partial S, so no assumption about the order of the sums is needed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ U64 = 2.0**-53
 #: Largest slope of gelu, rounded up (at sqrt(2): erf(1) / 2 + 1 / 2 + exp(-1) / sqrt(pi) = 1.1289...).
 GELU_SLOPE = 1.13
 #: Error of an fp32 gelu(x) = x * (1 + erf(x / sqrt(2))) / 2 over |x|. The sum errs by eight units of 2**-24 in erf
-#: (CUDA states two), one by its argument's two roundings (their slope z * erf'(z) is below 1/2) and one by its own, and
-#: half of that counts; the products' roundings make up the rest.
+#: (CUDA states two) and by one by its own rounding. The two roundings of its argument add one (their slope z * erf'(z)
+#: is below 1/2), and half of that counts; the products' roundings make up the rest.
 GELU_ERROR = 8 * U
 #: Largest slope of silu, rounded up (at 2.3994: 1.0998...).
 SILU_SLOPE = 1.1
 #: Error of an fp32 silu(x) = x / (1 + exp(-x)) over |x|, in units of 2**-24. The quotient errs by up to five (2.5 units
 #: in the last place on AMD, two by CUDA) and the sum by one. exp errs by four (CUDA states 2**-22) and, because its
-#: argument is rounded, by 2 |x|: times exp(-x) / (1 + exp(-x))**2, which is at most 1/4 and decays, less than two.
+#: argument is rounded, by 2 |x|. The latter counts times exp(-x) / (1 + exp(-x))**2, which is at most 1/4 and decays:
+#: less than two.
 SILU_ERROR = 8 * U
 #: And its error where exp overflows, or the quotient of a large number is 0: silu itself is below this there.
 SILU_TINY = 2.0**-118
@@ -49,9 +50,9 @@ SMALLEST_STEP = 4
 def growth(accumulator: Accumulator, k: int, *, fused: bool = False) -> float:
     """g such that a sum of ``k`` products errs by at most g * S. ``fused``: an epilogue's operation may be fused in.
 
-    Narrow accumulators (fewer than 23 result bits) count whole chunks, wide ones single k, and eight more for ragged
-    chunks, where one term bears the cost of a whole step. Both allow steps of :data:`SMALLEST_STEP` products: a step
-    of t loses (t+1) * 2**-F + 2**-b, which for each product is the more, the smaller t is.
+    Narrow accumulators (fewer than 23 result bits) count whole chunks. Wide ones count single k, and eight more for
+    ragged chunks, where one term bears the cost of a whole step. Both allow steps of :data:`SMALLEST_STEP` products: a
+    step of t loses (t+1) * 2**-F + 2**-b, which for each product is the more, the smaller t is.
     """
     if k == 0:
         return 0.0
@@ -77,9 +78,9 @@ def error_bound(
 
     ``value`` and ``magnitude`` are those of ``conformance.reference`` (fp64, on one device); a dual product has two
     magnitudes for each value. Includes the roundings of the epilogue (the constants alpha and beta themselves may be
-    rounded to fp32), the reference's own error and underflow: the smallest subnormal of the accumulator per operation,
-    or, where the contract flushes subnormals, its smallest normal and that of the output. Rounded up, so that fp64
-    evaluation keeps it a bound. Sums of integers have no error.
+    rounded to fp32) and the reference's own error. Includes underflow: the accumulator's smallest subnormal per
+    operation, or, where the contract flushes subnormals, its smallest normal and that of the output. Rounded up, so
+    that fp64 evaluation keeps it a bound. Sums of integers have no error.
     """
     if contract.accumulator.kind == "int":
         return torch.zeros_like(value)
@@ -132,8 +133,8 @@ def _product_error(
     if contract.accumulator.kind == "tensor-core" and k:
         magnitude = _aligned_magnitude(problem, contract, magnitude, inputs)
     if problem.scaling in BLOCK_SCALINGS and k:
-        # each block's sum errs by its growth; its scales round twice, and each addition of a scaled partial sum once
-        # where the unit sees operands with their scales in tf32, both are rounded to it, and all blocks are one sum
+        # Each block's sum errs by its growth. Its scales round twice, and each addition of a scaled partial sum once.
+        # Where the unit sees operands with their scales in tf32, both are rounded to it, and all blocks are one sum.
         tf32 = contract.operand == "tf32"
         within = math.log1p(growth(contract.accumulator, k if tf32 else min(k, SCALE_BLOCK), fused=True))
         outside = (math.ceil(k / SMALLEST_PARTIAL) + 4) * math.log1p(U) + 2 * tf32 * math.log1p(U_TF32)
@@ -194,11 +195,12 @@ def _dual_error(problem: Gemm, inputs: Mapping[str, Tensor], error: Tensor, devi
 
 
 def _aligned_magnitude(problem: Gemm, contract: Contract, magnitude: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-    """|A||B| as a tensor core aligns it: the unit does not normalise a subnormal operand, so a product with one has
-    the exponent that it would have with the smallest normal, and the other terms of its step are cut accordingly.
+    """Returns |A||B| as a tensor core aligns it. The unit does not normalise a subnormal operand. So a product with one
+    has the exponent that it would have with the smallest normal. The other terms of its step are cut accordingly.
 
-    Found on an H200: fp16 sums of one subnormal times a large value with ordinary terms err by up to four times the
-    bound without this. The last part of an operand that is split is subnormal long before the operand is.
+    This was found on an H200. There fp16 sums of one subnormal times a large value with ordinary terms err by up to
+    four times the bound without this. The last part of an operand that is split is subnormal long before the operand
+    is.
     """
     subnormal = False
 

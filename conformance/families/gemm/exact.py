@@ -66,9 +66,9 @@ def wide(request: FillRequest[Gemm]) -> Fill:
     """Returns a full-significand operand (A for "wide-A", B for "wide-B") times a small one: sums wider than the
     output.
 
-    Signs of "wide-A" lean to one side per output, so that sums come close to the accumulator's limit and, where the
-    contract promotes, pass the limit of one chunk. Sums of int8 are as large as they get, and odd: past 16 bits, and
-    past fp32's 24 from a K of about 1100 on. "wide-B" are :mod:`.ties`, where the output allows them.
+    Signs of "wide-A" lean to one side per output. So sums come close to the accumulator's limit and, where the contract
+    promotes, pass the limit of one chunk. Sums of int8 are as large as they get, and odd: past 16 bits, and past fp32's
+    24 from a K of about 1100 on. "wide-B" are :mod:`.ties`, where the output allows them.
     """
     if request.problem.dtype == "int8":
         return _large_sums(request)

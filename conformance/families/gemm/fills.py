@@ -55,7 +55,7 @@ SPECIAL = FillKind(
 def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     """The names of the fills that ``problem`` has.
 
-    Where the epilogue rounds (a gelu, a silu, or an alpha or beta that acts and is no power of two of at most 2**8),
+    The epilogue may round (a gelu, a silu, or an alpha or beta that acts and is no power of two of at most 2**8). Then
     "wide-A" is the only exact product, apart from "transparent" of dual products. They are judged by the epilogue's own
     error, and "wide-A" stands for "hot" too. Without a product (K == 0 or alpha == 0) there are "transparent" and
     "randn", with an empty output only one of them. "wide-scales" is for scaled problems, unless operands are rounded to

@@ -65,8 +65,8 @@ EPILOGUE_BITS = 24
 FACTOR_EXPONENT = 8
 #: Largest element of a bias or residual, in units of the output.
 LARGEST_ADDEND = 1023
-#: Exponents that the integers of floating-point operands may have in addition to those that the significand holds,
-#: where full significands alone leave the accumulator's limit far away.
+#: Exponents that the integers of floating-point operands may have in addition to those that the significand holds. They
+#: are used where full significands alone leave the accumulator's limit far away.
 FURTHER_BITS = 3
 #: Up to how many terms of a chunk a narrow accumulator's sums are measured first.
 FEW_TERMS = 256
@@ -222,8 +222,8 @@ def paired_sizes(budget: IntegerBudget, top_a: int, top_b: int) -> tuple[int, in
 
 
 def wide_tops(budget: IntegerBudget, ranges: tuple[Range, Range]) -> tuple[int, int]:
-    """Largest integers of the wide and of the small operand: what their significands hold, and beyond that up to
-    :data:`FURTHER_BITS` more bits, the small operand first, until a chunk's sums may reach the limit."""
+    """Returns the largest integers of the wide and of the small operand. They are what their significands hold, and up
+    to :data:`FURTHER_BITS` more bits, the small operand first, until a chunk's sums may reach the limit."""
     tops = [side.top for side in ranges]
     for side in (1, 0):
         for _ in range(0 if ranges[side].integer else FURTHER_BITS):
@@ -238,10 +238,10 @@ def needs_one_hot(budget: IntegerBudget, largest: int) -> bool:
 
 
 def small_sizes(budget: IntegerBudget, largest: int, top: int, boost: float) -> tuple[int, float]:
-    """Largest integer and density of an operand that meets another of integers up to ``largest``.
+    """Returns the largest integer and the density of an operand that meets another of integers up to ``largest``.
 
-    With a ``boost`` of 0 sums fit whatever the signs are, with 1 they fit most likely, and with more of it they are
-    larger by so much and may fit."""
+    With a ``boost`` of 0 sums fit whatever the signs are, with 1 they fit most likely. With more they are larger by so
+    much, and may fit."""
     if boost:
         chunk_limit, limit = int(budget.chunk_limit * boost), int(budget.limit * boost)
         return _probable_sizes(dataclasses.replace(budget, chunk_limit=chunk_limit, limit=limit), largest, top)
@@ -276,7 +276,7 @@ def _probable_sizes(budget: IntegerBudget, largest: int, top: int) -> tuple[int,
 def first_that_fits(budget: IntegerBudget, build: Callable[[float], Fill]) -> Fill:
     """Returns the fill of a boost (see :func:`small_sizes`) whose sums fit.
 
-    Few terms differ much from what is likely: of a narrow accumulator with short chunks the sums are measured, and a
+    Few terms differ much from what is likely. So the sums of a narrow accumulator with short chunks are measured, and a
     second fill comes closer to the limit.
     """
     fill = None
@@ -300,8 +300,8 @@ def _total(fill: Fill) -> int:
 
 
 def output_unit(problem: Gemm, contract: Contract, budget: IntegerBudget, largest: int, addend: int) -> int:
-    """Exponent of the output's unit, for sums of at most ``largest`` units of the products, to which biases and
-    residuals of at most ``addend`` units of the output are added."""
+    """Returns the exponent of the output's unit, for sums of at most ``largest`` units of the products. Biases and
+    residuals of at most ``addend`` units of the output are added to them."""
     if problem.dtype == "int8":
         return 0
     size = max(1, (largest * budget.scale_spread + budget.addends * addend) * budget.dropout_factor)
@@ -392,8 +392,8 @@ def check_budget(problem: Gemm, contract: Contract, name: str, chunk: int, total
     limit, limit_total = 2**contract.accumulator.exact_bits, budget.limit + 1
     if chunk >= limit or total >= limit_total:
         raise BudgetError(
-            f"{problem.id}, fill {name}: max(P, N) is {chunk} units in a chunk of {budget.chunk} k and {total} in all, "
-            f"but the accumulator keeps only sums below {limit} and the epilogue and output below {limit_total} exact",
+            f"{problem.id}, fill {name}: max(P, N) is {chunk} units in a chunk of {budget.chunk} k and {total} in all. "
+            f"But the accumulator keeps only sums below {limit} and the epilogue and output below {limit_total} exact",
             min(limit / max(1, chunk), limit_total / max(1, total)),
         )
 

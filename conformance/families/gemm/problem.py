@@ -35,9 +35,9 @@ BLOCK_SCALINGS = ("1x128/1x128", "1x128/128x128", "128x128/1x128")
 class Bias:
     """The addend of an addmm, baddbmm, scaled mm or fused mm.
 
-    ``kind``: "n" a vector of N added to every row, "1n" the same as a 1xN matrix, "m1" one value per row,
-    "mn" a full matrix; for a batch also "b1n", one row per matrix, and "bmn", a matrix for each. A kind with fewer
-    elements than the result is broadcast: its stride is 0 along the dimensions that it lacks.
+    ``kind``: "n" is a vector of N added to every row, "1n" the same as a 1xN matrix. "m1" is one value per row, "mn" a
+    full matrix. A batch also has "b1n", one row per matrix, and "bmn", a matrix for each. A kind with fewer elements
+    than the result is broadcast: its stride is 0 along the dimensions that it lacks.
     """
 
     kind: str = "n"
@@ -62,9 +62,9 @@ class Fusion:
     * "gather": row m of the product's A is row ``rows[m]`` of the stored matrix;
     * "scatter": row m of A makes row ``rows[m]`` of the result. ``rows`` is a permutation.
 
-    ``epilogue``: steps that are applied to the fp32 sum in this order: "bias" (added), "relu", "gelu" (exact, by erf),
-    "residual" (a matrix of the output's shape and dtype, added) and "dropout" (elements with mask 0 become 0, others
-    are doubled).
+    ``epilogue``: steps that are applied to the fp32 sum in this order. They are "bias" (added), "relu", "gelu" (exact,
+    by erf), "residual" (a matrix of the output's shape and dtype, added) and "dropout". The last makes elements with
+    mask 0 zero and doubles the others.
     """
 
     prologue: str | None = None
@@ -92,8 +92,8 @@ class Gemm(Problem):
 
     * ``mm``: the product alone;
     * ``addmm``: ``beta * bias + alpha * (A @ B)``; beta 0 ignores the bias and alpha 0 the product, NaN included;
-    * ``scaled_mm``: ``(A @ B) * scale_a * scale_b (+ bias)`` with fp32 scales, one per tensor ("tensor"), one per row
-      of A and one per column of B ("row"), or one per block of each operand (:data:`BLOCK_SCALINGS`);
+    * ``scaled_mm``: ``(A @ B) * scale_a * scale_b (+ bias)`` with fp32 scales. They are one per tensor ("tensor"), one
+      per row of A and column of B ("row"), or one per block of each (:data:`BLOCK_SCALINGS`);
     * ``mm_plus_mm``: ``A @ B + C @ D``, all four with one K; C lies like A and D like B, with pitches of 16 elements
       more;
     * ``bmm``, ``baddbmm``: mm and addmm of ``batch`` matrices each;

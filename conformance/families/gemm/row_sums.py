@@ -26,7 +26,8 @@ def sums_part(fill: Fill, contract: Contract, rows: Tensor, unit: int) -> Fill:
     """The fill of the sums of ``rows`` (rows, k), an operand of the product that ``fill`` is of.
 
     Sums are judged bit by bit where ``fill`` is exact and the operand holds integers of 2**``unit`` so small that no
-    order of summation rounds, else by the bound of an fp32 sum. Under "special" they are judged as the product is.
+    order of summation rounds. Others are judged by the bound of an fp32 sum. Under "special" they are judged as the
+    product is.
     """
     total, error = row_sums(contract, rows)
     size = float(rows.double().abs().sum(1).max()) if rows.numel() else 0.0

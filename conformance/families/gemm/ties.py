@@ -1,16 +1,17 @@
 """Products of which every output lies half way between two values of its format, or one unit next to that.
 
-Where the accumulator keeps more bits than the output, a sum T of one bit more than the output has, and odd, is a tie:
-rounding to nearest even, half away from zero, half up, to odd, at random and towards zero differ on it. One unit next
+The accumulator may keep more bits than the output. Then a sum T of one bit more than the output has, and odd, is a tie.
+Rounding to nearest even, half away from zero, half up, to odd, at random and towards zero differ on it. One unit next
 to a tie, rounding twice differs from rounding once.
 
-T comes from two k alone, the carriers: A's and B's integers there are ``3 * 2**e`` of the row's sign times ``2**f`` of
-the column's, and odd ones whose product is small, so T stays within one binade of the output. A third k adds a unit to
-every fourth row. Rows and columns are multiplied by powers of two, so that outputs of several binades are shown.
+T comes from two k alone, the carriers. At one, A's and B's integers are ``3 * 2**e`` of the row's sign times ``2**f``
+of the column's. At the other they are odd ones with a small product, so T stays within one binade of the output. A
+third k adds a unit to every fourth row. Rows and columns are multiplied by powers of two, so that outputs of several
+binades are shown.
 
-All other k cancel in groups: A's small integer is the same for all k of a group, but negative in the upper half of K,
-and B's full integers have the same sum in both halves. So every sum in order of k climbs to the accumulator's limit
-and falls back to T, and a bit that is lost on the way changes T.
+All other k cancel in groups. A's small integer is the same for all k of a group, but negative in the upper half of K.
+B's full integers have the same sum in both halves. So every sum in order of k climbs to the accumulator's limit and
+falls back to T. A bit that is lost on the way changes T.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from conformance.numerics.rounding import FORMATS
 FEWEST_K = 6
 #: Carriers: the large term of T, the odd one, and the unit next to a tie.
 CARRIERS = 3
-#: Bits below half a unit of the output before rows and columns may differ: with two, one unit next to a tie is nearer
+#: Bits below half a unit of the output before rows and columns may differ. With two, one unit next to a tie is nearer
 #: to it than to anything else that has one bit more than the output.
 BELOW = 2
 #: Rows and columns are multiplied by powers of two with exponents from 0 to this.
@@ -42,9 +43,9 @@ SPREAD = 2
 
 @dataclass(frozen=True)
 class TieBits:
-    """The division of the bits below a sum's limit: ``significand`` of the output, ``below`` half a unit of it, and the
-    exponents by which ``rows`` and ``columns`` differ at most. ``step`` and ``addend``: biases and residuals are
-    multiples of step, at most addend, both in units of the output."""
+    """The division of the bits below a sum's limit. They are the ``significand`` of the output, ``below`` half a unit
+    of it, and the exponents by which ``rows`` and ``columns`` differ at most. ``step`` and ``addend``: biases and
+    residuals are multiples of step, at most addend, both in units of the output."""
 
     significand: int
     below: int
@@ -65,9 +66,9 @@ class TieBits:
 
 
 def tie_bits(problem: Gemm, contract: Contract) -> TieBits | None:
-    """Returns the division of the bits of a sum that is a tie under ``contract``. None where there can be none: an
-    integer output, an fp32 output (no accumulator keeps more than its 24 bits), an epilogue that rounds, or fewer than
-    :data:`FEWEST_K` k."""
+    """Returns the division of the bits of a sum that is a tie under ``contract``. Returns None where there can be none.
+    That is so for an integer output, an fp32 output (no accumulator keeps more than its 24 bits), an epilogue that
+    rounds, or fewer than :data:`FEWEST_K` k."""
     out, product = FORMATS[contract.out_dtype], Product.of(problem)
     segment = min(product.one_scale, product.k)
     if out.lowest is not None or segment < FEWEST_K or not integer_budget.allows_exact(problem):
@@ -101,8 +102,8 @@ class Carriers:
 
 
 def carriers(bits: TieBits, draws: Draws, rows: int, columns: int, ranges: tuple[Range, Range]) -> Carriers:
-    """Integers whose sum of products is T times ``2**below``, times the powers of two of row and column, plus one unit
-    of them in every fourth row."""
+    """Returns integers whose sum of products is T times ``2**below``, times the powers of two of row and column. Every
+    fourth row has one unit of them more."""
     range_a, range_b = ranges
     base = bits.significand - 1 + bits.below
     base_b, below_b = base // 2, bits.below // 2
@@ -165,8 +166,8 @@ def groups_of(places: Integers, draws: Draws) -> Groups:
 
 
 def cancelling(groups: Groups, draws: Draws, largest: Integers) -> Integers:
-    """Positive integers of B, (lines, places of ``groups``), up to the ``largest`` of each line: in each group those of
-    the lower half have the same sum as the others."""
+    """Returns positive integers of B, (lines, places of ``groups``), up to the ``largest`` of each line. In each group
+    those of the lower half have the same sum as the others."""
     lines, most = len(largest), largest[:, None]
     fewest, longest = np.minimum(groups.rising, groups.falling), np.maximum(groups.rising, groups.falling)
     share = 1 + draws.uniform((lines, len(fewest)))  # over 2: from half of the most on

@@ -2,8 +2,8 @@
 does.
 
 A fill whose results are mostly zero, or hide what was computed, passes whatever a kernel does. Each fill is checked
-when it is built. Exempt is what cannot show more: a problem without a product or with fewer than :data:`FEWEST_K` k,
-and fewer than :data:`FEWEST_OUTPUTS` outputs that a product reaches, of which chance decides.
+when it is built. Exempt is what cannot show more: a problem without a product or with fewer than :data:`FEWEST_K` k.
+Chance decides with fewer than :data:`FEWEST_OUTPUTS` outputs that a product reaches, so these are exempt, too.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def check_trust(
 ) -> Fill:
     """``fill`` of ``problem``, whose outputs are those of ``product`` or of products like it.
 
-    ``ties``: exact ties are promised. ``possible``: the least share of outputs that a product may reach, such as those
-    of a convolution for which a tap lies inside of the image. Raises FillError if the fill shows less than it promises.
+    ``ties``: exact ties are promised. ``possible``: the least share of outputs that a product may reach. In a
+    convolution these are outputs for which a tap lies inside of the image. Raises FillError if the fill shows less than
+    it promises.
     """
     few = fill.expected.numel() * possible < FEWEST_OUTPUTS
     if not product.has_product or product.K < FEWEST_K or few:

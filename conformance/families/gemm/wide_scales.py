@@ -1,10 +1,9 @@
 """Sums of many bits under scales of many bits whose product fp32 holds exactly, however the epilogue associates.
 
 The bits of a sum and of its two scales add up to 24 at most, so ``sum * a * b`` and ``sum * (a * b)`` are exact. Lines
-of A take turns, and so do those of B: some have scales of twelve bits, which narrower formats do not hold, and integers
-of 1; others have scales of six bits and larger integers, so that where they meet a sum has up to twelve bits, which no
-16-bit format holds. With one scale per tensor nothing can take turns: nine bits of A's scale, six of B's, nine of the
-sum.
+of A take turns, and so do those of B. Some have scales of twelve bits, which narrower formats do not hold, and integers
+of 1. Others have scales of six bits and larger integers. Where they meet, a sum has up to twelve bits, which no 16-bit
+format holds. With one scale per tensor nothing can take turns: nine bits of A's scale, six of B's, nine of the sum.
 """
 
 from __future__ import annotations

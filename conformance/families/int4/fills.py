@@ -193,7 +193,7 @@ def _randn(request: FillRequest[Int4Gemm]) -> Fill:
 
 
 def _special(request: FillRequest[Int4Gemm]) -> Fill:
-    """One column ends with a group whose scale is infinite and whose weights are positive, as A is: its results are
+    """One column ends with a group whose scale is infinite and whose weights are positive, as A is. Its results are
     infinite, and NaN where the end of K is multiplied, too. Another column has a scale that is NaN. One row of A has an
     infinity, another one NaN."""
     problem, draws = request.problem, request.draws()

@@ -1,5 +1,5 @@
-"""Fills of gated linear attention. Those that are exact have decays that are powers of two or 0, and states and scores
-that the operands' dtype holds, wherever a kernel rounds them."""
+"""Fills of gated linear attention. Exact ones have decays that are powers of two or 0. The operands' dtype holds their
+states and scores, wherever a kernel rounds them."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def _inputs(problem: LinearAttention, arrays: dict[str, Floats]) -> dict[str, Te
 def _held(
     problem: LinearAttention, contract: Contract, inputs: dict[str, Tensor], exact: LinearValues, form: str
 ) -> bool:
-    """True if ``form`` holds each state and score, and the accumulator every sum, in whatever order: the sums of
-    absolute values are below 2**bits of the smallest unit."""
+    """Returns True if ``form`` holds each state and score, and the accumulator every sum, in whatever order. For that
+    the sums of absolute values are below 2**bits of the smallest unit."""
     q, k = (inputs[name].to(exact.out.device).double() for name in "qk")
     rounded = [exact.states, q @ k.mT]
     if not all(bool((round_to(values, form).double() == values).all()) for values in rounded):

@@ -19,8 +19,8 @@ def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
 
 
 def code_tiles(kernel: Any, plan: Any, launch: str) -> set[CodeTile]:
-    """Returns the tiles of q times the state, q times k, scores times v, and k times v, or v times k, which is added to
-    the state."""
+    """Returns the tiles of q times the state, q times k, and scores times v. The last is that of k times v, or v times
+    k, which is added to the state."""
     config, dim = plan.config, whole(plan.problem.head_dim)
     t, v = config.block_t, config.block_v
     return {(t, v, dim), (t, t, dim), (t, v, t), (v, dim, t) if kernel.transposed else (dim, v, t)}

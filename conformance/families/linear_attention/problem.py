@@ -25,8 +25,8 @@ class LinearAttention(Problem):
     that of the last position. decay, initial and state are contiguous.
 
     ``order`` is a key of :data:`~conformance.families.attention.problem.ORDERS`. Of q, k, v and out, those whose first
-    letter is in ``padded`` have ``pad`` more elements in their second smallest stride, each a few more than the one
-    before, and ``batch_pad`` more in that of the batch.
+    letter is in ``padded`` have ``pad`` more elements in their second smallest stride. Each has a few more than the one
+    before, and ``batch_pad`` more in the stride of the batch.
     """
 
     batch: int

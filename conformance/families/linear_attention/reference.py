@@ -18,9 +18,9 @@ STEP = 16
 
 @dataclass(frozen=True)
 class LinearValues:
-    """``out`` (batch, heads, length, value_dim), and ``states`` (batch, heads, steps + 1, head_dim, value_dim): those
-    that the positions of each step find, decayed already, and the last one. Steps of :data:`STEP` positions begin again
-    with each chunk. All in fp64."""
+    """``out`` is (batch, heads, length, value_dim), ``states`` are (batch, heads, steps + 1, head_dim, value_dim).
+    States are those that the positions of each step find, decayed already, and the last one. Steps of :data:`STEP`
+    positions begin again with each chunk. All in fp64."""
 
     out: Tensor
     states: Tensor

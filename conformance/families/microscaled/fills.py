@@ -144,7 +144,7 @@ def scale_tensor(problem: MicroscaledGemm, name: str, values: Floats) -> Tensor:
 
 def swizzled(values: Floats) -> Floats:
     """Scales (lines, blocks of k) in tiles, (lines / 128, blocks / 4, 32, 4, 4). The padding of lines is NaN, that of
-    blocks the largest scale that every format holds, so that whatever takes it for another's scale is wrong."""
+    blocks the largest scale that every format holds. So whatever takes it for another's scale is wrong."""
     *lead, lines, blocks = values.shape
     tiles = -(-lines // SWIZZLED_LINES), -(-blocks // SWIZZLED_BLOCKS)
     padded = np.full((*lead, tiles[0] * SWIZZLED_LINES, tiles[1] * SWIZZLED_BLOCKS), 256.0)

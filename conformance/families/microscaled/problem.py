@@ -12,8 +12,9 @@ from conformance.problems.tensors import Layout, Operand, check_choice
 
 @dataclass(frozen=True)
 class ScaledFormat:
-    """The storage of an operand: the ``codes`` of its elements, as ``tl.dot_scaled`` calls them, the ``dtype`` of the
-    tensor that holds them, and the ``scale`` dtype with the ``block`` of k that shares one scale (None: not scaled).
+    """The storage of an operand: the ``codes`` of its elements, as ``tl.dot_scaled`` calls them, and the ``dtype`` of
+    the tensor that holds them. ``scale`` is a dtype, and ``block`` the number of k that share one scale (None: not
+    scaled).
 
     Codes of e2m1 are packed in pairs, the first in the lower half of a byte. A scale of dtype "uint8" is a biased
     exponent (E8M0): byte b stands for 2**(b - 127), byte 255 for NaN. A scale of dtype "e4m3" is a number.
@@ -84,11 +85,11 @@ class MicroscaledGemm(BlockScaled):
     (M, blocks of k) and scale_b (N, blocks of k), both laid out as ``layout_scale`` says; each with the ``batch`` in
     front, if there is one. Sums are fp32.
 
-    ``swizzled`` scales lie as tcgen05 reads them (cuBLAS: layouts of 1D block scaling factors): in tiles of 128 lines
-    by 4 blocks of k, (lines / 128, blocks / 4, 32, 4, 4) with both quotients rounded up. The last three dimensions are
-    contiguous: line l and block b of a tile are at [l % 32, l // 32, b]. ``layout_scale`` then lays out whole tiles,
-    and its ``pad`` and ``step`` count tiles. In the padding scales of lines past the last are NaN, and scales of blocks
-    past the last are any finite ones.
+    ``swizzled`` scales lie as tcgen05 reads them (cuBLAS: layouts of 1D block scaling factors). That is in tiles of 128
+    lines by 4 blocks of k, (lines / 128, blocks / 4, 32, 4, 4) with both quotients rounded up. The last three
+    dimensions are contiguous: line l and block b of a tile are at [l % 32, l // 32, b]. ``layout_scale`` then lays out
+    whole tiles, and its ``pad`` and ``step`` count tiles. In the padding scales of lines past the last are NaN, and
+    scales of blocks past the last are any finite ones.
     """
 
     a_format: str

@@ -69,8 +69,8 @@ class WeightGradient(Problem):
 
     @functools.cached_property
     def product(self) -> Gemm:
-        """The matrix product that computes grad_w of one group: a row per output channel, a column per tap and channel,
-        a k per output position of all images. Layouts are plain."""
+        """Returns the matrix product that computes grad_w of one group. It has a row per output channel, a column per
+        tap and channel, and a k per output position of all images. Layouts are plain."""
         forward = self.forward
         sizes = forward.out_channels // forward.groups, forward.taps * forward.group_channels, self.positions
         return Gemm("mm", *sizes, dtype=self.dtype, out_dtype=forward.out_dtype, precision=self.precision)

@@ -31,8 +31,8 @@ def bias_gradient(grad_out: Tensor) -> Tensor:
 
 
 def factors(problem: WeightGradient, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each group the matrices of its product in fp64: A (output channels, k) of grad_out and B (k, taps times
-    channels) of what the positions see of x, channels fastest; k counts the positions of all images, in order."""
+    """Returns for each group the matrices of its product in fp64. A (output channels, k) is grad_out. B (k, taps times
+    channels) is what the positions see of x, channels fastest; k counts the positions of all images, in order."""
     forward = problem.forward
     x, grad_out = (inputs[name].double() for name in ("x", "grad_out"))
     taps = itertools.product(*map(range, forward.kernel))
