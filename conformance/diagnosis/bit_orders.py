@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.family import family_of
-from conformance.families.unit_results import results, rounded
-from conformance.families.unit_verdict import UnitModel, comparable, differing
+from conformance.families.unit_verdict import UnitModel, comparable, differing, rounded_results, unit_results
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import bits
 from conformance.numerics.sum_order import SumOrder
@@ -42,8 +41,8 @@ def explain_bits(model: UnitModel, fill: Fill, out: Tensor, block_k: int) -> str
     inputs = {name: model.move(values) for name, values in fill.inputs.items()}
     moved, causes = model.move(out), []
     for cause, order, index in _orders(model.order, fill.inputs["a"].shape[1], block_k):
-        values = results(model.problem.dense, order, model.known.unit, _reordered(inputs, index))
-        made = comparable(rounded(values, model.contract.out_dtype, model.contract.overflow))
+        values = unit_results(model.problem.dense, order, model.known.unit, _reordered(inputs, index))
+        made = comparable(rounded_results(values, model.contract.out_dtype, model.contract.overflow))
         if not bool(differing(made, moved).any()):
             causes.append(cause)
     return f"{head} | CAUSE {', or '.join(causes)}" if causes else f"{head} | no order of k that was tried gives these"

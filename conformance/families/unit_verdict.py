@@ -1,9 +1,9 @@
-"""Checks that an output has the bits that a tensor core makes: the second half of the verdict about a bounded fill."""
+"""The outputs that a tensor core allows a problem, and the check that an output is one of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,14 +11,48 @@ import torch
 from torch import Tensor
 
 from conformance.families.family import family_of
-from conformance.families.unit_results import knows, results, rounded
+from conformance.families.unit_sums import Inputs, seen_format
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.measured_units import KnownUnit
-from conformance.numerics.rounding import bits
-from conformance.numerics.sum_order import SumOrder
+from conformance.numerics.rounding import bits, round_to
+from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.verdict import FillVerdict, label
-from conformance.problems import Problem
+from conformance.problems import EVERY_FP8, Problem
+
+
+def operand_name(problem: Problem) -> str:
+    """Returns the name of what the unit multiplies: the key of ``FORMATS`` of both operands, or "a*b" where they
+    differ."""
+    first = seen_format(problem, problem.dtype)
+    second = getattr(problem, "second_dtype", problem.dtype) if problem.dtype in EVERY_FP8 else problem.dtype
+    return first if second == problem.dtype else f"{first}*{second}"
+
+
+def knows_unit(problem: Problem) -> bool:
+    """True if :func:`results` can follow the operation of ``problem`` with operands of a tensor core."""
+    if (problem.dtype == "fp32" and problem.precision != "tf32") or problem.dtype in ("int8", "fp64"):
+        return False
+    answers = family_of(problem).unit
+    return answers is not None and answers.knows(problem)
+
+
+def unit_results(problem: Problem, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
+    """Returns the fp32 values before the output rounding that ``unit`` allows, each in the first output's shape, on the
+    device of ``inputs``. These are dense operands by name, finite.
+
+    An element may be any of those in its place. Raises TypeError for a problem that :func:`knows` refuses.
+    """
+    answers = family_of(problem).unit
+    if answers is None or not knows_unit(problem):
+        raise TypeError(f"{problem.id}: the bits of its operation are not known")
+    return answers.results(problem, order, unit, inputs)
+
+
+def rounded_results(values: Sequence[Tensor], dtype: str, overflow: str) -> Tensor:
+    """``values`` in the output's ``dtype``, one behind the other."""
+    return torch.stack([round_to(value.double(), dtype, overflow=overflow) for value in values])
+
 
 #: Products of a problem above which its bits are not computed: a GPU takes about a second for as many.
 MOST_PRODUCTS = 1 << 35
@@ -53,8 +87,8 @@ class UnitModel:
 
     def _allowed(self, fill: Fill) -> Tensor:
         inputs = {name: self.move(values) for name, values in fill.inputs.items()}
-        values = results(self.problem.dense, self.order, self.known.unit, inputs)
-        return comparable(rounded(values, self.contract.out_dtype, self.contract.overflow))
+        values = unit_results(self.problem.dense, self.order, self.known.unit, inputs)
+        return comparable(rounded_results(values, self.contract.out_dtype, self.contract.overflow))
 
 
 def _stays_in_range(problem: Problem, fill: Fill) -> bool:
@@ -77,7 +111,7 @@ def can_model(problem: Problem, contract: Contract) -> bool:
     """Returns True if the bits of ``problem`` follow from an order and a unit. Its operation must be known, and it must
     not be too large for the model."""
     answers = family_of(problem).unit
-    if answers is None or contract.flushes_subnormals or not knows(problem) or not problem.output.numel:
+    if answers is None or contract.flushes_subnormals or not knows_unit(problem) or not problem.output.numel:
         return False
     elements = sum(operand.numel for operand in problem.tensors)
     return elements <= MOST_ELEMENTS and answers.products(problem) <= MOST_PRODUCTS

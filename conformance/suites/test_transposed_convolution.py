@@ -1,8 +1,7 @@
 """Transposed convolutions, and gradients of convolutions for their images: strides, padding, dilation and groups."""
 
 from conformance.cases.scenarios import scenario, where
-from conformance.families.conv.problem import Conv
-from conformance.families.conv.transposed import TransposedConv, conv_transpose2d, input_gradient
+from conformance.families.conv.problem import Conv, TransposedConv, conv_transpose2d, input_gradient
 
 LAST, FIRST = "channels-last", "contiguous"
 

@@ -15,7 +15,7 @@ from conformance.execution.trial.observation import Ran
 from conformance.execution.trial.trial import trial
 from conformance.families import unit_verdict
 from conformance.families.gemm.problem import addmm, bmm, mm, scaled_mm
-from conformance.families.unit_results import operand_name, results
+from conformance.families.unit_verdict import operand_name, unit_results
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import applicable_fills, fills
 from conformance.kernels import catalogue
@@ -54,7 +54,7 @@ class EmulatedDevice:
         keys = {operand.name: f"{operand.name}_ptr" for operand in problem.operands}
         inputs = {name: launch.arguments[key].reshape(problem.operand(name).shape) for name, key in keys.items()}
         unit = measured_units.known_unit(self.plan.target, self.order.instruction, operand_name(problem)).unit
-        values = results(problem.dense, self.order, unit, self.change(inputs))
+        values = unit_results(problem.dense, self.order, unit, self.change(inputs))
         choices = torch.stack(values)
         pick = torch.arange(values[0].numel()).reshape(1, *values[0].shape) % len(values)
         out = round_to(choices.gather(0, pick)[0].double(), problem.output_dtype, overflow="saturate")

@@ -10,7 +10,6 @@ import torch
 
 from conformance.families.attention import exact as attention_exact
 from conformance.families.attention import fills as attention
-from conformance.families.attention import levels as attention_levels
 from conformance.families.attention import operands as attention_operands
 from conformance.families.attention import reference as meaning
 from conformance.families.attention.problem import Attention, Mask, Score
@@ -222,7 +221,7 @@ def test_weights_of_two_levels_are_nearly_fp8_numbers(dtype, score):
     number = float(round_to(weights[:1], dtype).double())
     assert (high, number) == (1.0, {"e4m3": 0.5625, "e5m2": 0.625}[dtype])
     assert low < number * (1 - 2.0**-11)
-    assert attention_levels.plan(dataclasses.replace(problem, dtype="bf16"), 1.0) is None
+    assert attention_exact.levels_plan(dataclasses.replace(problem, dtype="bf16"), 1.0) is None
 
 
 def test_bad_requests_are_named():

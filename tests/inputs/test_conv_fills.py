@@ -6,9 +6,8 @@ import pickle
 import pytest
 import torch
 
-from conformance.families.conv.bounds import error_bound
 from conformance.families.conv.problem import Conv, conv2d, conv3d
-from conformance.families.conv.reference import magnitude, value
+from conformance.families.conv.reference import error_bound, magnitude, value
 from conformance.families.gemm.integer_budget import BudgetError, check_budget
 from conformance.inputs.fills import fill_names, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract

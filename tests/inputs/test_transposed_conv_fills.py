@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from conformance.families.conv.problem import conv2d
+from conformance.families.conv.problem import conv2d, conv_transpose2d, input_gradient
 from conformance.families.conv.reference import magnitude, value
-from conformance.families.conv.transposed import conv_transpose2d, input_gradient
 from conformance.inputs.fills import fill_names, fills
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge

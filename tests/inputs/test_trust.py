@@ -8,8 +8,8 @@ import torch
 from conformance.families.conv.problem import Conv, conv2d
 from conformance.families.gemm import exact
 from conformance.families.gemm import fills as gemm
+from conformance.families.gemm.fills import FEWEST_OUTPUTS, check_trust, is_tie
 from conformance.families.gemm.problem import Fusion, addmm, fused_mm, mm, scaled_mm
-from conformance.families.gemm.trust import FEWEST_OUTPUTS, check_trust, is_tie
 from conformance.inputs.fills import FillError, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from tests.inputs.fill_quality import NARROW, contract_of

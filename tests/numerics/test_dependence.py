@@ -8,8 +8,7 @@ import torch
 from conformance import reference
 from conformance.diagnosis.dependence import axes, needed
 from conformance.families.attention.problem import Attention, Mask, Score
-from conformance.families.conv.problem import conv2d
-from conformance.families.conv.transposed import conv_transpose2d
+from conformance.families.conv.problem import conv2d, conv_transpose2d
 from conformance.families.gemm.problem import (
     Bias,
     Fusion,

@@ -14,6 +14,7 @@ from wrong_rounding import RULES, rounded
 from conformance.families.conv.problem import conv2d
 from conformance.families.conv.reference import value as conv_value
 from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.fills import is_tie
 from conformance.families.gemm.problem import (
     Bias,
     Fusion,
@@ -27,7 +28,6 @@ from conformance.families.gemm.problem import (
     mm_plus_mm,
     scaled_mm,
 )
-from conformance.families.gemm.trust import is_tie
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.numerics.rounding import round_to

@@ -11,7 +11,7 @@ from conformance import targets
 from conformance.families.conv.problem import Conv
 from conformance.families.gemm.problem import Bias, Fusion, Gemm, addmm, baddbmm, bmm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.families.grouped.problem import GroupedGemm
-from conformance.families.unit_results import knows, operand_name, results
+from conformance.families.unit_verdict import knows_unit, operand_name, unit_results
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import fills
@@ -47,7 +47,7 @@ def sums(a, b, **more):
 
 def is_allowed(problem, order, inputs, wanted, unit=UNIT):
     """Whether every element of ``wanted`` is among the results, which are as many as ``wanted``."""
-    values = [value.numpy() for value in results(problem, order, unit, inputs)]
+    values = [value.numpy() for value in unit_results(problem, order, unit, inputs)]
     for one in wanted:
         assert np.any([value == one for value in values], axis=0).all()
     return len(values) == len(wanted) and all(
@@ -232,9 +232,9 @@ def test_what_nobody_knows_the_bits_of_is_refused():
         addmm(4, 4, 8, "bf16", alpha=0.0),
     ]
     for problem in unknown:
-        assert not knows(problem)
+        assert not knows_unit(problem)
         with pytest.raises(TypeError, match="bits of its operation are not known"):
-            results(problem, WGMMA, UNIT, {})
+            unit_results(problem, WGMMA, UNIT, {})
 
 
 def test_operands_are_named_as_the_unit_sees_them():

@@ -1,6 +1,6 @@
 """Faults of transposed convolutions: which tap a position meets, phases of the strides, masks and groups."""
 
-from conformance.families.conv.transposed import conv_transpose2d
+from conformance.families.conv.problem import conv_transpose2d
 from tests.planted.cases import SMALL, Case, Edit, Fault, grouped
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}

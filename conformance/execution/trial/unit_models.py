@@ -8,8 +8,7 @@ from typing import Any
 
 from conformance.execution.device.transfers import moved
 from conformance.execution.trial.observation import Executor
-from conformance.families.unit_results import operand_name
-from conformance.families.unit_verdict import UnitModel, can_model
+from conformance.families.unit_verdict import UnitModel, can_model, operand_name
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
 from conformance.numerics.measured_units import known_unit

@@ -1,6 +1,6 @@
 """Attention: the softmax of scaled products, forward and backward, with masks, scores, pages and packed sequences."""
 
-from conformance.families.attention import alterations, dependence, fills, grid, reference, refusals
+from conformance.families.attention import alterations, fills, problem, reference, refusals
 from conformance.families.attention.problem import Attention
 from conformance.families.family import Family, register_family
 
@@ -11,12 +11,12 @@ register_family(
     Family(
         refusals=refusals.REFUSALS,
         pools_fills=True,
-        axes=dependence.axes,
-        needed=dependence.needed,
+        axes=alterations.axes,
+        needed=alterations.needed,
         alterations=alterations.alterations,
-        tiles=grid.tiles,
-        grid=grid.grid,
-        code_tiles=grid.code_tiles,
+        tiles=problem.tiles,
+        grid=problem.grid,
+        code_tiles=problem.code_tiles,
         lacks={
             "unit": "the bits of a device's exp2 in the softmax are not measured",
             "products": "its second product has the softmax of the first as an operand",

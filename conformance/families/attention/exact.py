@@ -1,12 +1,10 @@
-"""Exact fills of attention, forward and backward, whose probabilities are 1 and 0, or all equal.
-
-The backward pass takes out and lse as inputs, so exact fills choose them freely. lse 0 makes P exactly 1 where the
-score is 0. Integers as out, v and grad_out make the gradients of scores integers.
-"""
+"""Exact fills of attention, whose probabilities are 1 and 0, or all equal; scores far from zero, and of two levels."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,11 +15,12 @@ from conformance.families.attention import reference as meaning
 from conformance.families.attention.operands import apart, coded, format_of, one_fill, rounded, scales_of, slopes_of
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm.bounds import U, growth
-from conformance.inputs.draws import Draws
+from conformance.inputs.draws import Draws, Floats
 from conformance.inputs.fill_set import FillError, FillRequest
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.rounding import FORMATS
+from conformance.numerics.rounding import FORMATS, round_to
+from conformance.problems import EVERY_FP8
 
 #: Keys that share a code, at most: forward two, whose average is exact, backward more.
 TIED, TIED_BACKWARD = 2, 4
@@ -215,3 +214,152 @@ def _leaks(
 def _leak(problem: Attention) -> float:
     """Largest weight of a key that a soft cap keeps from vanishing, next to a selected one of 1."""
     return 2 * math.exp(-problem.score.cap)
+
+
+#: How far from zero scores lie, and by how much those of a row rise or fall.
+FAR, RISE = 200.0, 24.0
+#: The same under a soft cap, as shares of the cap: where tanh bends, and where it is nearly flat.
+CAPPED = (0.4, 1.2)
+#: Values are multiples of 2**-FRACTION; the ramp of the keys ends at RAMP.
+FRACTION, RAMP = 4, 6
+#: Near-normal values are below this.
+NORMAL = 5.0
+
+
+@dataclass(frozen=True)
+class Far:
+    """``unit``: the scale of scores once q is multiplied by ``2**exponent``, which makes it about 1 / sqrt(head_dim).
+    ``constant``: the value of k that moves scores; ``sizes``: the values of q that meet it; ``slope``: the value of q
+    that meets the ramp of k."""
+
+    unit: float
+    exponent: int
+    constant: int
+    sizes: tuple[int, ...]
+    slope: int
+
+
+def far_plan(problem: Attention, contract: Contract) -> Far | None:
+    """Returns the values for ``problem``; None if it has too few or too many dims, or an extreme scale."""
+    scale, dims, form = abs(problem.softmax_scale), problem.head_dim, FORMATS[format_of(problem, contract)]
+    if dims < 3 or not scale > 0:
+        return None
+    exponent = -round(math.log2(scale * math.sqrt(dims)))
+    unit = math.ldexp(scale, exponent)
+    cap = problem.score.cap
+    wanted = [min(share * cap, FAR) for share in CAPPED] if cap else [FAR]
+    constant = 2 ** max(0, math.ceil(math.log2(max(wanted) / unit) / 2))
+    sizes = tuple(max(1, round(far / unit / constant)) for far in wanted)
+    slope = max(1, round(min(RISE, cap or RISE) / unit / RAMP))
+    largest = max(*sizes, slope, NORMAL)
+    fits = largest < 2**form.significand and constant < 2**form.significand
+    fits = fits and largest * 2.0**exponent <= form.largest and 2.0 ** (exponent - FRACTION) >= form.smallest_normal
+    sums = max(sizes) * constant + slope * RAMP + dims * NORMAL**2
+    return Far(unit, exponent, constant, sizes, slope) if fits and sums * 4.0**FRACTION < _room(contract) else None
+
+
+def far_scores(problem: Attention, contract: Contract, draws: Draws) -> dict[str, Tensor]:
+    """q and k. Raises FillError if a sum of theirs is not exact."""
+    chosen = far_plan(problem, contract)
+    assert chosen is not None
+    q, k = (_multiples(draws.normal(problem.operand(name).shape)) for name in "qk")
+    rows = q.shape[:-1]
+    sizes = np.asarray(chosen.sizes)[draws.below(len(chosen.sizes), rows)]
+    sizes = sizes - draws.below(2**20, rows) * (1 + sizes // 8) // 2**20  # each row has a size of its own
+    far, ramp = draws.permutation(problem.head_dim)[:2]
+    q[..., far], k[..., far] = np.maximum(sizes, 1) * draws.signs(rows), chosen.constant
+    q[..., ramp] = chosen.slope * (draws.below(3, rows) - 1)
+    steps = np.arange(problem.keys) / max(problem.keys - 1, 1)
+    k[..., ramp] = _multiples(RAMP * steps)
+    largest = max(float((np.abs(a) @ np.abs(b).swapaxes(-1, -2)).max()) for a, b in _pairs(problem, q, k))
+    if largest * 4.0**FRACTION >= _room(contract):
+        raise FillError(
+            f"{problem.id}: sums of {largest:g} are {largest * 4.0**FRACTION / _room(contract):g} too large"
+        )
+    form = format_of(problem, contract)
+    inputs = {"q": rounded(q, form, chosen.exponent), "k": rounded(k, form)}
+    if not torch.equal(inputs["q"].double(), torch.from_numpy(np.ldexp(q, chosen.exponent))):
+        raise FillError(f"{problem.id}: queries with scores far from zero are not representable in {form}")
+    return inputs
+
+
+def _room(contract: Contract) -> float:
+    return 2.0**contract.accumulator.exact_bits
+
+
+def _multiples(values: Floats) -> Floats:
+    return np.rint(values * 2.0**FRACTION) * 2.0**-FRACTION
+
+
+def _pairs(problem: Attention, q: Floats, k: Floats) -> list[tuple[Floats, Floats]]:
+    """Returns the matrices of q and of k that meet."""
+    group = problem.heads // problem.key_heads
+    return [
+        (q[batch, head], k[batch % problem.key_batch, head // group])
+        for batch in range(problem.batch)
+        for head in range(problem.heads)
+    ]
+
+
+#: How far below its number the weight lies, relatively: at least; see :func:`_farthest`.
+NEAREST = 2.0**-10
+#: How many dims make the scores. Their sum has few bits, so that every unit holds it.
+DIMS = (1, 3, 5, 7)
+#: One key in this many has the higher score.
+HIGH = 4
+
+
+def _weight(problem: Attention) -> float:
+    return 0.5 + 2.0 ** -FORMATS[problem.dtype].significand
+
+
+def _farthest(problem: Attention) -> float:
+    """Returns the largest relative distance by which the weight lies below its number: that of products of two fp8
+    numbers."""
+    return 2.0 ** (1 - 2 * FORMATS[problem.dtype].significand)
+
+
+def levels_plan(problem: Attention, gain: float) -> tuple[float, float, int] | None:
+    """The values of q and k, and the number of dims with them, whose products give the lower level where scales
+    multiply scores by ``gain``; None if there are none, or if no fp8 is multiplied."""
+    scale = problem.softmax_scale * gain
+    if problem.dtype not in EVERY_FP8 or not scale > 0:
+        return None
+    form = FORMATS[problem.dtype]
+    integers = range(2 ** (form.significand - 1), 2**form.significand)
+    dims = [count for count in DIMS if count <= problem.head_dim]
+    for count, a, b in itertools.product(dims, integers, integers):
+        product = count * a * b
+        exponent = math.floor(math.log2(-math.log(_weight(problem)) / scale / product)) + 1
+        value = math.ldexp(product, exponent) * scale
+        if problem.score.kind == "soft-cap":
+            value = problem.score.cap * math.tanh(value / problem.score.cap)
+        below = 1 - math.exp(-value) / _weight(problem)
+        parts = math.ldexp(a, exponent // 2), math.ldexp(b, exponent - exponent // 2)
+        if NEAREST <= below <= _farthest(problem) and all(
+            form.smallest_normal <= part <= form.largest for part in parts
+        ):
+            return *parts, count
+    return None
+
+
+def unit(problem: Attention) -> float:
+    """Bound of the relative error of rounding the weight of the lower level, its reciprocal, or 1."""
+    weight = _weight(problem)
+    reciprocal = float(round_to(torch.tensor([1 / weight], dtype=torch.float64), problem.dtype).double())
+    return abs(reciprocal * weight - 1) + 2 * _farthest(problem)
+
+
+def levels(problem: Attention, gain: float, draws: Draws) -> dict[str, Tensor]:
+    """q, k and v: a few dims of q and k make the scores."""
+    chosen = levels_plan(problem, gain)
+    assert chosen is not None
+    of_q, of_k, count = chosen
+    low = draws.below(HIGH, problem.operand("k").shape[:-1]) > 0
+    dims = draws.permutation(problem.head_dim)[:count]
+    q, k = (np.zeros(problem.operand(name).shape) for name in "qk")
+    q[..., dims], k[..., dims] = -of_q, of_k * low[..., None]
+    shape = problem.operand("v").shape
+    largest = 2 ** FORMATS[problem.dtype].significand - 1
+    v = np.abs(draws.nonzero(largest, shape)) * draws.signs(shape[-1:])
+    return {name: rounded(values, problem.dtype) for name, values in (("q", q), ("k", k), ("v", v))}

@@ -4,7 +4,7 @@
 low that their probabilities are 0. The output is a row of v, bit by bit. "tie": several keys share a code. "uniform":
 queries and keys live in different dimensions, so that all scores are 0 and all probabilities equal. In all three a
 wrong mask, a wrong index or a narrow sum shows at once, and no rounding hides it. "randn", "hot" (exact scores far from
-zero that rise or fall, see :mod:`.attention_far`) and "special" are judged by the bounds of
+zero that rise or fall, see :func:`.far_scores`) and "special" are judged by the bounds of
 ``numerics.attention_bounds``.
 """
 
@@ -18,8 +18,6 @@ from torch import Tensor
 
 from conformance.families.attention import bounds as attention_bounds
 from conformance.families.attention import exact as attention_exact
-from conformance.families.attention import far as attention_far
-from conformance.families.attention import levels as attention_levels
 from conformance.families.attention import reference as meaning
 from conformance.families.attention import special as attention_special
 from conformance.families.attention.operands import (
@@ -54,7 +52,7 @@ def left_out(problem: Attention, contract: Contract) -> dict[str, str]:
         reasons |= {} if problem.backward else {"tie": one_key.format("selector")}
     if problem.backward:
         reasons["selector"] = "probabilities that the backward pass takes from lse are 1 for all tied keys: see tie"
-    if attention_far.plan(problem, contract) is None:
+    if attention_exact.far_plan(problem, contract) is None:
         reasons["hot"] = "no exact scores lie far from zero: too few or too many dims, an extreme scale, or fp8"
     if not attention_special.has_room(problem):
         reasons["special"] = f"special values need {attention_special.LEAST} rows, keys and dims"
@@ -64,7 +62,7 @@ def left_out(problem: Attention, contract: Contract) -> dict[str, str]:
 def applicable(problem: Attention, contract: Contract) -> tuple[str, ...]:
     """The fills that are not :func:`left_out`; "levels" where fp8 values give such scores."""
     without = {*left_out(problem, contract)}
-    if attention_levels.plan(problem, _gain(problem)) is None:
+    if attention_exact.levels_plan(problem, _gain(problem)) is None:
         without.add("levels")
     return tuple(name for name in FILLS.names if name not in without)
 
@@ -96,10 +94,10 @@ def _gain(problem: Attention) -> float:
 
 def _two_levels(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
     problem = request.problem
-    inputs |= attention_levels.levels(problem, _gain(problem), draws) | scales_of(problem, draws, LEVEL_SCALES)
+    inputs |= attention_exact.levels(problem, _gain(problem), draws) | scales_of(problem, draws, LEVEL_SCALES)
     if problem.score.kind == "alibi":
         inputs["slopes"] = slopes_of(problem, draws, request.name)
-    exact, unit = meaning.forward(problem, inputs, device=request.device), attention_levels.unit(problem)
+    exact, unit = meaning.forward(problem, inputs, device=request.device), attention_exact.unit(problem)
     errors = attention_bounds.forward_error(problem, request.contract, exact, exact_products=True, unit=unit)
     return one_fill(request, inputs, exact.outputs, errors)
 
@@ -112,7 +110,7 @@ def _bounded(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Te
     problem, contract, far = request.problem, request.contract, request.name == "hot"
     form = format_of(problem, contract)
     if far:
-        inputs |= attention_far.far_scores(problem, contract, draws)
+        inputs |= attention_exact.far_scores(problem, contract, draws)
     for operand in ("v",) if far else ("q", "k", "v"):
         # sums of fp8 products may keep few bits: scores are small, so that their bound says something
         smaller = FP8_SMALLER if operand == "q" and problem.dtype in EVERY_FP8 else 0

@@ -1,6 +1,6 @@
 """Convolutions: a product of each kernel position with the input, in two and three dimensions, also transposed."""
 
-from conformance.families.conv import alterations, dependence, fills, grid, products, reference, refusals, unit
+from conformance.families.conv import alterations, fills, problem, reference, refusals
 from conformance.families.conv.problem import Conv
 from conformance.families.family import Family, register_family
 
@@ -10,12 +10,12 @@ register_family(
     Conv,
     Family(
         refusals=refusals.REFUSALS,
-        unit=unit.UNIT,
-        axes=dependence.axes,
-        needed=dependence.needed,
+        unit=reference.UNIT,
+        axes=alterations.axes,
+        needed=alterations.needed,
         alterations=alterations.alterations,
-        products=products.products,
-        tiles=grid.tiles,
-        grid=grid.grid,
+        products=alterations.products,
+        tiles=problem.tiles,
+        grid=problem.grid,
     ),
 )

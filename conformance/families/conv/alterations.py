@@ -1,23 +1,27 @@
-"""Alterations of convolutions: padding, stride, taps, groups and images that are not the problem's."""
+"""Faults of convolutions: other pixels and channels, what an element depends on, products that fail."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from conformance.families.conv.bounds import error_bound
-from conformance.families.conv.problem import Conv, Correlation
-from conformance.families.conv.reference import correlate
-from conformance.families.conv.transposed import TransposedConv, transposed_places
+from conformance.families.conv import reference
+from conformance.families.conv.problem import Conv, Correlation, TransposedConv, transposed_places
+from conformance.families.conv.reference import correlate, error_bound
 from conformance.families.gemm.alterations import lines, other_indices
+from conformance.families.gemm.problem import addmm, mm
+from conformance.families.index_sets import Indices, Needed, chosen, divided, every
+from conformance.families.products import Product, padded, with_inputs
 from conformance.numerics.alterations import Alteration, Outputs
 from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
 from conformance.numerics.tiling import Tiling
 
 AXES = ("depth", "height", "width")
@@ -228,3 +232,73 @@ def _correlated(problem: Conv, geometry: _Geometry, x: Tensor, w: Tensor) -> Ten
             weight = weight.select(3, geometry.weight_taps[axis][place])
         flat += weight @ seen.flatten(3)
     return total.reshape(problem.output.shape)
+
+
+#: Names of the axes of space; a convolution in two dimensions has the last two.
+SPACE = ("depth", "height", "width")
+
+
+def axes(problem: Conv, name: str) -> tuple[str, ...]:
+    """Returns the name of one index along each dimension of the operand ``name``."""
+    rank = len(problem.operand(name).shape)
+    first = {"x": ("image", "channel"), "w": problem.weight_axes}.get(name, ("output channel",))
+    return (*first, *SPACE[len(first) - rank :]) if rank > len(first) else first
+
+
+def needed(problem: Conv, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    batch, channels, *places = stored
+    groups = divided(channels, problem.out_channels // problem.groups, problem.groups)
+    seen, taps = [], []
+    for index, size, axis in zip(places, problem.size, problem.correlation.places, strict=True):
+        reached = torch.tensor(axis)[index]  # (positions, taps)
+        inside = reached >= 0
+        seen.append(chosen(size, reached[inside]))
+        taps.append(inside.any(0))
+    if not all(bool(index.any()) for index in seen):
+        return {}
+    inner = groups.repeat_interleave(problem.group_channels)
+    # of the two axes of channels, the first spans all groups, the second one group
+    in_group = {"channel": every(problem.group_channels), "output channel": channels.reshape(problem.groups, -1).any(0)}
+    first, second = problem.weight_axes
+    of_weights = {"channel": inner, "output channel": channels}[first], in_group[second]
+    result: Needed = {"x": (batch, inner, *seen), "w": (*of_weights, *taps)}
+    return {**result, "bias": (channels,)} if problem.bias else result
+
+
+def products(problem: Conv, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling) -> Iterator[Product]:
+    """Returns the products with a wrong element; see :class:`~conformance.families.family.Family`.
+
+    Rows are output positions, columns output channels of a group; k runs over channels within taps.
+    """
+    windows = _windows(problem, fill.inputs["x"].cpu().double())
+    weights = problem.by_output(fill.inputs["w"].cpu().double())
+    weights = weights.reshape(problem.groups, -1, problem.group_channels, problem.taps)
+    columns = problem.out_channels // problem.groups
+    rows = problem.batch * math.prod(problem.out_size)
+    matrices = [tensor.movedim(1, -1).reshape(rows, problem.groups, columns) for tensor in (out, bad)]
+    for group in range(problem.groups):
+        output, wrong = (matrix[:, group] for matrix in matrices)
+        if not bool(wrong.any()):
+            continue
+        a = windows[:, group].reshape(rows, -1)
+        b = weights[group].permute(2, 1, 0).reshape(-1, columns)
+        a, b, segments = padded(a, b, [problem.group_channels] * problem.taps, tiling.block[2])
+        inputs = {"a": a, "b": b}
+        out_dtype = problem.out_dtype or problem.dtype
+        if problem.bias:
+            inputs["bias"] = fill.inputs["bias"].reshape(problem.groups, columns)[group]
+            inner = addmm(rows, columns, a.shape[1], problem.dtype, alpha=1.0, beta=1.0, out_dtype=out_dtype)
+        else:
+            inner = mm(rows, columns, a.shape[1], problem.dtype, out_dtype=out_dtype)
+        name = f"group {group}" if problem.groups > 1 else ""
+        yield Product(name, inner, with_inputs(fill, inputs), output, wrong, segments, "tap")
+
+
+def _windows(problem: Conv, x: Tensor) -> Tensor:
+    """Returns the window of x for each output position: (positions, groups, taps, channels of a group)."""
+    taps = []
+    for tap in itertools.product(*map(range, problem.correlation.kernel)):
+        values, _ = reference.seen(problem.correlation, x, tap)
+        taps.append(values.movedim(1, -1).reshape(-1, problem.groups, problem.group_channels))
+    return torch.stack(taps, 2)

@@ -13,16 +13,15 @@ import math
 import numpy as np
 import torch
 
-from conformance.families.conv.bounds import error_bound
 from conformance.families.conv.problem import Conv
-from conformance.families.conv.reference import correlate, magnitude, value
+from conformance.families.conv.reference import correlate, error_bound, magnitude, value
 from conformance.families.gemm import fills as gemm
 from conformance.families.gemm import integer_budget, ties
 from conformance.families.gemm.arrangement import formats, value_range
 from conformance.families.gemm.bounded import plant, representable, without_error_of_nothing
+from conformance.families.gemm.fills import check_trust
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.families.gemm.ties import TieBits
-from conformance.families.gemm.trust import check_trust
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
 from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract

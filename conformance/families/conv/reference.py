@@ -1,20 +1,22 @@
-"""The reference of a convolution: its fp64 value and the magnitude that error bounds need.
-
-It sums one batched product per tap of the kernel, over the elements of x that its outputs see there. So sums of
-integers below 2**53 are exact. What a weight of NaN or infinity makes of padding depends on the kernel: 0 * NaN is NaN,
-but a kernel may skip padding instead.
-"""
+"""The reference of a convolution: its fp64 value, its error bound, and the sums of a tensor core."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from conformance.families.conv.problem import Conv, Correlation
+from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.bounds import U64, U, growth
+from conformance.families.unit_sums import Inputs, UnitAnswers, seen_format, sum_of
+from conformance.numerics.contract import Contract
+from conformance.numerics.rounding import FORMATS
+from conformance.numerics.sum_order import SumOrder, Unit
+from conformance.numerics.tensor_core import Factors
 from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs, in_fp64
 
@@ -75,3 +77,73 @@ def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> li
 
 dispatch.value.register(Conv, value)
 dispatch.magnitude.register(Conv, magnitude)
+
+
+def error_bound(problem: Conv, contract: Contract, expected: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Bound, in fp64 and the output's shape, of |computed - expected| before the output rounding.
+
+    Returns the bound of the product (see :mod:`conformance.families.gemm.bounds`) with k of taps times channels of a
+    group. It includes the rounding of the bias's addition, the reference's own error and underflow. A tensor core does
+    not normalise a subnormal operand: in the magnitude it counts as the smallest normal.
+    """
+    k = problem.product.K
+    sizes = {name: inputs[name].double().abs() for name in "xw"}
+    if contract.accumulator.kind == "tensor-core":
+        smallest = FORMATS[problem.dtype].smallest_normal
+        sizes = {name: torch.where(size > 0, size.clamp(min=smallest), size) for name, size in sizes.items()}
+    size = magnitude(problem, {**inputs, **sizes}, device=expected.device)
+    tiny = 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
+    error = size * (growth(contract.accumulator, k, fused=problem.bias) + (k + 8) * U64) + (k + 8) * tiny
+    if problem.bias:
+        addend = inputs["bias"].to(expected.device).double().abs().reshape(-1, *[1] * len(problem.size))
+        error = error + 2 * U * (expected.abs() + error) + 8 * U64 * addend
+    error = error + 8 * U64 * expected.abs()
+    if contract.flushes_subnormals:
+        error = error + FORMATS[contract.out_dtype].smallest_normal
+    return error * (1 + 2.0**-20)
+
+
+def product_count(problem: Any) -> int:
+    """Returns how many products are summed: those of the product of each group."""
+    return gemm.product_count(problem.product) * int(problem.groups)
+
+
+def unit_results(problem: Conv, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
+    """Returns the implicit product of each group, and the bias."""
+    totals = [sum_of(unit, order, runs) for runs in _runs(problem, inputs)]
+    values = [_output(problem, totals)]
+    if not problem.bias:
+        return values
+    bias = inputs["bias"].float()
+    values = [values[0] + bias.reshape(-1, *[1] * len(problem.size))]
+    if order.begins_at_addend:
+        pairs = zip(_runs(problem, inputs), bias.split(problem.out_channels // problem.groups), strict=True)
+        values.append(_output(problem, [sum_of(unit, order, runs, begin) for runs, begin in pairs]))
+    return values
+
+
+def _output(problem: Conv, groups: Sequence[Tensor]) -> Tensor:
+    """The output of products (positions, channels of a group)."""
+    total = torch.cat(list(groups), -1).reshape(problem.batch, *problem.out_size, problem.out_channels)
+    return total.movedim(-1, 1)
+
+
+def _runs(problem: Conv, inputs: Inputs) -> Iterator[list[Factors]]:
+    """For each group the products that follow each other: taps in the order of the kernel's dimensions, the last
+    fastest, and channels within a tap."""
+    form = seen_format(problem, problem.dtype)
+    view = problem.correlation
+    by_tap = {tap: seen(view, inputs["x"].double(), tap)[0] for tap in itertools.product(*map(range, view.kernel))}
+    w = problem.by_output(inputs["w"].double())
+    weights = w.reshape(problem.groups, problem.out_channels // problem.groups, problem.group_channels, *problem.kernel)
+    for group in range(problem.groups):
+        runs = []
+        for tap, values in by_tap.items():
+            at_tap: Any = (..., *tap)
+            of_group = values.unflatten(1, (problem.groups, problem.group_channels))[:, group]
+            rows = of_group.movedim(1, -1).reshape(-1, problem.group_channels)
+            runs.append(Factors(rows, weights[group][at_tap].t(), form, form))
+        yield runs
+
+
+UNIT = UnitAnswers(unit_results, product_count)

@@ -1,7 +1,7 @@
 """Products of two matrices, and of batches of them, with scales, prologues and epilogues."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.gemm import alterations, dependence, fills, grid, products, reference, refusals, unit
+from conformance.families.gemm import alterations, fills, problem, reference, refusals
 from conformance.families.gemm.problem import Gemm
 
 __all__ = ["fills", "reference"]
@@ -10,13 +10,13 @@ register_family(
     Gemm,
     Family(
         refusals=refusals.REFUSALS,
-        unit=unit.UNIT,
-        is_plain=products.is_plain,
-        axes=dependence.axes,
-        needed=dependence.needed,
+        unit=reference.UNIT,
+        is_plain=alterations.is_plain,
+        axes=alterations.axes,
+        needed=alterations.needed,
         alterations=alterations.alterations,
-        products=products.products,
-        tiles=grid.tiles,
-        grid=grid.grid,
+        products=alterations.products,
+        tiles=problem.tiles,
+        grid=problem.grid,
     ),
 )

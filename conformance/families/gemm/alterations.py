@@ -1,4 +1,4 @@
-"""Alterations of plain, batched, scaled and fused products: operands of another matrix, epilogues in another order."""
+"""Faults of products: operands of another matrix, epilogues in another order, what an element depends on."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from conformance.families.gemm import reference
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.bounds import error_bound, row_sums
-from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Gemm
+from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Bias, Gemm, addmm, mm
+from conformance.families.index_sets import Indices, Needed, chosen, divided, every
+from conformance.families.products import Product, padded, with_inputs
 from conformance.numerics.alterations import Alteration, Outputs
 from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
 from conformance.numerics.tiling import Tiling
-from conformance.problems import DTYPES
+from conformance.problems import DTYPES, Problem
 
 Inputs = Mapping[str, Tensor]
 Change = Callable[[Inputs], Inputs]
@@ -481,3 +486,113 @@ def _rounded_sums(name: str, parts: Tensor) -> Tensor:
 
 def _sum_of_parts(chosen: list[int], parts: Tensor) -> Tensor:
     return parts[chosen].sum(0)
+
+
+#: Names of the last two axes of an operand of a product.
+_MATRIX = {
+    **dict.fromkeys(("a", "c"), ("row", "k")),
+    **dict.fromkeys(("b", "d"), ("k", "column")),
+    "scale_a": ("row", "block of k"),
+    "scale_b": ("block of k", "column"),
+}
+
+
+def axes(problem: Gemm, name: str) -> tuple[str, ...]:
+    """Returns the name of one index along each dimension of the operand ``name``."""
+    return matrix_axes(problem, name, "matrix")
+
+
+def matrix_axes(problem: Problem, name: str, lead: str) -> tuple[str, ...]:
+    """Returns the axes of an operand of products; ``lead`` names the axis before those of one matrix."""
+    rank = len(problem.operand(name).shape)
+    if name == "bias" and rank == 1:
+        return ("column",)
+    return (lead, *_MATRIX.get(name, ("row", "column")))[-rank:] if rank > 1 else ("row",) * rank
+
+
+def needed(problem: Gemm, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    if output == "sums":
+        return {"a": (stored[0], every(problem.K))} if problem.K else {}
+    return _of_product(problem, inputs, stored)
+
+
+def _of_product(problem: Gemm, inputs: Mapping[str, Tensor], stored: Indices) -> Needed:
+    *lead, rows, columns = stored
+    result: Needed = {}
+    if problem.has_product:
+        of_a = rows
+        if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "gather":
+            of_a = chosen(problem.operand("a").shape[-2], inputs["rows"].cpu().long()[rows])
+            result["rows"] = (rows,)
+        if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "scatter":
+            of_a = rows[inputs["rows"].cpu().long()]
+            result["rows"] = (of_a,)
+        more = {"mm_plus_mm": (("c", "d"),), "dual_mm": (("a", "d"),)}.get(problem.op, ())
+        for left, right in (("a", "b"), *more):
+            result[left] = (*lead, of_a, every(problem.K))
+            result[right] = (*lead, every(problem.K), columns)
+        result |= _of_scales(problem, rows, columns)
+        if problem.fusion is not None and problem.fusion.prologue == "scale":
+            result["row_scale"] = (rows,)
+        if problem.fusion is not None and problem.fusion.prologue == "scale-k":
+            result["k_scale"] = (every(problem.K),)
+    if problem.reads_bias and problem.bias is not None:
+        kind = problem.bias.kind
+        own = {"m": rows, "1": every(1), "n": columns, "b": lead[0] if lead else rows}
+        result["bias"] = tuple(own[letter] for letter in kind)
+    for step, name in (("residual", "residual"), ("dropout", "mask")):
+        if problem.fusion is not None and step in problem.fusion.epilogue:
+            result[name] = (rows, columns)
+    return result
+
+
+def _of_scales(problem: Gemm, rows: Tensor, columns: Tensor) -> Needed:
+    if problem.scaling is None or problem.scaling == "tensor":
+        return {}
+    shapes = {name: problem.operand(name).shape for name in ("scale_a", "scale_b")}
+    if problem.scaling in BLOCK_SCALINGS:
+        kinds = problem.scaling.split("/")
+        rows, columns = (
+            index if kind == "1x128" else divided(index, SCALE_BLOCK, extent)
+            for index, kind, extent in zip(
+                (rows, columns), kinds, (shapes["scale_a"][0], shapes["scale_b"][1]), strict=True
+            )
+        )
+    return {"scale_a": (rows, every(shapes["scale_a"][1])), "scale_b": (every(shapes["scale_b"][0]), columns)}
+
+
+def products(problem: Gemm, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling) -> Iterator[Product]:
+    """Returns the products with a wrong element; see :class:`~conformance.families.family.Family`."""
+    block_k, k = tiling.block[2], problem.K
+    if problem.batch is not None:
+        operation = addmm if problem.bias is not None else mm
+        fields: dict[str, Any] = {"out_dtype": problem.out_dtype, "precision": problem.precision}
+        if problem.bias is not None:
+            kind = problem.bias.kind.removeprefix("b")
+            fields |= {"alpha": problem.alpha, "beta": problem.beta, "bias": Bias(kind, problem.bias.dtype)}
+        for z in bad.flatten(1).any(1).nonzero()[:, 0].tolist():
+            inputs = {name: fill.inputs[name][z] for name in "ab"}
+            if problem.bias is not None:
+                bias = fill.inputs["bias"]
+                inputs["bias"] = bias[z] if problem.bias.kind.startswith("b") else bias
+                if problem.bias.kind == "b1n":
+                    inputs["bias"] = inputs["bias"].reshape(1, -1)
+            inner = operation(problem.M, problem.N, k, problem.dtype, **fields)
+            yield Product(f"matrix {z}", inner, with_inputs(fill, inputs), out[z], bad[z], ((0, k),))
+        return
+    if problem.op == "mm_plus_mm" or (tiling.splits and problem.op == "mm" and k and not k % tiling.splits):
+        a, b = reference.factors(problem, fill.inputs, device="cpu")
+        count = 2 if problem.op == "mm_plus_mm" else tiling.splits or 1
+        a, b, segments = padded(a, b, [a.shape[1] // count] * count, block_k)
+        inner = mm(problem.M, problem.N, a.shape[1], problem.dtype, out_dtype=problem.output_dtype)
+        name = "product" if problem.op == "mm_plus_mm" else "part of K"
+        yield Product("", inner, with_inputs(fill, {"a": a, "b": b}), out, bad, segments, name)
+        return
+    plain = problem.fusion is None and problem.scaling not in BLOCK_SCALINGS
+    yield Product("", problem, fill, out, bad, ((0, k),), plain=plain)
+
+
+def is_plain(problem: Gemm) -> bool:
+    """True for one product of mm, addmm or scaled_mm with scales of whole operands, rows or columns."""
+    return problem.op in ("mm", "addmm", "scaled_mm") and problem.scaling not in BLOCK_SCALINGS

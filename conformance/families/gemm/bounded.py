@@ -1,7 +1,8 @@
-"""Bounded and special fills: values that exact fills cannot reach, judged by the contract's interval."""
+"""Bounded and special fills, judged by the contract's interval, and the right sums of an operand's rows."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.arrangement import PROLOGUES, Product, formats, ignored, operand_tensors
-from conformance.families.gemm.bounds import error_bound
+from conformance.families.gemm.bounds import error_bound, row_sums
 from conformance.families.gemm.integer_budget import addends
 from conformance.families.gemm.problem import Gemm
 from conformance.inputs.draws import Draws, Floats, Shape
@@ -210,3 +211,27 @@ def without_error_of_nothing(contract: Contract, error: Tensor, magnitude: Tenso
     """``error``, but 0 where every term is a zero, because their sum is one in any arithmetic; not where the contract
     flushes subnormals, which says nothing of the sign of zeros."""
     return error if contract.flushes_subnormals else torch.where(magnitude == 0, 0.0, error)
+
+
+#: Integers whose sums of sizes stay below 2**24 are added in fp32 without rounding, in any order.
+FP32_BITS = 24
+
+
+def with_row_sums(request: FillRequest[Gemm], fill: Fill) -> Fill:
+    """Returns ``fill`` of the product of ``mm_with_sums``, and with it that of the sums of A's rows."""
+    a = fill.inputs["a"].to(request.device or "cpu")
+    return dataclasses.replace(fill, parts={"sums": sums_part(fill, request.contract, a, fill.meta.get("unit_a", 0))})
+
+
+def sums_part(fill: Fill, contract: Contract, rows: Tensor, unit: int) -> Fill:
+    """The fill of the sums of ``rows`` (rows, k), an operand of the product that ``fill`` is of.
+
+    Sums are judged bit by bit where ``fill`` is exact and the operand holds integers of 2**``unit`` so small that no
+    order of summation rounds. Others are judged by the bound of an fp32 sum. Under "special" they are judged as the
+    product is.
+    """
+    total, error = row_sums(contract, rows)
+    size = float(rows.double().abs().sum(1).max()) if rows.numel() else 0.0
+    exact = fill.method == "exact" and size < 2.0 ** (FP32_BITS + unit)
+    method = "exact" if exact else "bounded" if fill.method == "exact" else fill.method
+    return Fill(fill.name, fill.seed, method, fill.inputs, total, None if exact else error)

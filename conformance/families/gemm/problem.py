@@ -1,11 +1,16 @@
-"""Matrix products: one, scaled, summed in pairs, batched, of integers, with fused prologue and epilogue."""
+"""Matrix products: one, scaled, summed in pairs, batched, of integers, with fused prologue and epilogue.
+
+The grid of their kernels is here too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from dataclasses import dataclass
+from typing import Any
 
+from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import (
     DTYPES,
@@ -362,3 +367,17 @@ def dual_mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Ge
 def mm_with_sums(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
     """``A @ B`` and the sums of A's rows; ``fields`` are those of :class:`Gemm`."""
     return Gemm("mm_with_sums", M, N, K, dtype, **fields)  # type: ignore[arg-type]
+
+
+def tiles(problem: Gemm, config: Any) -> Tiles | None:
+    """Returns the tiles of the output; sums of rows need one column of tiles even if there is no column."""
+    columns = max(problem.N, 1) if len(problem.outputs) > 1 else problem.N
+    return tiles_of(problem.M, columns, config, 1 if problem.batch is None else problem.batch)
+
+
+def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...] | None:
+    """Returns one program for each tile, and for each part of K where a kernel splits K."""
+    rows, columns, matrices = tiles
+    if kernel.limits.splits_k:
+        return (rows * columns, plan.variant.splits) if plan.variant.splits else None
+    return (rows * columns * matrices,)

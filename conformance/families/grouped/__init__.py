@@ -1,7 +1,7 @@
 """Grouped products: several matrices of different sizes in one launch."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.grouped import alterations, dependence, fills, grid, products, reference, refusals, unit
+from conformance.families.grouped import alterations, fills, problem, reference, refusals
 from conformance.families.grouped.problem import GroupedGemm
 
 __all__ = ["fills", "reference"]
@@ -10,12 +10,12 @@ register_family(
     GroupedGemm,
     Family(
         refusals=refusals.REFUSALS,
-        unit=unit.UNIT,
-        axes=dependence.axes,
-        needed=dependence.needed,
+        unit=reference.UNIT,
+        axes=alterations.axes,
+        needed=alterations.needed,
         alterations=alterations.alterations,
-        products=products.products,
-        tiles=grid.tiles,
+        products=alterations.products,
+        tiles=problem.tiles,
         lacks={"grid": "its kernels are persistent"},
     ),
 )

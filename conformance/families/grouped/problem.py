@@ -1,4 +1,7 @@
-"""Grouped matrix products: one product per group, the groups' sizes given by offsets on the device."""
+"""Grouped matrix products: one product per group, the groups' sizes given by offsets on the device.
+
+Their kernels are persistent, so a bound of the tiles stands for a grid.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.families.gemm.problem import Gemm, mm, scaled_mm
+from conformance.families.launch_tiles import Tiles
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import DTYPES, EVERY_FP8, PRECISIONS, RESULTS, Layout, Operand, check_choice
 
@@ -168,3 +172,18 @@ class GroupedGemm(Problem):
         parts += [f"{self.scaling}{'.fast' if self.fast_accum else ''}"] if self.scaling else []
         parts.append(".".join(layout.id for layout in (self.layout_a, self.layout_b, self.layout_out)))
         return "-".join(parts)
+
+
+def tiles(problem: Any, config: Any) -> Tiles | None:
+    """Returns the most tiles that the output may have: the host does not know the sizes of the groups. In the dimension
+    that is split each group has at most one ragged tile, and no tile is empty."""
+    block_m, block_n = (getattr(config, name, None) for name in ("block_m", "block_n"))
+    if not block_m or not block_n:
+        return None
+    rows, columns = problem.extent("M") if problem.ragged != "K" else problem.M or 0, problem.N or 0
+    if problem.ragged == "M":
+        return min(rows // block_m + problem.groups, rows), -(-columns // block_n), 1
+    if problem.ragged == "N":
+        total = problem.extent("N")
+        return -(-(problem.M or 0) // block_m), min(total // block_n + problem.groups, total), 1
+    return -(-(problem.M or 0) // block_m) * problem.groups, -(-columns // block_n), 1

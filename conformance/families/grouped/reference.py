@@ -1,14 +1,19 @@
-"""The reference of a grouped product: its fp64 value and the magnitude that error bounds need, group by group."""
+"""The reference of a grouped product, group by group: its fp64 value, its magnitude, the sums of a tensor core."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.reference import unit_epilogue
 from conformance.families.grouped.problem import GroupedGemm
+from conformance.families.unit_sums import Inputs, UnitAnswers, seen_format, sum_of
+from conformance.numerics.sum_order import SumOrder, Unit
+from conformance.numerics.tensor_core import Factors
 from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs, in_fp64
 
@@ -86,3 +91,22 @@ def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device
 
 dispatch.value.register(GroupedGemm, value)
 dispatch.magnitude.register(GroupedGemm, magnitude)
+
+
+def product_count(problem: GroupedGemm) -> int:
+    """Returns how many products are summed."""
+    return sum(math.prod(problem.group_extents(group)) for group in range(problem.groups))
+
+
+def unit_results(problem: GroupedGemm, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
+    """Returns the product of each group with its scales."""
+    form = seen_format(problem, problem.dtype)
+    operands = [parts(problem, name, inputs[name].double()) for name in "ab"]
+    totals = []
+    for group, (a, b) in enumerate(zip(*operands, strict=True)):
+        total = sum_of(unit, order, [Factors(a, b, form, form)])
+        totals += unit_epilogue(problem.group_product(group), total, group_scales(problem, inputs)[group])
+    return [joined(problem, "out", totals)]
+
+
+UNIT = UnitAnswers(unit_results, product_count)

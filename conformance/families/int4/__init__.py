@@ -1,7 +1,7 @@
 """Products whose second operand has packed 4-bit weights with scales and zero points."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.int4 import fills, grid, reference, refusals
+from conformance.families.int4 import fills, problem, reference, refusals
 from conformance.families.int4.problem import Int4Gemm
 
 __all__ = ["fills", "reference"]
@@ -12,8 +12,8 @@ register_family(
     Int4Gemm,
     Family(
         refusals=refusals.REFUSALS,
-        tiles=grid.tiles,
-        grid=grid.grid,
+        tiles=problem.tiles,
+        grid=problem.grid,
         lacks={
             "unit": "the order in which decoded operands are summed is not measured",
             "products": "a product of decoded operands has no search of its tiles yet",

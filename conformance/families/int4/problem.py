@@ -1,11 +1,17 @@
-"""Products with four-bit weights: integer codes two a byte, with a scale and perhaps a zero point for a group of k."""
+"""Products with four-bit weights: integer codes two a byte, with a scale and perhaps a zero point for a group of k.
+
+The grid of their kernels is here too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
+from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import Layout, Operand, check_choice
 
@@ -111,3 +117,13 @@ class Int4Gemm(Problem):
         zero = [] if self.zero == "none" else [f"zero.{self.zero}"]
         parts = (self.op, f"{self.M}x{self.N}x{self.K}", f"{self.dtype}.{self.weights}", self.packed, f"g{self.group}")
         return "-".join((*parts, *zero, f"to.{self.out_dtype}", ".".join(layouts)))
+
+
+def tiles(problem: Int4Gemm, config: Any) -> Tiles | None:
+    """Returns the tiles of the output."""
+    return tiles_of(problem.M, problem.N, config)
+
+
+def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
+    """Returns one program for each tile."""
+    return (math.prod(tiles),)

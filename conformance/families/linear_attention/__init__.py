@@ -1,7 +1,7 @@
 """Linear attention: attention without a softmax, with a state that decays."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.linear_attention import fills, grid, reference, refusals
+from conformance.families.linear_attention import fills, problem, reference, refusals
 from conformance.families.linear_attention.problem import LinearAttention
 
 __all__ = ["fills", "reference"]
@@ -12,9 +12,9 @@ register_family(
     LinearAttention,
     Family(
         refusals=refusals.REFUSALS,
-        tiles=grid.tiles,
-        grid=grid.grid,
-        code_tiles=grid.code_tiles,
+        tiles=problem.tiles,
+        grid=problem.grid,
+        code_tiles=problem.code_tiles,
         lacks={
             "unit": "the bits of the rounded states and scores are not stated yet",
             "products": "its products depend on a state that decays",

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.families.linear_attention.bounds import linear_attention_error
 from conformance.families.linear_attention.problem import LinearAttention
-from conformance.families.linear_attention.reference import LinearValues, evaluated
+from conformance.families.linear_attention.reference import LinearValues, evaluated, linear_attention_error
 from conformance.inputs.draws import Draws, Floats
 from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract

@@ -1,12 +1,17 @@
-"""Chunked gated linear attention: attention without a softmax, whose state decays from chunk to chunk."""
+"""Chunked gated linear attention: attention without a softmax, whose state decays from chunk to chunk.
+
+Its grid, and the tiles that its code multiplies, are here too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 from conformance.families.attention.problem import ORDERS, STEP
+from conformance.families.launch_tiles import CodeTile, Tiles, whole
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import Operand, check_choice
 
@@ -109,3 +114,21 @@ class LinearAttention(Problem):
         parts += [f"far{self.batch_pad}"] if self.batch_pad else []
         parts += [f"of.{self.padded}"] if self.padded != "qkvo" else []
         return "-".join(parts)
+
+
+def tiles(problem: LinearAttention, config: Any) -> Tiles:
+    """Returns one row of tiles, which walks through the positions, and tiles of the columns of v, for each head."""
+    return (1, -(-problem.value_dim // config.block_v), problem.heads * problem.batch)
+
+
+def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
+    """Returns (tiles of the columns of v, heads, batch)."""
+    return (tiles[1], plan.problem.heads, plan.problem.batch)
+
+
+def code_tiles(kernel: Any, plan: Any, launch: str) -> set[CodeTile]:
+    """Returns the tiles of q times the state, q times k, and scores times v. The last is that of k times v, or v times
+    k, which is added to the state."""
+    config, dim = plan.config, whole(plan.problem.head_dim)
+    t, v = config.block_t, config.block_v
+    return {(t, v, dim), (t, t, dim), (t, v, t), (v, dim, t) if kernel.transposed else (dim, v, t)}

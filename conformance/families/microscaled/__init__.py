@@ -1,7 +1,7 @@
 """Block-scaled products: mxfp4, mxfp8 and nvfp4 operands with one scale for each block of K."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.microscaled import fills, grid, reference, refusals
+from conformance.families.microscaled import fills, problem, reference, refusals
 from conformance.families.microscaled.problem import MicroscaledGemm
 
 __all__ = ["fills", "reference"]
@@ -12,8 +12,8 @@ register_family(
     MicroscaledGemm,
     Family(
         refusals=refusals.REFUSALS,
-        tiles=grid.tiles,
-        grid=grid.grid,
+        tiles=problem.tiles,
+        grid=problem.grid,
         lacks={
             "unit": "the order in which a unit with scales sums is not measured",
             "products": "a product of decoded operands has no search of its tiles yet",

@@ -1,11 +1,16 @@
-"""Products of block-scaled operands: narrow codes, and one scale for each block of k (OCP Microscaling Formats 1.0)."""
+"""Products of block-scaled operands: narrow codes, and one scale for each block of k (OCP Microscaling Formats 1.0).
+
+The grid of their kernels is here too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
+from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import Layout, Operand, check_choice
 
@@ -178,3 +183,18 @@ class MicroscaledGemm(BlockScaled):
             layouts.append(f"scale.{'swizzled.' if self.swizzled else ''}{self.layout_scale.id}")
         formats, packed = f"{self.a_format}.{self.b_format}", self.packed_a + self.packed_b
         return "-".join((self.op, sizes, formats, packed, f"to.{self.out_dtype}", ".".join(layouts)))
+
+
+def tiles(problem: MicroscaledGemm, config: Any) -> Tiles | None:
+    """Returns the tiles of the output."""
+    return tiles_of(problem.M, problem.N, config, 1 if problem.batch is None else problem.batch)
+
+
+def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
+    """Returns one program for each tile, with a dimension for the matrices of a batch; a config with ``matrices`` has
+    so many of them in one program."""
+    rows, columns, matrices = tiles
+    in_one_program = getattr(plan.config, "matrices", None)
+    if in_one_program:
+        return (rows * columns * -(-matrices // in_one_program),)
+    return (rows * columns,) if plan.problem.batch is None else (rows * columns, matrices)

@@ -1,7 +1,7 @@
 """Grouped products with block-scaled operands."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.grouped import grid
+from conformance.families.grouped.problem import tiles
 from conformance.families.microscaled_grouped import fills, reference, refusals
 from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 
@@ -13,7 +13,7 @@ register_family(
     MicroscaledGroupedGemm,
     Family(
         refusals=refusals.REFUSALS,
-        tiles=grid.tiles,
+        tiles=tiles,
         lacks={
             "unit": "the order in which a unit with scales sums is not measured",
             "products": "a product of decoded operands has no search of its tiles yet",

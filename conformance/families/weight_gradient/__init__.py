@@ -1,16 +1,7 @@
 """The gradient of a convolution with respect to its weights."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.weight_gradient import (
-    alterations,
-    dependence,
-    fills,
-    grid,
-    products,
-    reference,
-    refusals,
-    unit,
-)
+from conformance.families.weight_gradient import alterations, fills, problem, reference, refusals
 from conformance.families.weight_gradient.problem import WeightGradient
 
 __all__ = ["fills", "reference"]
@@ -19,12 +10,12 @@ register_family(
     WeightGradient,
     Family(
         refusals=refusals.REFUSALS,
-        unit=unit.UNIT,
-        axes=dependence.axes,
-        needed=dependence.needed,
+        unit=reference.UNIT,
+        axes=alterations.axes,
+        needed=alterations.needed,
         alterations=alterations.alterations,
-        products=products.products,
-        tiles=grid.tiles,
-        grid=grid.grid,
+        products=alterations.products,
+        tiles=problem.tiles,
+        grid=problem.grid,
     ),
 )

@@ -1,4 +1,4 @@
-"""Alterations of gradients for the weights of a convolution: another geometry, other images and groups."""
+"""Faults of weight gradients: other pixels and channels, what an element depends on, products that fail."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 
+import torch
 from torch import Tensor
 
-from conformance.families.conv.alterations import AXES, in_groups
-from conformance.families.conv.bounds import error_bound
+from conformance.families.conv.alterations import AXES, SPACE, in_groups
 from conformance.families.conv.problem import Correlation
-from conformance.families.conv.reference import correlate
+from conformance.families.conv.reference import correlate, error_bound
 from conformance.families.gemm.alterations import lines, other_indices
 from conformance.families.gemm.bounds import row_sums
+from conformance.families.index_sets import Indices, Needed, chosen, divided, every
+from conformance.families.products import Product, with_inputs
+from conformance.families.weight_gradient import reference
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.numerics.alterations import Alteration, Outputs
 from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
 from conformance.numerics.tiling import Tiling
 
 Change = Callable[[Tensor], Tensor]
@@ -83,3 +87,45 @@ def _computed(
         total, of_sum = row_sums(contract, changed["grad_out"].movedim(1, 0).flatten(1))
         outputs["grad_bias"] = (total, None if exact else of_sum)
     return outputs
+
+
+def axes(problem: WeightGradient, name: str) -> tuple[str, ...]:
+    """Returns the name of one index along each dimension of the operand ``name``."""
+    return ("image", "channel" if name == "x" else "output channel", *SPACE[1:])
+
+
+def needed(problem: WeightGradient, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
+    """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
+    forward, channels = problem.forward, stored[0]
+    images = every(forward.batch)
+    if not forward.batch:
+        return {}
+    if output == "grad_bias":
+        return {"grad_out": (images, channels, *map(every, forward.out_size))}
+    seen, positions = [], []
+    for index, size, axis in zip(stored[2:], forward.size, forward.correlation.places, strict=True):
+        reached = torch.tensor(axis)[:, index]  # (positions, taps)
+        inside = reached >= 0
+        seen.append(chosen(size, reached[inside]))
+        positions.append(inside.any(1))
+    if not all(bool(index.any()) for index in seen):
+        return {}
+    groups = divided(channels, forward.out_channels // forward.groups, forward.groups)
+    of_x = (groups[:, None] & stored[1]).flatten()
+    return {"x": (images, of_x, *seen), "grad_out": (images, channels, *positions)}
+
+
+def products(problem: WeightGradient, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling) -> Iterator[Product]:
+    """Returns the products with a wrong element; see :class:`~conformance.families.family.Family`.
+
+    Rows are output channels of a group, columns taps and channels; k runs over output positions of all images.
+    """
+    if not problem.positions:
+        return
+    inputs = {name: tensor.cpu() for name, tensor in fill.inputs.items()}
+    matrices = [reference.matrices(problem, tensor) for tensor in (out, bad)]
+    for group, (a, b) in enumerate(reference.factors(problem, inputs)):
+        output, wrong = (matrix[group] for matrix in matrices)
+        if bool(wrong.any()):
+            name = f"group {group}" if problem.groups > 1 else ""
+            yield Product(name, problem.product, with_inputs(fill, {"a": a, "b": b}), output, wrong, ((0, a.shape[1]),))

@@ -1,4 +1,7 @@
-"""Gradients of convolutions for their weights, and for their bias."""
+"""Gradients of convolutions for their weights, and for their bias.
+
+The grid of their kernels is here too.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 from conformance.families.conv.problem import Conv
 from conformance.families.gemm.problem import Gemm
+from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import Operand
 
@@ -137,3 +141,14 @@ class CroppedConv(Conv):
     def out_size(self) -> tuple[int, ...]:
         """Spatial extents of the output."""
         return tuple(map(min, zip(super().out_size, self.window, strict=True)))
+
+
+def tiles(problem: WeightGradient, config: Any) -> Tiles | None:
+    """Returns the tiles of (output channels of a group, channels and positions of the convolution's kernel)."""
+    _, channels, *kernel = problem.output.shape
+    return tiles_of(problem.forward.out_channels // problem.groups, channels * math.prod(kernel), config)
+
+
+def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
+    """Returns (tiles of rows, tiles of columns, groups)."""
+    return (*tiles[:2], plan.problem.groups)

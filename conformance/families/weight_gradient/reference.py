@@ -1,5 +1,4 @@
-"""The reference of the gradients of a convolution for its weights and its bias, in fp64: see :mod:`.conv` for
-the sums."""
+"""The reference of a weight gradient: its fp64 value, its magnitude, and the sums of a tensor core."""
 
 from __future__ import annotations
 
@@ -10,7 +9,11 @@ import torch
 from torch import Tensor
 
 from conformance.families.conv import reference as conv
+from conformance.families.conv.reference import product_count
+from conformance.families.unit_sums import Inputs, UnitAnswers, seen_format, sum_of
 from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.numerics.sum_order import SumOrder, Unit
+from conformance.numerics.tensor_core import Factors
 from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs
 
@@ -70,3 +73,18 @@ def _correlated(problem: WeightGradient, inputs: Mapping[str, Tensor], device: D
 
 dispatch.value.register(WeightGradient, value)
 dispatch.magnitude.register(WeightGradient, magnitude)
+
+
+def knows(problem: WeightGradient) -> bool:
+    """True if there is anything to sum."""
+    return problem.positions > 0
+
+
+def unit_results(problem: WeightGradient, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
+    """Returns the product of each group."""
+    form = seen_format(problem, problem.dtype)
+    groups = [sum_of(unit, order, [Factors(a, b, form, form)]) for a, b in factors(problem, inputs)]
+    return [joined(problem, torch.stack(groups))]
+
+
+UNIT = UnitAnswers(unit_results, product_count, knows)

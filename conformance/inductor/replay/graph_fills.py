@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.compile.compile_worker import named
-from conformance.families.gemm.trust import is_tie
+from conformance.families.gemm.fills import is_tie
 from conformance.inductor.compile.program import Program
 from conformance.inductor.replay.graph_evaluation import (
     NARROW,

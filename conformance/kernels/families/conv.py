@@ -7,8 +7,7 @@ from typing import Any
 
 import triton
 
-from conformance.families.conv.problem import Conv
-from conformance.families.conv.transposed import TransposedConv, conv_transpose2d, input_gradient
+from conformance.families.conv.problem import Conv, TransposedConv, conv_transpose2d, input_gradient
 from conformance.heuristics.configs import Config
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_IMAGE, WHOLE_TILES, dtype_fields, matrix_sizes
