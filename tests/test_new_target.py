@@ -57,7 +57,7 @@ def test_it_is_a_target_that_inductor_generates_code_for(target: Target) -> None
 
 
 def test_its_profiles_are_claimed(target: Target) -> None:
-    assert "tma" in {profile.id for profile in read_profiles(known=claims()).claimed(target.id)}
+    assert "tma" in {profile.id for profile in read_profiles(own_claims=claims()).claimed(target.id)}
 
 
 def test_its_arithmetic_is_assumed(target: Target) -> None:

@@ -75,9 +75,9 @@ def read_earlier_answer(file: Path) -> EarlierAnswer:
     if not isinstance(data, dict) or "groups" not in data or type(schema) is not int:
         raise EarlierAnswerError(f"--known {file}: it is no answer of a gate: {advice}")
     if schema not in SCHEMAS:
-        known = ", ".join(map(str, SCHEMAS))
+        schemas = ", ".join(map(str, SCHEMAS))
         raise EarlierAnswerError(
-            f"--known {file}: it has schema {schema}, and this version reads {known}: make it again with this version"
+            f"--known {file}: it has schema {schema}, and this version reads {schemas}: make it again with this version"
         )
     try:
         return _answer(file, data)

@@ -69,7 +69,7 @@ RULES = {
     "slow-library": checks.check_slow_library,
     "few-kernels": checks.check_one_round,
     "one-swizzle": lambda: checks.check_one_round(12, [2]),
-    "not-wanted": lambda: checks.check_one_round(12, wanted=False),
+    "not-wanted": lambda: checks.check_one_round(12, prescreens=False),
     "remembered": checks.check_remembered,
 }
 

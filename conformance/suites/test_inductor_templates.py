@@ -82,7 +82,7 @@ def test_convolution_gradients(inductor, target, wanted, geometry, form):
         dense("x", 2, 6, 9, 11, dtype=dtype, last=last),
         dense("w", 10, 6 // groups, *kernel, dtype=dtype, last=last),
     ]
-    arguments = {"wanted": wanted, "groups": groups, **places}
+    arguments = {"names": wanted, "groups": groups, **places}
     fields = {"settings": GRADIENTS, "arguments": tuple(arguments.items())}
     compiled = pinned(inductor, "convolution_gradients", operands, target, "|".join(kinds), **fields)
     inductor.record(topic.templates_alone(compiled.generated, len(kinds)))

@@ -123,13 +123,13 @@ _COMPARE: dict[str, Compute] = {
 
 
 def _binary(operation: Operation) -> tuple[list[str], Compute]:
-    made, kind = _BINARY[operation.name.partition(".")[2]], result_type(operation)
-    return operands(operation), lambda a, b: rounded(made(a, b), kind.element)
+    function, kind = _BINARY[operation.name.partition(".")[2]], result_type(operation)
+    return operands(operation), lambda a, b: rounded(function(a, b), kind.element)
 
 
 def _unary(operation: Operation) -> tuple[list[str], Compute]:
-    made, kind = _UNARY[operation.name], result_type(operation)
-    return operands(operation), lambda a: rounded(made(a), kind.element)
+    function, kind = _UNARY[operation.name], result_type(operation)
+    return operands(operation), lambda a: rounded(function(a), kind.element)
 
 
 def _compare(operation: Operation) -> tuple[list[str], Compute]:

@@ -51,13 +51,13 @@ def _inval(operation: Operation) -> Step:
 
 def _wait(operation: Operation) -> Step:
     words = operation.words.partition(" deps ")[0]
-    wanted = NAMES.findall(words[: len(words) - len(operation.types)] if words == operation.words else words)
+    operand_names = NAMES.findall(words[: len(words) - len(operation.types)] if words == operation.words else words)
     what = called(operation)
 
     def run(agent: Agent, names: Names) -> Running:
-        if len(wanted) > 2 and not bool(names[wanted[2]]):
+        if len(operand_names) > 2 and not bool(names[operand_names[2]]):
             return
-        barrier, phase = barrier_at(agent, names[wanted[0]], what), int(names[wanted[1]]) & 1
+        barrier, phase = barrier_at(agent, names[operand_names[0]], what), int(names[operand_names[1]]) & 1
         while barrier.phase & 1 == phase:
             agent.waiting = f"waits for {barrier.name} at {what}"
             yield

@@ -27,15 +27,15 @@ from conformance.ttgir.text import Operation
 
 
 def _alloc(operation: Operation) -> Step:
-    kind, wanted, result = result_type(operation), operands(operation), operation.results[0]
+    kind, operand_names, result = result_type(operation), operands(operation), operation.results[0]
     name, what = f"{result} ({operation.place})", called(operation)
     shared = operation.name == "ttg.local_alloc"
 
     def step(agent: Agent, names: Names) -> None:
         view = allocated(name, kind.shape, kind.element)
-        if wanted:
+        if operand_names:
             _written(agent, view, what, shared=shared)
-            view.write(taken(names[wanted[0]]))
+            view.write(taken(names[operand_names[0]]))
         names[result] = view
 
     return step
@@ -90,15 +90,15 @@ def _written(agent: Agent, view: View, what: str, *, shared: bool) -> None:
 
 
 def _local_store(operation: Operation) -> Step:
-    wanted, what = operands(operation), called(operation)
+    operand_names, what = operands(operation), called(operation)
     shared = operation.name == "ttg.local_store"
 
     def step(agent: Agent, names: Names) -> None:
-        if len(wanted) > 2 and not bool(names[wanted[2]]):
+        if len(operand_names) > 2 and not bool(names[operand_names[2]]):
             return
-        view = names[wanted[1]]
+        view = names[operand_names[1]]
         _written(agent, view, what, shared=shared)
-        view.write(taken(names[wanted[0]]))
+        view.write(taken(names[operand_names[0]]))
 
     return step
 
@@ -110,10 +110,10 @@ def _fence(operation: Operation) -> Step:
 def _view(make: Callable[[Operation], Callable[[list[Any]], Callable[[Any], Any]]]) -> Callable[[Operation], Step]:
     def prepare(operation: Operation) -> Step:
         source, *rest = operands(operation)
-        made, result = make(operation), operation.results[0]
+        part_of, result = make(operation), operation.results[0]
 
         def step(agent: Agent, names: Names) -> None:
-            names[result] = names[source].part(made([names[name] for name in rest]))
+            names[result] = names[source].part(part_of([names[name] for name in rest]))
 
         return step
 
@@ -123,7 +123,7 @@ def _view(make: Callable[[Operation], Callable[[list[Any]], Callable[[Any], Any]
 def _index(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
     what = called(operation)
 
-    def made(values: list[Any]) -> Callable[[Any], Any]:
+    def part_of(values: list[Any]) -> Callable[[Any], Any]:
         index = int(values[0])
 
         def take(array: Any) -> Any:
@@ -133,14 +133,14 @@ def _index(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
 
         return take
 
-    return made
+    return part_of
 
 
 def _subview(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:
     """Of Triton up to 3.4: offsets along every dimension, the first ones dropped."""
     shape = result_type(operation).shape
 
-    def made(values: list[Any]) -> Callable[[Any], Any]:
+    def part_of(values: list[Any]) -> Callable[[Any], Any]:
         offsets = [int(value) for value in values]
         dropped = len(offsets) - len(shape)
         sizes = (1,) * max(dropped, 0) + shape
@@ -151,7 +151,7 @@ def _subview(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]
 
         return take
 
-    return made
+    return part_of
 
 
 def _subslice(operation: Operation) -> Callable[[list[Any]], Callable[[Any], Any]]:

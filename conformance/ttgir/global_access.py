@@ -28,11 +28,11 @@ from conformance.ttgir.text import Operation, split_outside
 
 
 def _load(operation: Operation) -> Step:
-    wanted, kind = operands(operation), pointee(split_outside(operation.types)[0])
+    operand_names, kind = operands(operation), pointee(split_outside(operation.types)[0])
     result, what = operation.results[0], called(operation)
 
     def step(agent: Agent, names: Names) -> None:
-        pointers, mask, other = [*[taken(names[name]) for name in wanted], None, None][:3]
+        pointers, mask, other = [*[taken(names[name]) for name in operand_names], None, None][:3]
         try:
             names[result] = agent.program.memory.load(pointers, mask, other, kind)
         except ProgramFault as fault:
@@ -42,11 +42,11 @@ def _load(operation: Operation) -> Step:
 
 
 def _store(operation: Operation) -> Step:
-    wanted, kind = operands(operation), pointee(split_outside(operation.types)[0])
+    operand_names, kind = operands(operation), pointee(split_outside(operation.types)[0])
     what = called(operation)
 
     def step(agent: Agent, names: Names) -> None:
-        pointers, values, mask = [*[taken(names[name]) for name in wanted], None][:3]
+        pointers, values, mask = [*[taken(names[name]) for name in operand_names], None][:3]
         try:
             agent.program.memory.store(pointers, values, mask, kind)
         except ProgramFault as fault:
@@ -111,11 +111,11 @@ def _combine(operation: Operation) -> Combine:
 
 
 def _atomic(operation: Operation) -> Step:
-    combine, wanted = _combine(operation), operands(operation)
+    combine, operand_names = _combine(operation), operands(operation)
     kind = pointee(split_outside(operation.types.strip("()"))[0].lstrip("("))
 
     def step(agent: Agent, names: Names) -> None:
-        pointers, values, mask = (np.asarray(taken(value)) for value in [*[names[n] for n in wanted], True][:3])
+        pointers, values, mask = (np.asarray(taken(value)) for value in [*[names[n] for n in operand_names], True][:3])
         old = _updated(agent, combine, pointers, values, mask, kind)
         if operation.results:
             names[operation.results[0]] = old
@@ -156,11 +156,11 @@ def _updated(agent: Agent, combine: Combine, pointers: Any, values: Any, mask: A
 
 
 def _exchange(operation: Operation) -> Step:
-    wanted = operands(operation)
+    operand_names = operands(operation)
     kind = pointee(split_outside(operation.types.partition("->")[0].strip().strip("()"))[0])
 
     def step(agent: Agent, names: Names) -> Any:
-        pointer, expected, new = (taken(names[name]) for name in wanted)
+        pointer, expected, new = (taken(names[name]) for name in operand_names)
         old = agent.program.memory.load(pointer, None, None, kind)
         if old == expected:
             agent.program.memory.store(pointer, new, None, kind)

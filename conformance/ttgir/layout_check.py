@@ -118,8 +118,8 @@ def verified(module: TtgirModule) -> VerifiedLayouts:
 def _verify(layouts: Layouts, typed: TypedOperation, faults: list[str], unknown: set[str]) -> None:
     """Adds to ``faults`` and ``unknown`` what the layouts of one operation show."""
     what = called(typed.operation)
-    for made, used in typed.mismatches():
-        faults.append(f"{what} takes {made!r} in {made.layout} as {used!r} in {used.layout}")
+    for defined, used in typed.mismatches():
+        faults.append(f"{what} takes {defined!r} in {defined.layout} as {used!r} in {used.layout}")
     try:
         for text in _operation_faults(layouts, typed):
             faults.append(f"{what}: {text}")  # those before what is unknown count

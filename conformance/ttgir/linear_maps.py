@@ -41,13 +41,13 @@ class LinearMap:
     def elements(self, *holders: str) -> Any:
         """Returns the number of the element that each holder holds: an array with one dimension of each of
         ``holders``."""
-        made: Any = np.zeros(1, np.int64)
+        numbers: Any = np.zeros(1, np.int64)
         for holder in holders:
             one: Any = np.zeros(1, np.int64)
             for value in self.flat(holder):
                 one = np.concatenate([one, one ^ value])
-            made = made[..., None] ^ one
-        return made[0]
+            numbers = numbers[..., None] ^ one
+        return numbers[0]
 
     def rank(self, *holders: str) -> int:
         """Returns the number of bits of the tensor's elements that ``holders`` tell apart; all holders if none is
@@ -113,11 +113,11 @@ def coordinates(flat: int, shape: Sequence[int]) -> Basis:
     >>> coordinates(10, (4, 8))
     (1, 2)
     """
-    made = []
+    indices = []
     for size in reversed(shape):
         flat, index = divmod(flat, size)
-        made.append(index)
-    return tuple(reversed(made))
+        indices.append(index)
+    return tuple(reversed(indices))
 
 
 class MapBuilder:
@@ -170,7 +170,7 @@ def with_blocks(
     """Returns the map of all blocks of a cluster. ``bases`` are those of the part of one block, whose shape is
     ``own``."""
     spread = [tuple(value * size for value, size in zip(basis, own, strict=True)) for basis in blocks]
-    return map_of(shape, {**{holder: clipped(made, own) for holder, made in bases.items()}, "block": spread})
+    return map_of(shape, {**{holder: clipped(unclipped, own) for holder, unclipped in bases.items()}, "block": spread})
 
 
 def clipped(bases: Iterable[Sequence[int]], shape: Sequence[int]) -> tuple[Basis, ...]:
@@ -180,4 +180,4 @@ def clipped(bases: Iterable[Sequence[int]], shape: Sequence[int]) -> tuple[Basis
 
 def map_of(shape: Sequence[int], bases: Mapping[str, Iterable[Sequence[int]]]) -> LinearMap:
     """A map whose bases are written out. What lies outside of ``shape`` is zero."""
-    return LinearMap(tuple(shape), tuple((holder, clipped(made, shape)) for holder, made in bases.items()))
+    return LinearMap(tuple(shape), tuple((holder, clipped(unclipped, shape)) for holder, unclipped in bases.items()))

@@ -55,16 +55,16 @@ class Pending:
 
 @dataclass
 class Promise:
-    """The accumulator of a wgmma without a wait yet: only another wgmma may read it. ``made`` is its values once the
+    """The accumulator of a wgmma without a wait yet: only another wgmma may read it. ``values`` are there once the
     wgmma has touched its memory."""
 
     pending: Pending
-    made: Any = None
+    values: Any = None
     rename: Callable[[], Any] | None = None
 
     @property
     def value(self) -> Any:
-        return self.made if self.rename is None else self.rename()
+        return self.values if self.rename is None else self.rename()
 
     def renamed(self, how: Callable[[Any], Any]) -> Promise:
         """Returns the same registers as a tensor of other dimensions, which ``how`` makes of the values."""

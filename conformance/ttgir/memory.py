@@ -68,23 +68,23 @@ class GlobalMemory:
     def load(self, addresses: Any, mask: Any, other: Any, element: str) -> Any:
         """Values at ``addresses`` where ``mask`` holds, else ``other`` (zero if None)."""
         addresses = np.asarray(addresses)
-        taken = np.broadcast_to(np.asarray(True if mask is None else mask), addresses.shape)
+        selected = np.broadcast_to(np.asarray(True if mask is None else mask), addresses.shape)
         bits = np.zeros(addresses.shape, bits_type(element))
         if other is not None:
             bits[...] = encoded(np.broadcast_to(other, addresses.shape), element)
-        if taken.any():
-            data, index = self._span(addresses[taken], size_of(element), "reads")
-            bits[taken] = data.view(bits_type(element))[index]
+        if selected.any():
+            data, index = self._span(addresses[selected], size_of(element), "reads")
+            bits[selected] = data.view(bits_type(element))[index]
         return decoded(bits, element)
 
     def store(self, addresses: Any, values: Any, mask: Any, element: str) -> None:
         """Writes ``values`` to ``addresses`` where ``mask`` holds."""
         addresses = np.asarray(addresses)
-        taken = np.broadcast_to(np.asarray(True if mask is None else mask), addresses.shape)
-        if taken.any():
-            data, index = self._span(addresses[taken], size_of(element), "writes")
+        selected = np.broadcast_to(np.asarray(True if mask is None else mask), addresses.shape)
+        if selected.any():
+            data, index = self._span(addresses[selected], size_of(element), "writes")
             bits = encoded(np.broadcast_to(values, addresses.shape), element)
-            data.view(bits_type(element))[index] = bits[taken]
+            data.view(bits_type(element))[index] = bits[selected]
 
 
 @dataclass

@@ -31,22 +31,22 @@ def _swizzled(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     order, vec = layout["order"], layout.get("vec", 1)
     per_phase, phases = layout.get("perPhase", 1), layout.get("maxPhase", 1)
     blocks = cluster_bases(layout)
-    made = MapBuilder(len(shape), ("offset",))
+    builder = MapBuilder(len(shape), ("offset",))
     own = own_shape(shape, blocks)
     for axis in order:
-        made.add("offset", axis, own[axis])
+        builder.add("offset", axis, own[axis])
     if len(order) > 1:
         column, row = order[:2]
         swizzled = []
-        for basis in made.bases["offset"]:
+        for basis in builder.bases["offset"]:
             phase = basis[row] // per_phase % phases
             if layout.kind == "amd_rotating_shared":
                 phase ^= basis[row] // per_phase // phases % phases
             changed = list(basis)
             changed[column] ^= phase * vec % own[column]
             swizzled.append(tuple(changed))
-        made.bases["offset"] = swizzled
-    return with_blocks(made.bases, blocks, own, shape)
+        builder.bases["offset"] = swizzled
+    return with_blocks(builder.bases, blocks, own, shape)
 
 
 def _nvmma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
@@ -123,25 +123,25 @@ def tensor_memory_map(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
         raise UnknownLayout(f"tensor memory of {shape} in {layout.text}")
     rows, columns, blocks = layout["blockM"], layout["blockN"], cluster_bases(layout)
     own = own_shape(shape, blocks)
-    made = MapBuilder(2, ("row", "column"))
-    made.repeat("column", layout.get("colStride", 1))
+    builder = MapBuilder(2, ("row", "column"))
+    builder.repeat("column", layout.get("colStride", 1))
     if rows == 64:
         # 16 rows lie in the first half of each warp's 32 lanes; the second half has the next tile, if there is one
-        made.add("row", 0, 16)
-        made.repeat("row", 2)
-        made.add("row", 0, 4)
-        made.add("column", 1, min(columns, own[1]))
+        builder.add("row", 0, 16)
+        builder.repeat("row", 2)
+        builder.add("row", 0, 4)
+        builder.add("column", 1, min(columns, own[1]))
         for axis in (0, 1):
-            if own[axis] > made.sizes[axis]:
-                made.bases["row"][4] = (made.sizes[0], 0) if axis == 0 else (0, made.sizes[1])
-                made.sizes[axis] *= 2
+            if own[axis] > builder.sizes[axis]:
+                builder.bases["row"][4] = (builder.sizes[0], 0) if axis == 0 else (0, builder.sizes[1])
+                builder.sizes[axis] *= 2
                 break
     else:
-        made.add("row", 0, rows)
-        made.add("column", 1, min(columns, own[1]))
-    made.fill("column", 0, own[0])
-    made.fill("column", 1, own[1])
-    return with_blocks(made.bases, blocks, own, shape)
+        builder.add("row", 0, rows)
+        builder.add("column", 1, min(columns, own[1]))
+    builder.fill("column", 0, own[0])
+    builder.fill("column", 1, own[1])
+    return with_blocks(builder.bases, blocks, own, shape)
 
 
 def _scales(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
@@ -149,14 +149,14 @@ def _scales(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     by side, then its rows 32 further on (PTX ISA, scale factor's layout in tensor memory)."""
     if len(shape) != 2 or cluster_bases(layout):
         raise UnknownLayout(f"scales of {shape} in {layout.text}")
-    made = MapBuilder(2, ("row", "column"))
-    made.add("row", 0, 32)
-    made.repeat("row", 4)
+    builder = MapBuilder(2, ("row", "column"))
+    builder.add("row", 0, 32)
+    builder.repeat("row", 4)
     for axis, count in ((1, 4), (0, 64)):
         size = min(count, shape[axis])
-        missing = count // max(size, made.sizes[axis])
-        made.fill("column", axis, size)
-        made.repeat("column", missing)
+        missing = count // max(size, builder.sizes[axis])
+        builder.fill("column", axis, size)
+        builder.repeat("column", missing)
     for axis in (1, 0) if layout.get("blockRepOrder") == "kThenMn" else (0, 1):
-        made.fill("column", axis, shape[axis])
-    return map_of(shape, made.bases)
+        builder.fill("column", axis, shape[axis])
+    return map_of(shape, builder.bases)

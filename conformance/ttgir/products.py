@@ -81,12 +81,12 @@ def _tcgen05(operation: Operation) -> Step:
 
 
 def _tcgen05_commit(operation: Operation) -> Step:
-    wanted, what = operands(operation), called(operation)
+    operand_names, what = operands(operation), called(operation)
 
     def step(agent: Agent, names: Names) -> None:
-        if len(wanted) > 1 and not bool(names[wanted[1]]):
+        if len(operand_names) > 1 and not bool(names[operand_names[1]]):
             return
-        barrier = barrier_at(agent, names[wanted[0]], what)
+        barrier = barrier_at(agent, names[operand_names[0]], what)
         pending = agent.begin("mma", what, lambda: barrier.arrive(1, pending.clock, what), [])
         agent.program.launch_product(pending)
 
@@ -94,12 +94,12 @@ def _tcgen05_commit(operation: Operation) -> Step:
 
 
 def _wgmma(operation: Operation) -> Step:
-    wanted, kind, result = operands(operation), result_type(operation), operation.results[0]
+    operand_names, kind, result = operands(operation), result_type(operation), operation.results[0]
     later, what = attributes(operation).get("isAsync") == "true", called(operation)
 
     def step(agent: Agent, names: Names) -> None:
-        left, right, before = (names[name] for name in wanted[:3])
-        keeps = len(wanted) < 4 or bool(names[wanted[3]])
+        left, right, before = (names[name] for name in operand_names[:3])
+        keeps = len(operand_names) < 4 or bool(names[operand_names[3]])
         promise: Promise
 
         def values(operand: Any) -> Any:
@@ -107,8 +107,8 @@ def _wgmma(operation: Operation) -> Step:
 
         def effect() -> None:
             start = before.value if isinstance(before, Promise) else before
-            made = product(values(left), values(right), kind)
-            promise.made = rounded(made + start if keeps else made, kind.element)
+            result_values = product(values(left), values(right), kind)
+            promise.values = rounded(result_values + start if keeps else result_values, kind.element)
 
         views = [(operand, False) for operand in (left, right) if isinstance(operand, View)]
         pending = agent.begin("mma", what, effect, views)
@@ -133,11 +133,11 @@ def _retire(agent: Agent, left: int) -> None:
 
 
 def _wgmma_wait(operation: Operation) -> Step:
-    wanted, left = operands(operation), int(attributes(operation)["pendings"])
+    operand_names, left = operands(operation), int(attributes(operation)["pendings"])
 
     def step(agent: Agent, names: Names) -> None:
         _retire(agent, left)
-        for result, name in zip(operation.results, wanted, strict=True):
+        for result, name in zip(operation.results, operand_names, strict=True):
             value = names[name]
             names[result] = value.value if isinstance(value, Promise) and value.pending.over else value
 

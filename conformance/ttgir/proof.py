@@ -90,7 +90,7 @@ _AGENTS = """\
 
 
 @dataclass(frozen=True)
-class Known:
+class Sample:
     """One program. It has its text, and what each element of the result is (a multiple of the one given, and of the sum
     of all). It also has lines whose removal is a fault, with the message expected then."""
 
@@ -102,8 +102,8 @@ class Known:
 
 
 PROGRAMS = (
-    Known("copy", _HEAD + _COPY + _TAIL, 1, 1, (("ttg.async_wait", "may still be writing"),)),
-    Known(
+    Sample("copy", _HEAD + _COPY + _TAIL, 1, 1, (("ttg.async_wait", "may still be writing"),)),
+    Sample(
         "agents",
         _HEAD + _AGENTS + _TAIL,
         2,
@@ -122,29 +122,29 @@ PROGRAMS = (
 def objection() -> str:
     """Returns the reason why the executor may judge nothing here; "" if its answer about every known program is
     right."""
-    for known in PROGRAMS:
-        if said := said_of(known.text, known):
-            return f"the program '{known.name}' is right, and the executor says: {said}"
-        for line, expected in known.needed:
-            without = "\n".join(each for each in known.text.splitlines() if line not in each)
+    for sample in PROGRAMS:
+        if said := said_of(sample.text, sample):
+            return f"the program '{sample.name}' is right, and the executor says: {said}"
+        for line, expected in sample.needed:
+            without = "\n".join(each for each in sample.text.splitlines() if line not in each)
             without = without.replace(" token %over", "")
-            if expected not in (said := said_of(without, known)):
+            if expected not in (said := said_of(without, sample)):
                 return (
-                    f"the program '{known.name}' without {line} is at fault, and the executor says: {said or 'right'}"
+                    f"the program '{sample.name}' without {line} is at fault, and the executor says: {said or 'right'}"
                 )
     return ""
 
 
-def said_of(text: str, known: Known) -> str:
+def said_of(text: str, sample: Sample) -> str:
     """Runs ``text`` and returns the fault of the first order that is not right; "" if all are."""
     try:
         module = parse(text)
-        return next(filter(None, (_said_in(order, text, known) for order in orders_of(module))), "")
+        return next(filter(None, (_said_in(order, text, sample) for order in orders_of(module))), "")
     except (UnknownOperation, TextError) as error:
         return f"not known: {error}"
 
 
-def _said_in(order: Schedule, text: str, known: Known) -> str:
+def _said_in(order: Schedule, text: str, sample: Sample) -> str:
     given, result = torch.arange(1.0, SIZE + 1), torch.zeros(SIZE)
     names = {"%in": np.int64(given.data_ptr()), "%out": np.int64(result.data_ptr())}
     program = ProgramRun((0, 0, 0), (1, 1, 1), GlobalMemory((given, result)), order)
@@ -153,5 +153,5 @@ def _said_in(order: Schedule, text: str, known: Known) -> str:
         program.run(agent, run_steps(prepared(parse(text).function.body), agent, names))
     except ProgramFault as fault:
         return str(fault)
-    wanted = known.times * given + known.sums * given.sum()
-    return "" if torch.equal(result, wanted) else f"wrong numbers in order '{order.name}'"
+    expected = sample.times * given + sample.sums * given.sum()
+    return "" if torch.equal(result, expected) else f"wrong numbers in order '{order.name}'"

@@ -81,12 +81,12 @@ def _blocks(region: Region) -> Step:
             parts[operation.words] = (operation.results, [])
         else:
             list(parts.values())[-1][1].append(operation)
-    made = {label: (arguments, [_prepare(each) for each in inside]) for label, (arguments, inside) in parts.items()}
+    blocks = {label: (arguments, [_prepare(each) for each in inside]) for label, (arguments, inside) in parts.items()}
 
     def run(agent: Agent, names: Names) -> Running:
         jump: Any = _Jump("", ())
         while isinstance(jump, _Jump):
-            arguments, steps = made[jump.label]
+            arguments, steps = blocks[jump.label]
             names.update(zip(arguments, jump.values, strict=False))
             jump = yield from run_steps(steps, agent, names)
         return jump
@@ -125,14 +125,14 @@ _RENAMES = ("tt.trans",)
 
 
 def _computed(operation: Operation) -> Step:
-    wanted, compute = MAKERS[operation.name](operation)
+    operand_names, compute = MAKERS[operation.name](operation)
     results, renames = operation.results, operation.name in _RENAMES
 
     def step(agent: Agent, names: Names) -> None:
-        if renames and isinstance(names[wanted[0]], Promise) and not names[wanted[0]].pending.over:
-            names[results[0]] = names[wanted[0]].renamed(compute)
+        if renames and isinstance(names[operand_names[0]], Promise) and not names[operand_names[0]].pending.over:
+            names[results[0]] = names[operand_names[0]].renamed(compute)
             return
-        value = compute(*[taken(names[name]) for name in wanted])
+        value = compute(*[taken(names[name]) for name in operand_names])
         if len(results) == 1:
             names[results[0]] = value
         else:
@@ -158,10 +158,10 @@ def _select(operation: Operation) -> Step:
 
 
 def _yields(operation: Operation) -> Step:
-    wanted = operands(operation)
+    operand_names = operands(operation)
 
     def step(agent: Agent, names: Names) -> Any:
-        return _given(tuple(names[name] for name in wanted))
+        return _given(tuple(names[name] for name in operand_names))
 
     return step
 
@@ -251,11 +251,11 @@ def _combination(operation: Operation) -> Combination:
 
 
 def _reduce(operation: Operation) -> Step:
-    axis, wanted, combined = int(attributes(operation)["axis"]), operands(operation), _combination(operation)
+    axis, operand_names, combined = int(attributes(operation)["axis"]), operands(operation), _combination(operation)
     results = operation.results
 
     def step(agent: Agent, names: Names) -> None:
-        values = [np.moveaxis(np.asarray(taken(names[name])), axis, 0) for name in wanted]
+        values = [np.moveaxis(np.asarray(taken(names[name])), axis, 0) for name in operand_names]
         while (length := len(values[0])) > 1:
             half = length // 2
             halves = [value[part] for part in (slice(half), slice(half, 2 * half)) for value in values]
@@ -269,11 +269,11 @@ def _reduce(operation: Operation) -> Step:
 
 
 def _scan(operation: Operation) -> Step:
-    axis, wanted, combined = int(attributes(operation)["axis"]), operands(operation), _combination(operation)
+    axis, operand_names, combined = int(attributes(operation)["axis"]), operands(operation), _combination(operation)
     results, turned = operation.results, slice(None, None, -1 if attributes(operation)["reverse"] == "true" else 1)
 
     def step(agent: Agent, names: Names) -> None:
-        values = [np.moveaxis(np.asarray(taken(names[name])), axis, 0)[turned] for name in wanted]
+        values = [np.moveaxis(np.asarray(taken(names[name])), axis, 0)[turned] for name in operand_names]
         rows = [[value[0] for value in values]]
         for index in range(1, len(values[0])):
             rows.append(combined(agent, names, [*rows[-1], *(value[index] for value in values)]))
@@ -285,15 +285,15 @@ def _scan(operation: Operation) -> Step:
 
 def _map(operation: Operation) -> Step:
     """Returns a function of numbers, called for each element, or for ``pack`` of them at a time."""
-    pack, wanted, combined = int(attributes(operation)["pack"]), operands(operation), _combination(operation)
+    pack, operand_names, combined = int(attributes(operation)["pack"]), operands(operation), _combination(operation)
     results = operation.results
 
     def step(agent: Agent, names: Names) -> None:
-        values = [np.asarray(taken(names[name])) for name in wanted]
+        values = [np.asarray(taken(names[name])) for name in operand_names]
         packs = zip(*(value.reshape(-1, pack) for value in values), strict=True)
-        made = [combined(agent, names, [each for pack_of in together for each in pack_of]) for together in packs]
+        rows = [combined(agent, names, [each for pack_of in together for each in pack_of]) for together in packs]
         for index, name in enumerate(results):
-            own = [row[index * pack : (index + 1) * pack] for row in made]
+            own = [row[index * pack : (index + 1) * pack] for row in rows]
             names[name] = np.array(own).reshape(values[0].shape)
 
     return step
@@ -302,10 +302,10 @@ def _map(operation: Operation) -> Step:
 def _call(operation: Operation) -> Step:
     """A call of a function that is not inlined."""
     region, results = operation.regions[0], operation.results
-    steps, wanted = prepared(region), NAMES.findall(operation.words.rpartition(") :")[0].rpartition("(")[2])
+    steps, operand_names = prepared(region), NAMES.findall(operation.words.rpartition(") :")[0].rpartition("(")[2])
 
     def run(agent: Agent, names: Names) -> Running:
-        inside = dict(zip(region.arguments, (names[name] for name in wanted), strict=True))
+        inside = dict(zip(region.arguments, (names[name] for name in operand_names), strict=True))
         returned = yield from run_steps(steps, agent, inside)
         names.update(zip(results, returned, strict=True))
 

@@ -27,24 +27,24 @@ def register_map(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
 
 
 def _blocked(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
-    order, made = layout["order"], MapBuilder(len(shape))
+    order, builder = layout["order"], MapBuilder(len(shape))
     words = {"register": "sizePerThread", "lane": "threadsPerWarp", "warp": "warpsPerCTA"}
     for holder, word in words.items():
         for axis in order:
-            made.add(holder, axis, layout[word][axis])
-    return made.finished(shape, order, cluster_bases(layout))
+            builder.add(holder, axis, layout[word][axis])
+    return builder.finished(shape, order, cluster_bases(layout))
 
 
 def _linear(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Returns the map that the layout writes out. Where the tensor is larger, registers go on along its axes, in the
     order in which those that are written out do."""
-    made = MapBuilder(len(shape))
-    made.bases = {holder: [tuple(basis) for basis in layout[holder]] for holder in made.bases}
-    of_registers = [axis for basis in made.bases["register"] for axis, value in enumerate(basis) if value]
+    builder = MapBuilder(len(shape))
+    builder.bases = {holder: [tuple(basis) for basis in layout[holder]] for holder in builder.bases}
+    of_registers = [axis for basis in builder.bases["register"] for axis, value in enumerate(basis) if value]
     for axis in dict.fromkeys([*of_registers, *_rows_first(len(shape))]):
-        made.sizes[axis] = max([1, *(2 * basis[axis] for bases in made.bases.values() for basis in bases)])
-        made.fill("register", axis, shape[axis])
-    return map_of(shape, made.bases)
+        builder.sizes[axis] = max([1, *(2 * basis[axis] for bases in builder.bases.values() for basis in bases)])
+        builder.fill("register", axis, shape[axis])
+    return map_of(shape, builder.bases)
 
 
 def _slice(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
@@ -57,24 +57,24 @@ def _rows_first(rank: int) -> list[int]:
     return list(reversed(range(rank)))
 
 
-def _warps(made: MapBuilder, warps: Sequence[int], order: Sequence[int], without: int | None = None) -> None:
+def _warps(builder: MapBuilder, warps: Sequence[int], order: Sequence[int], without: int | None = None) -> None:
     """Warps along the axes in ``order``; those along ``without`` hold the same."""
     for axis in order:
         if axis == without:
-            made.repeat("warp", warps[axis])
+            builder.repeat("warp", warps[axis])
         else:
-            made.add("warp", axis, warps[axis])
+            builder.add("warp", axis, warps[axis])
 
 
-def _nvidia_tile(made: MapBuilder, rows: int, columns: int, width: int, outer: int, inner: int) -> None:
+def _nvidia_tile(builder: MapBuilder, rows: int, columns: int, width: int, outer: int, inner: int) -> None:
     """Returns a tile of ``rows`` x ``columns`` along the axes ``outer`` and ``inner``, as mma's fragments have it. Four
     lanes hold ``width`` elements each of one row, and eight such rows make a warp. Registers hold the rest, rows first.
     """
-    made.add("register", inner, width)
-    made.add("lane", inner, 4)
-    made.add("lane", outer, 8)
-    made.fill("register", outer, rows)
-    made.fill("register", inner, columns)
+    builder.add("register", inner, width)
+    builder.add("lane", inner, 4)
+    builder.add("lane", outer, 8)
+    builder.fill("register", outer, rows)
+    builder.fill("register", inner, columns)
 
 
 def _nvidia_instruction(layout: TtgirLayout) -> tuple[int, int]:
@@ -91,11 +91,11 @@ def _nvidia_warp_order(layout: TtgirLayout, rank: int) -> list[int]:
 def _nvidia_mma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     if layout["versionMajor"] not in (2, 3):
         raise UnknownLayout(f"nvidia_mma of version {layout['versionMajor']}: {layout.text}")
-    rank, made = len(shape), MapBuilder(len(shape))
+    rank, builder = len(shape), MapBuilder(len(shape))
     rows, columns = _nvidia_instruction(layout)
-    _nvidia_tile(made, rows, columns, 2, rank - 2, rank - 1)
-    _warps(made, layout["warpsPerCTA"], _nvidia_warp_order(layout, rank))
-    return made.finished(shape, _rows_first(rank), cluster_bases(layout))
+    _nvidia_tile(builder, rows, columns, 2, rank - 2, rank - 1)
+    _warps(builder, layout["warpsPerCTA"], _nvidia_warp_order(layout, rank))
+    return builder.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
 def _operand_axes(layout: TtgirLayout, rank: int) -> tuple[int, int]:
@@ -123,56 +123,56 @@ def _nvidia_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, 
     if version not in (2, 3) or (version == 3 and layout["opIdx"] != 0):
         raise UnknownLayout(f"operand {layout['opIdx']} of nvidia_mma of version {version}: {layout.text}")
     depth, other = _operand_axes(layout, rank)
-    made = MapBuilder(rank)
+    builder = MapBuilder(rank)
     rows = _nvidia_instruction(parent)[layout["opIdx"]]
     # mma.m8n8k4 of fp64 has one k for each lane
     depths = 4 * width if rows == 8 and layout["opIdx"] == 0 else 8 * width
-    _nvidia_tile(made, rows, depths, width, other, depth)
-    _warps(made, parent["warpsPerCTA"], _nvidia_warp_order(parent, rank), depth)
+    _nvidia_tile(builder, rows, depths, width, other, depth)
+    _warps(builder, parent["warpsPerCTA"], _nvidia_warp_order(parent, rank), depth)
     order = [depth, other, *reversed(range(rank - 2))]
-    return made.finished(shape, order, _operand_cluster(parent, rank, depth))
+    return builder.finished(shape, order, _operand_cluster(parent, rank, depth))
 
 
 def _fma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     """Returns an operand of products without a matrix unit: each thread has the whole depth of its rows or columns."""
     depth, _ = _operand_axes(layout, len(shape))
-    order, made = parent["order"], MapBuilder(len(shape))
+    order, builder = parent["order"], MapBuilder(len(shape))
     for axis in order:
-        made.add("register", axis, shape[depth] if axis == depth else parent["sizePerThread"][axis])
+        builder.add("register", axis, shape[depth] if axis == depth else parent["sizePerThread"][axis])
     for holder, word in (("lane", "threadsPerWarp"), ("warp", "warpsPerCTA")):
         for axis in order:
             if axis == depth:
-                made.repeat(holder, parent[word][axis])
+                builder.repeat(holder, parent[word][axis])
             else:
-                made.add(holder, axis, parent[word][axis])
-    return made.finished(shape, order, _operand_cluster(parent, len(shape), depth))
+                builder.add(holder, axis, parent[word][axis])
+    return builder.finished(shape, order, _operand_cluster(parent, len(shape), depth))
 
 
 def _mfma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
-    rank, made = len(shape), MapBuilder(len(shape))
+    rank, builder = len(shape), MapBuilder(len(shape))
     rows, columns = layout["instrShape"][:2]
     row, column = (rank - 1, rank - 2) if layout["isTransposed"] else (rank - 2, rank - 1)
     if layout["isTransposed"]:
         rows, columns = columns, rows
     wide = layout.get("elementBitWidth", 32) == 64
-    made.add("register", row, 1 if wide else 4)
-    made.add("lane", column, columns)
-    made.add("lane", row, 64 // columns)
-    made.fill("register", row, rows)
-    _tiles_and_warps(layout, made, own_shape(shape, cluster_bases(layout)))
-    return made.finished(shape, _rows_first(rank), cluster_bases(layout))
+    builder.add("register", row, 1 if wide else 4)
+    builder.add("lane", column, columns)
+    builder.add("lane", row, 64 // columns)
+    builder.fill("register", row, rows)
+    _tiles_and_warps(layout, builder, own_shape(shape, cluster_bases(layout)))
+    return builder.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
-def _tiles_and_warps(layout: TtgirLayout, made: MapBuilder, shape: Sequence[int], depth: int | None = None) -> None:
+def _tiles_and_warps(layout: TtgirLayout, builder: MapBuilder, shape: Sequence[int], depth: int | None = None) -> None:
     """Along each axis, the last one first: the tiles of one warp, the warps, and registers for the rest of ``shape``.
     Along ``depth`` all warps hold the same."""
     for axis in _rows_first(len(shape)):
         if axis == depth:
-            made.repeat("warp", layout["warpsPerCTA"][axis])
+            builder.repeat("warp", layout["warpsPerCTA"][axis])
         else:
-            made.add("register", axis, layout.get("tilesPerWarp", [1] * len(shape))[axis])
-            made.add("warp", axis, layout["warpsPerCTA"][axis])
-        made.fill("register", axis, shape[axis])
+            builder.add("register", axis, layout.get("tilesPerWarp", [1] * len(shape))[axis])
+            builder.add("warp", axis, layout["warpsPerCTA"][axis])
+        builder.fill("register", axis, shape[axis])
 
 
 def _mfma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
@@ -181,62 +181,62 @@ def _mfma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ..
     rows = parent["instrShape"][layout["opIdx"]]
     if rows not in (16, 32):
         raise UnknownLayout(f"an operand of mfma with {rows} rows: {layout.text}")
-    made = MapBuilder(rank)
-    made.add("register", depth, width)
-    made.add("lane", other, rows)
-    made.add("lane", depth, 64 // rows)
+    builder = MapBuilder(rank)
+    builder.add("register", depth, width)
+    builder.add("lane", other, rows)
+    builder.add("lane", depth, 64 // rows)
     blocks = _operand_cluster(parent, rank, depth)
-    made.fill("register", depth, own_shape(shape, blocks)[depth])
-    _tiles_and_warps(parent, made, own_shape(shape, blocks), depth)
-    return made.finished(shape, _rows_first(rank), blocks)
+    builder.fill("register", depth, own_shape(shape, blocks)[depth])
+    _tiles_and_warps(parent, builder, own_shape(shape, blocks), depth)
+    return builder.finished(shape, _rows_first(rank), blocks)
 
 
-def _wmma_warps(parent: TtgirLayout, made: MapBuilder, rank: int, depth: int | None = None) -> None:
+def _wmma_warps(parent: TtgirLayout, builder: MapBuilder, rank: int, depth: int | None = None) -> None:
     """Warps as ``ctaLayout`` or ``warpsPerCTA`` places them, in tiles of one instruction."""
     if parent.get("warpsPerCTA") is not None:
-        _warps(made, parent["warpsPerCTA"], _rows_first(rank), depth)
+        _warps(builder, parent["warpsPerCTA"], _rows_first(rank), depth)
         return
-    tile = list(made.sizes)
+    tile = list(builder.sizes)
     for holder in ("register", "warp"):
         for basis in parent["ctaLayout"].get(holder, []):
             kept = [value * (axis != depth) for axis, value in enumerate(basis)]
-            made.bases[holder].append(tuple(value * size for value, size in zip(kept, tile, strict=True)))
+            builder.bases[holder].append(tuple(value * size for value, size in zip(kept, tile, strict=True)))
             for axis, value in enumerate(kept):
-                made.sizes[axis] = max(made.sizes[axis], 2 * value * tile[axis])
+                builder.sizes[axis] = max(builder.sizes[axis], 2 * value * tile[axis])
 
 
 def _wmma(layout: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
-    rank, made = len(shape), MapBuilder(len(shape))
+    rank, builder = len(shape), MapBuilder(len(shape))
     version = layout["version"]
     row, column = (rank - 1, rank - 2) if layout.get("isTranspose", False) else (rank - 2, rank - 1)
     if version == 1:  # rows alternate between the two halves of a wave
-        made.add("lane", column, 16)
-        made.add("lane", row, 2)
-        made.add("register", row, 8)
+        builder.add("lane", column, 16)
+        builder.add("lane", row, 2)
+        builder.add("register", row, 8)
     elif version in (2, 3):
-        made.add("register", row, 8)
-        made.add("lane", column, 16)
-        made.add("lane", row, 2)
+        builder.add("register", row, 8)
+        builder.add("lane", column, 16)
+        builder.add("lane", row, 2)
     else:
         raise UnknownLayout(f"amd_wmma of version {version}: {layout.text}")
-    _wmma_warps(layout, made, rank)
-    return made.finished(shape, _rows_first(rank), cluster_bases(layout))
+    _wmma_warps(layout, builder, rank)
+    return builder.finished(shape, _rows_first(rank), cluster_bases(layout))
 
 
 def _wmma_operand(layout: TtgirLayout, parent: TtgirLayout, shape: tuple[int, ...]) -> LinearMap:
     rank, width = len(shape), layout["kWidth"]
     depth, other = _operand_axes(layout, rank)
-    made = MapBuilder(rank)
-    made.add("register", depth, width)
-    made.add("lane", other, 16)
+    builder = MapBuilder(rank)
+    builder.add("register", depth, width)
+    builder.add("lane", other, 16)
     if parent["version"] == 1:  # both halves of a wave hold the same
-        made.repeat("lane", 2)
+        builder.repeat("lane", 2)
     else:
-        made.add("lane", depth, 2)
-    made.fill("register", depth, parent.get("instrShape", [16, 16, 16])[2])
-    _wmma_warps(parent, made, rank, depth)
+        builder.add("lane", depth, 2)
+    builder.fill("register", depth, parent.get("instrShape", [16, 16, 16])[2])
+    _wmma_warps(parent, builder, rank, depth)
     order = [depth, other, *reversed(range(rank - 2))]
-    return made.finished(shape, order, _operand_cluster(parent, rank, depth))
+    return builder.finished(shape, order, _operand_cluster(parent, rank, depth))
 
 
 @functools.lru_cache(maxsize=65536)
@@ -246,34 +246,34 @@ def scales_map(unit: TtgirLayout, index: int, shape: tuple[int, ...]) -> LinearM
     Raises UnknownLayout."""
     rank = len(shape)
     depth, other = (rank - 1, rank - 2) if index == 0 else (rank - 2, rank - 1)
-    made, sizes = MapBuilder(rank), (shape if index == 0 else (*shape[:-2], shape[-1], shape[-2]))
+    builder, sizes = MapBuilder(rank), (shape if index == 0 else (*shape[:-2], shape[-1], shape[-2]))
     if unit.kind == "nvidia_mma":
         # of mma.sync lane 4 g has the scales of row g, and of A lane 4 g + 1 has those of row g + 8
-        made.repeat("lane", 4)
-        made.add("lane", other, 8)
+        builder.repeat("lane", 4)
+        builder.add("lane", other, 8)
         if index == 0:
-            made.bases["lane"][0] = tuple(8 * (axis == other) for axis in range(rank))
-            made.sizes[other] = 16
-        _warps(made, unit["warpsPerCTA"], _rows_first(rank), depth)
+            builder.bases["lane"][0] = tuple(8 * (axis == other) for axis in range(rank))
+            builder.sizes[other] = 16
+        _warps(builder, unit["warpsPerCTA"], _rows_first(rank), depth)
     elif rank > 2:
         raise UnknownLayout(f"scales of a batch of products in {unit.text}")
     elif unit.kind == "amd_mfma":
         rows = unit["instrShape"][index]
-        made.add("lane", other, rows)
-        made.add("lane", depth, 64 // rows)
-        made.fill("register", depth, sizes[depth])
-        _tiles_and_warps(unit, made, sizes, depth)
+        builder.add("lane", other, rows)
+        builder.add("lane", depth, 64 // rows)
+        builder.fill("register", depth, sizes[depth])
+        _tiles_and_warps(unit, builder, sizes, depth)
     elif unit.kind == "amd_wmma":
-        made.add("lane", other, 16)
-        made.fill("register", depth, sizes[depth])
-        _wmma_warps(unit, made, 2, depth)
-        if made.sizes[other] < sizes[other]:  # the other half of a wave has the next tile
-            made.add("lane", other, 2)
+        builder.add("lane", other, 16)
+        builder.fill("register", depth, sizes[depth])
+        _wmma_warps(unit, builder, 2, depth)
+        if builder.sizes[other] < sizes[other]:  # the other half of a wave has the next tile
+            builder.add("lane", other, 2)
         else:
-            made.repeat("lane", 2)
+            builder.repeat("lane", 2)
     else:
         raise UnknownLayout(f"scales of a product in {unit.text}")
-    held = made.finished(sizes, [depth, other, *reversed(range(rank - 2))])
+    held = builder.finished(sizes, [depth, other, *reversed(range(rank - 2))])
     return held if index == 0 else held.transposed([*range(rank - 2), rank - 1, rank - 2])
 
 

@@ -89,7 +89,7 @@ def _dot_scaled(operation: Operation) -> tuple[list[str], Compute]:
         raise UnknownOperation(f"{operation.name} {operation.words[:60]}")
     a, scale_a, b, scale_b, c, form_a, form_b = match.groups()
     along_rows, along_columns = (attributes(operation).get(f"{side}_k_pack") == "false" for side in ("lhs", "rhs"))
-    kind, wanted = result_type(operation), [name for name in (a, b, c, scale_a, scale_b) if name]
+    kind, operand_names = result_type(operation), [name for name in (a, b, c, scale_a, scale_b) if name]
 
     def compute(left: Any, right: Any, start: Any, *scales: Any) -> Any:
         of_left = scales[0] if scale_a else None
@@ -98,7 +98,7 @@ def _dot_scaled(operation: Operation) -> tuple[list[str], Compute]:
         right = _scaled(right, of_right, form_b, _K_OF_B, -1 if along_columns else _K_OF_B)
         return rounded(product(left, right, kind) + start, kind.element)
 
-    return wanted, compute
+    return operand_names, compute
 
 
 def _upcast(operation: Operation) -> tuple[list[str], Compute]:
@@ -128,8 +128,8 @@ def _upcast_mxfp(operation: Operation) -> tuple[list[str], Compute]:
 def _load_packed(operation: Operation) -> Step:
     """Codes that lie packed along M or N, loaded packed along K."""
     source, result, what = operands(operation)[0], operation.results[0], called(operation)
-    shape, wanted = (type_of(part.strip()).shape for part in operation.types.split("->"))
-    (axis,) = [at for at, (have, want) in enumerate(zip(shape, wanted, strict=True)) if want == 2 * have]
+    shape, result_shape = (type_of(part.strip()).shape for part in operation.types.split("->"))
+    (axis,) = [at for at, (have, want) in enumerate(zip(shape, result_shape, strict=True)) if want == 2 * have]
 
     def step(agent: Agent, names: Names) -> None:
         agent.touch(names[source], what, writes=False)

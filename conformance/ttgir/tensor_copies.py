@@ -48,13 +48,13 @@ def _moved(source: str, offsets: str | None, predicate: str | None) -> Callable[
     added = NAMES.findall(offsets or "")
 
     def moved(names: Names) -> Descriptor:
-        made: Descriptor = names[source]
+        descriptor: Descriptor = names[source]
         if added:
             steps = [int(names[name]) for name in added]
-            made = replace(made, starts=tuple(a + b for a, b in zip(made.origin, steps, strict=True)))
+            descriptor = replace(descriptor, starts=tuple(a + b for a, b in zip(descriptor.origin, steps, strict=True)))
         if predicate is not None:
-            made = replace(made, enabled=bool(names[predicate]))
-        return made
+            descriptor = replace(descriptor, enabled=bool(names[predicate]))
+        return descriptor
 
     return moved
 

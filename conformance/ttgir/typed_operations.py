@@ -43,11 +43,11 @@ class TypedOperation:
 
     def mismatches(self) -> list[tuple[Type, Type]]:
         """Pairs of the type that a value was made with and the type that it is used with, where they differ."""
-        made, used = self.held(), [kind for kind in self.shown if kind.kind in _HELD]
-        if len(made) == len(used):
-            pairs = list(zip(sorted(made, key=_spelled), sorted(used, key=_spelled), strict=True))
+        defined, used = self.held(), [kind for kind in self.shown if kind.kind in _HELD]
+        if len(defined) == len(used):
+            pairs = list(zip(sorted(defined, key=_spelled), sorted(used, key=_spelled), strict=True))
         else:  # not every operand's type is shown
-            pairs = [(_nearest(kind, made), kind) for kind in used] if self.arrow and made else []
+            pairs = [(_nearest(kind, defined), kind) for kind in used] if self.arrow and defined else []
         return [(first, second) for first, second in (*pairs, *self.passed) if not same_type(first, second)]
 
 
@@ -99,15 +99,15 @@ def _arguments(operation: Operation, region: Region, typed: TypedOperation, type
             if start.strip() in types:
                 typed.passed.append((types[start.strip()], kind))
         return {name.strip(): kind for (name, _), kind in zip(pairs, typed.results, strict=True)}
-    made = {}
+    arguments = {}
     if operation.name == "ttg.warp_specialize" and "(" in region.label:
         words = region.label[region.label.index("(") + 1 :]
         parts = [part.partition(":") for part in split_outside(_inside(words))]
-        made = {name.strip(): type_of(kind.strip()) for name, _, kind in parts}
-        for given, kind in zip(typed.operands, made.values(), strict=False):
+        arguments = {name.strip(): type_of(kind.strip()) for name, _, kind in parts}
+        for given, kind in zip(typed.operands, arguments.values(), strict=False):
             if given is not None:
                 typed.passed.append((given, kind))
-    return made
+    return arguments
 
 
 def _inside(text: str) -> str:
@@ -138,8 +138,8 @@ def _typed(operation: Operation, types: Types) -> TypedOperation:
     # operations on buffers show the types of their results alone, or in brackets
     hidden = (operation.regions and operation.name != "tt.reduce") or operation.name.startswith("amdg.buffer_")
     shown = [] if hidden else left
-    made = [types.get(name) for name in operands(operation)]
-    return TypedOperation(operation, made, shown, results, arrow=right is not None)
+    types_of_operands = [types.get(name) for name in operands(operation)]
+    return TypedOperation(operation, types_of_operands, shown, results, arrow=right is not None)
 
 
 def _result(operation: Operation, kind: Type) -> Type:

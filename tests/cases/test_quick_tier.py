@@ -250,7 +250,7 @@ def quick_cases():
 
 def unproven(ids):
     """(target, profile) of the claims of which no case is in ``ids``, of targets that can be compiled for."""
-    profiles = read_profiles(known=claims())
+    profiles = read_profiles(own_claims=claims())
     claiming = [target.id for target in TARGETS if target.id in profiles.claims]
     by_target = {target: cases_by_kernel(case for case in ids if case.endswith(f"-{target}]")) for target in claiming}
     return [
@@ -281,7 +281,7 @@ def matrix_units():
 
 
 def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(matrix_units):
-    profiles = read_profiles(known=claims())
+    profiles = read_profiles(own_claims=claims())
     (claim,) = [profile for profile in profiles.profiles.values() if profile.id == "tensor-core"]
     claiming = {target.id for target in TARGETS if claim in profiles.claimed(target.id)}
     shown = {}

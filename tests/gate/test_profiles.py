@@ -245,7 +245,7 @@ def test_every_kernel_proves_a_profile_of_the_package():
 
 
 def test_the_profiles_of_the_package_are_valid_and_the_users_claims_stand_in(tmp_path):
-    built_in = read_profiles(known=targets.claims())
+    built_in = read_profiles(own_claims=targets.claims())
     assert {profile.id for profile in built_in.claimed("sm_90")} >= {"baseline", "tensor-core", "fp8", "tma", "flex"}
     assert "warp-specialised" in {profile.id for profile in built_in.claimed("sm_100")}
     assert "tma" not in {profile.id for profile in built_in.claimed("gfx942")}

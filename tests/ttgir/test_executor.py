@@ -389,7 +389,7 @@ def test_what_was_read_stays_as_it_was():
 
 def test_an_accumulator_under_way_may_be_renamed_and_not_read():
     pending = Pending(1, "mma", "dot (k.py:1)", {}, lambda: None)
-    renamed = Promise(pending, made=np.array([[1, 2], [3, 4]])).renamed(np.transpose)
+    renamed = Promise(pending, values=np.array([[1, 2], [3, 4]])).renamed(np.transpose)
     with pytest.raises(ProgramFault, match="before anybody waited"):
         taken(renamed)
     pending.over = True

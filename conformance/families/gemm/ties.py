@@ -67,8 +67,8 @@ class TieBits:
 
 def tie_bits(problem: Gemm, contract: Contract) -> TieBits | None:
     """Returns the division of the bits of a sum that is a tie under ``contract``. Returns None where there can be none.
-    That is so for an integer output, an fp32 output (no accumulator keeps more than its 24 bits), an epilogue that
-    rounds, or fewer than :data:`FEWEST_K` k."""
+    That is so for an integer output, for an fp32 output (no accumulator keeps more than its 24 bits), and for an
+    epilogue that rounds. It is also so for fewer than :data:`FEWEST_K` k."""
     out, product = FORMATS[contract.out_dtype], Product.of(problem)
     segment = min(product.one_scale, product.k)
     if out.lowest is not None or segment < FEWEST_K or not integer_budget.allows_exact(problem):

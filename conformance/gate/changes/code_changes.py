@@ -140,13 +140,13 @@ def explained(failing: Sequence[tuple[str, str]], findings: Iterable[Finding]) -
 def verdict_findings(
     before: CaseRecord | None,
     after: CaseRecord,
-    known: Iterable[Finding],
+    others: Iterable[Finding],
     thresholds: Thresholds = DEFAULT,
 ) -> list[Finding]:
-    """Findings for the failing checks about code that the ``known`` findings lack: older records hold no figures, and
-    a difference may be below the thresholds."""
+    """Returns findings for the failing checks about code that the ``others`` lack: older records hold no figures, and a
+    difference may be below the thresholds."""
     earlier = {check for check, _ in before.failing} if before else set()
-    causes = {(one.kind, one.cause) for one in known}
+    causes = {(one.kind, one.cause) for one in others}
     kinds = {kind for kind, _ in causes}
     findings = []
     for name, text in after.failing:
@@ -221,8 +221,8 @@ class _Figure:
 
 def _sizes(after: CaseRecord, was: Resources, now: Resources, thresholds: Thresholds) -> Iterator[Finding]:
     registers, shared_memory = thresholds.more_registers, thresholds.more_shared_memory
-    known = was.registers and now.registers  # 0: the binary could not be read
-    if known:
+    readable = was.registers and now.registers  # 0: the binary could not be read
+    if readable:
         yield from _spills(after, was, now, thresholds.more_spills)
     memory = _Figure(
         *(Kind.MORE_SHARED_MEMORY, Kind.LESS_SHARED_MEMORY, "bytes"),
@@ -230,7 +230,7 @@ def _sizes(after: CaseRecord, was: Resources, now: Resources, thresholds: Thresh
     )
     in_words = functools.partial(shared_memory_text, after.target)
     yield from memory.changes(after, was.shared_memory, now.shared_memory, in_words)
-    if known:
+    if readable:
         figure = _Figure(
             *(Kind.MORE_REGISTERS, Kind.FEWER_REGISTERS, "registers"),
             *(registers.share, registers.registers),

@@ -160,10 +160,10 @@ def _check_one_run(contents: Contents) -> None:
             f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}",
         )
     checked = check_options(environment["options"], environment["variables"])
-    for what, wanted, ran in (("tier", checked.tier, run.tier), ("seed", checked.seed, run.seed)):
-        if wanted is not None and wanted != ran:
+    for what, option, ran in (("tier", checked.tier, run.tier), ("seed", checked.seed, run.seed)):
+        if option is not None and option != ran:
             raise Rejected(
-                RejectReason.MIXED_RUNS, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}"
+                RejectReason.MIXED_RUNS, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {option!r:.40}"
             )
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):

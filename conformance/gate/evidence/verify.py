@@ -72,16 +72,16 @@ def verify(data: bytes, policy: Policy) -> VerifiedBundle:
 
 def _statement(payload: bytes) -> dict[str, Any]:
     statement = decode_object(payload, "the statement")
-    for name, wanted in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE)):
-        if statement.get(name) != wanted:
+    for name, required in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE)):
+        if statement.get(name) != required:
             raise Rejected(
-                RejectReason.STATEMENT, f"the statement's {name} is {statement.get(name)!r:.80}, not {wanted}"
+                RejectReason.STATEMENT, f"the statement's {name} is {statement.get(name)!r:.80}, not {required}"
             )
     predicate = statement.get("predicate")
     extension = predicate.get(EXTENSION) if isinstance(predicate, dict) else None
     if not isinstance(extension, dict) or extension.get("schema") not in READABLE_SCHEMAS:
-        known = " or ".join(map(str, READABLE_SCHEMAS))
-        raise Rejected(RejectReason.STATEMENT, f"the statement's predicate needs {EXTENSION!r} of schema {known}")
+        schemas = " or ".join(map(str, READABLE_SCHEMAS))
+        raise Rejected(RejectReason.STATEMENT, f"the statement's predicate needs {EXTENSION!r} of schema {schemas}")
     return statement
 
 

@@ -110,10 +110,10 @@ def check(
     counts = Counter(record.case for record in records)
     by_case = {record.case: record for record in records}
     listed = {case: target for target, mustpass in chosen.items() for case in mustpass.outcomes}
-    known = {*chosen, *run.targets, *(record.target for record in records if record.target)}
+    targets = {*chosen, *run.targets, *(record.target for record in records if record.target)}
     differing: dict[tuple[str, str], list[str]] = {}
     for case, count in sorted(counts.items()):
-        target = listed.get(case) or target_of(case, known)
+        target = listed.get(case) or target_of(case, targets)
         if count > 1:
             differing.setdefault((target, "duplicate"), []).append(case)
         if case not in listed:

@@ -139,13 +139,13 @@ def lists_of(run: RunInfo, records: Sequence[CaseRecord], stack: Mapping[str, st
     not complete."""
     _check_complete(run, records)
     targets = tuple(sorted(run.targets))
-    known = {*targets, *(record.target for record in records if record.target)}
+    all_targets = {*targets, *(record.target for record in records if record.target)}
     by_target: dict[str, dict[str, str]] = {target: {} for target in targets}  # one without cases owes none
     for record in records:
-        by_target.setdefault(target_of(record.case, known), {})[record.case] = _owed(record)
-    level, wanted = level_of(records), stack or _minor_releases(run.stack)
+        by_target.setdefault(target_of(record.case, all_targets), {})[record.case] = _owed(record)
+    level, releases = level_of(records), stack or _minor_releases(run.stack)
     return [
-        MustpassList(run.tier, target, level, targets, wanted, harness(), outcomes)
+        MustpassList(run.tier, target, level, targets, releases, harness(), outcomes)
         for target, outcomes in sorted(by_target.items())
     ]
 
@@ -167,7 +167,7 @@ def _check_complete(run: RunInfo, records: Sequence[CaseRecord]) -> None:
         raise MustpassError(f"run {run.id} is not complete, so it is no list of what is owed: {'; '.join(problems)}")
 
 
-def target_of(case: str, known: Collection[str]) -> str:
+def target_of(case: str, targets: Collection[str]) -> str:
     """Returns the target that the id of a case names at its end, "any" if it names none. A record's field is not used:
     a case that crashed early or was refused has none.
 
@@ -177,7 +177,7 @@ def target_of(case: str, known: Collection[str]) -> str:
     'any'
     """
     last = case.removesuffix("]").replace("[", "-").rpartition("-")[2]
-    return last if case.endswith("]") and last in known else ANY
+    return last if case.endswith("]") and last in targets else ANY
 
 
 def _owed(record: CaseRecord) -> str:
@@ -219,7 +219,7 @@ def written(mustpass: MustpassList) -> str:
 
 
 def stack_text(stack: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {wanted}" for name, wanted in stack.items())
+    return "; ".join(f"{name} {version}" for name, version in stack.items())
 
 
 def _digest(lines: Iterable[str]) -> str:

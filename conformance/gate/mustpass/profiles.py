@@ -126,27 +126,27 @@ class Profiles:
         """Returns the profiles with cases of their own that ``target`` claims, by name or because one that it claims
         includes them."""
         claimed: dict[str, Profile] = {}
-        wanted = list(self.claims.get(target, ()))
-        for name in wanted:
+        pending = list(self.claims.get(target, ()))
+        for name in pending:
             if name not in claimed:
                 claimed[name] = self.profiles[name]
-                wanted += claimed[name].includes
+                pending += claimed[name].includes
         return tuple(profile for profile in claimed.values() if profile.selects)
 
 
-def read_profiles(paths: Iterable[Path] = (), known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
+def read_profiles(paths: Iterable[Path] = (), own_claims: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
     """Returns the profiles that come with the package and those in the files ``paths``.
 
-    ``known``: what targets claim by themselves (``conformance.targets.claims()``). What a file says that a target
+    ``own_claims``: what targets claim by themselves (``conformance.targets.claims()``). What a file says that a target
     claims replaces it. Raises :class:`EntryError`.
     """
-    return parsed(toml_entries.read_texts(BUILT_IN, paths, "profiles"), known)
+    return parsed(toml_entries.read_texts(BUILT_IN, paths, "profiles"), own_claims)
 
 
-def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
+def parsed(texts: Mapping[str, str], own_claims: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
     """The profiles in TOML ``texts`` by file name, and the claims: see :func:`read_profiles`."""
     entries: list[Profile] = []
-    claims: dict[str, tuple[str, ...]] = dict(known or {})
+    claims: dict[str, tuple[str, ...]] = dict(own_claims or {})
     for file, text in texts.items():
         data = toml_entries.load(text, file, Profile, TargetClaims)
         entries += toml_entries.entries(data, file, Profile)

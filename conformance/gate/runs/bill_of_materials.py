@@ -77,14 +77,14 @@ def bill_of_materials(driver: str | None, environ: Mapping[str, str] = os.enviro
 def with_backend_hashes(bill: Mapping[str, str], hashes: Mapping[str, str]) -> dict[str, str]:
     """``bill`` with what the compiler of each backend says of itself; ``hashes`` are by the backends' names in
     ``triton.backends``. A text of several lines, or a long one, is there as its SHA-256."""
-    known = dict(bill)
+    extended = dict(bill)
     for name, text in hashes.items():
         own = next(
             (row for row in bill if re.fullmatch(rf"{BACKEND}{re.escape(name)}( \(.*\))?{re.escape(_HASH)}", row)), ""
         )
         short = len(text) <= 64 and text.isprintable()
-        known[own or f"{BACKEND}{name}{_HASH}"] = text if short else hashlib.sha256(text.encode()).hexdigest()
-    return known
+        extended[own or f"{BACKEND}{name}{_HASH}"] = text if short else hashlib.sha256(text.encode()).hexdigest()
+    return extended
 
 
 def is_of_backend(name: str) -> bool:

@@ -16,14 +16,14 @@ _NOTHING: Mapping[str, Any] = {}
 
 def judged_records(records: Iterable[CaseRecord]) -> list[CaseRecord]:
     """``records`` without what no verdict looks at. Equal parts of different records are one object."""
-    known: dict[Any, Any] = {}
+    shared: dict[Any, Any] = {}
 
     def one(value: Any, key: Any = None) -> Any:
-        return known.setdefault(value if key is None else key, value)
+        return shared.setdefault(value if key is None else key, value)
 
     def shortened(record: CaseRecord) -> CaseRecord:
         checks = tuple((v.check, v.passed, "" if v.passed else v.text) for v in record.verdicts)
-        verdicts = known.get(checks)
+        verdicts = shared.get(checks)
         if verdicts is None:
             verdicts = one(tuple(one(Verdict(*check, _NOTHING), check) for check in checks), checks)
         return CaseRecord(

@@ -43,9 +43,9 @@ def side_faults(side: ComparedRun, of_cases: CaseFaults) -> tuple[Fault, ...]:
     no faults: their problems say the same without a class."""
     faults = dict.fromkeys(of_cases.faults())
     run, recorded = side.run, len(side.records)
-    known = {fault.kind for fault in faults}
+    kinds = {fault.kind for fault in faults}
     for fault in run.faults or () if run else ():
-        if fault.fault_class is not FaultClass.REGRESSION and fault.kind not in known:
+        if fault.fault_class is not FaultClass.REGRESSION and fault.kind not in kinds:
             faults[Fault(fault.fault_class, fault.kind, first_words(fault.text, TEXT_LIMIT))] = None
     if run and run.faults is None:
         for problem in run.problems:
@@ -80,5 +80,5 @@ def unclassed_problems(side: ComparedRun) -> list[str]:
     has no faults, :func:`side_faults` has all problems."""
     if side.run is None or side.run.faults is None:
         return []
-    known = {fault.text for fault in side.run.faults}
-    return [first_words(problem, TEXT_LIMIT) for problem in side.run.problems if problem not in known]
+    texts = {fault.text for fault in side.run.faults}
+    return [first_words(problem, TEXT_LIMIT) for problem in side.run.problems if problem not in texts]

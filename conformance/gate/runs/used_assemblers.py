@@ -30,10 +30,10 @@ class UsedAssemblers:
 
     def by_target(self) -> dict[str, str]:
         """The assembler of each target for which something was compiled and one is known, such as "ptxas 12.9.86"."""
-        known = {
+        by_target = {
             target: ", ".join(sorted(versions)) or self._of_stack(target) for target, versions in self._recorded.items()
         }
-        return {target: f"ptxas {version}" for target, version in sorted(known.items()) if version}
+        return {target: f"ptxas {version}" for target, version in sorted(by_target.items()) if version}
 
     def _of_stack(self, target: str) -> str | None:
         """The assembler of a run whose records do not say it; None where releases of Triton differ."""

@@ -110,13 +110,13 @@ def _with_what_it_brings(stack: Stack, folder: Path) -> Stack:
 def resolve_all(stacks: Sequence[Stack], cache: Path, has_gpu: bool, say: Say) -> list[ResolvedStack]:
     """Returns each of ``stacks`` as :func:`resolve` finds it. Equal ones are announced once. Raises
     :class:`StackError`."""
-    known: dict[Stack, ResolvedStack] = {}
+    resolved: dict[Stack, ResolvedStack] = {}
     every = []
     for stack in stacks:
         key = replace(stack, name="", variables=())
-        if key not in known:
-            known[key] = resolve(stack, cache, has_gpu, say)
-        every.append(replace(known[key], stack=replace(stack, brings=known[key].stack.brings)))
+        if key not in resolved:
+            resolved[key] = resolve(stack, cache, has_gpu, say)
+        every.append(replace(resolved[key], stack=replace(stack, brings=resolved[key].stack.brings)))
     return every
 
 

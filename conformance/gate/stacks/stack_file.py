@@ -176,9 +176,11 @@ def _check_component(name: str, text: str) -> None:
         raise StackError(f"stack {text!r}: a stack cannot change {package}: {FIXED[package]}")
     installed = [canonicalize_name(each) for each in packages_installed()]
     if package not in (*COMPONENTS, *installed):
-        known = [*COMPONENTS, *sorted(FIXED)]
-        near = difflib.get_close_matches(package, [*known, *installed], n=1)
-        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}, and packages installed here"
+        components = [*COMPONENTS, *sorted(FIXED)]
+        near = difflib.get_close_matches(package, [*components, *installed], n=1)
+        advice = (
+            f"did you mean {near[0]}?" if near else f"there are {', '.join(components)}, and packages installed here"
+        )
         raise StackError(f"stack {text!r}: {name} is no component: {advice}")
 
 

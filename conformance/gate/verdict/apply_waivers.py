@@ -262,8 +262,8 @@ def suggested(group: Group, comparison: Comparison, passing: Sequence[str] = ())
     """The waiver that would accept ``group``, with the cases that are ``passing`` left out. What a person has to decide
     is in angle brackets, which is no TOML: it cannot be used without being read."""
     versions, before = comparison.candidate.stack, comparison.baseline.stack
-    known = [name for name in VERSIONED if isinstance(versions.get(name), str)]
-    moved = [name for name in known if versions[name] != before.get(name)] or known[:2]
+    components = [name for name in VERSIONED if isinstance(versions.get(name), str)]
+    moved = [name for name in components if versions[name] != before.get(name)] or components[:2]
     stack = ", ".join(f"{name} = {toml_text('==' + versions[name].partition('+')[0])}" for name in moved)
     lines = [f"[[{Waiver.table}]]", *toml_patterns(narrowest([finding.case for finding in group.findings], passing))]
     if group.kind is not Kind.NEW_FAIL:

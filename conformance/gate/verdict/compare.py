@@ -286,8 +286,8 @@ class _Blind:
         if was.code and now.code and was.code.instructions_of != now.code.instructions_of:
             self._instructions[was.code.instructions_of, now.code.instructions_of] += 1
         if was.resources and now.resources and was.resources != now.resources:
-            known = occupancy(before.target, was.resources) and occupancy(after.target, now.resources)
-            self._occupancy[after.target or "no target"] += known is None
+            comparable = occupancy(before.target, was.resources) and occupancy(after.target, now.resources)
+            self._occupancy[after.target or "no target"] += comparable is None
 
     def warnings(self) -> Iterator[str]:
         if self._code:

@@ -62,10 +62,10 @@ def _earlier_name(group: Group, answers: Sequence[EarlierAnswer]) -> tuple[str, 
     """Returns the signature by which ``answers`` know ``group``, and a note if they know it as another kind. A case
     that newly failed then may fail on both sides now."""
     own = signature(group.kind, group.cause)
-    known = {name for answer in answers for name in answer.causes}
-    if own not in known and group.kind in _FAILING:
+    signatures = {name for answer in answers for name in answer.causes}
+    if own not in signatures and group.kind in _FAILING:
         for kind in _FAILING:
-            if (name := signature(kind, group.cause)) in known:
+            if (name := signature(kind, group.cause)) in signatures:
                 return name, f", there {kind.value}"
     return own, ""
 

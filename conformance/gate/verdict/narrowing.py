@@ -27,11 +27,11 @@ def tier_size(
     """The number of cases of a whole run of ``tier`` for ``targets`` with ``stack``; None if no list is for such a run.
     Lists of a device are for a stack with one. Of several levels the highest counts. ``lists`` are those of the package
     unless given."""
-    wanted = tuple(sorted(targets))
+    target_ids = tuple(sorted(targets))
     sizes: dict[Level, int] = {}
     for mustpass in _packaged() if lists is None else lists:
         kind = mustpass.tier, mustpass.targets, mustpass.level is Level.DEVICE
-        if kind == (tier, wanted, bool(stack.get("device"))) and holds(mustpass.stack, stack):
+        if kind == (tier, target_ids, bool(stack.get("device"))) and holds(mustpass.stack, stack):
             sizes[mustpass.level] = sizes.get(mustpass.level, 0) + len(mustpass.outcomes)
     return sizes[max(sizes, key=LEVELS.index)] if sizes else None
 

@@ -137,10 +137,10 @@ def _lost_checks(one: Finding, other: CaseRecord, candidate: CaseRecord) -> Sigh
     """Returns the evidence of whether the other run made the checks that ``one`` names no more often than the
     candidate."""
     names = one.detail.rpartition("; ")[2].split(", ")  # the number of runs that show it may come first
-    made = [name for name in names if _times_made(name, other) > _times_made(name, candidate)]
-    if len(made) == len(names):
+    more_often = [name for name in names if _times_made(name, other) > _times_made(name, candidate)]
+    if len(more_often) == len(names):
         return _NO
-    return _unknown(f"only a part was judged there: {', '.join(made[:3])}") if made else _YES
+    return _unknown(f"only a part was judged there: {', '.join(more_often[:3])}") if more_often else _YES
 
 
 def _times_made(name: str, record: CaseRecord) -> int:
@@ -151,17 +151,17 @@ def _times_made(name: str, record: CaseRecord) -> int:
 
 
 def _failure(one: Finding, other: CaseRecord, candidate: CaseRecord) -> Sight:
-    own, wanted = _causes(candidate), stable_cause(one.cause)
-    wanted_causes = {wanted} if wanted in own else set(own)  # that of an expected failure names its entry alone
+    own, named = _causes(candidate), stable_cause(one.cause)
+    causes = {named} if named in own else set(own)  # that of an expected failure names its entry alone
     if standing(other) is Standing.ABSENT:
         return _unknown(_status(other))
     if standing(other) in (Standing.PASSED, Standing.COMPILED):
-        why = _proves_less(other, candidate, [own[cause] for cause in wanted_causes])
+        why = _proves_less(other, candidate, [own[cause] for cause in causes])
         why = why or _no_order(other, candidate.failing)
         return _unknown(why) if why else _NO
     accepted = other.status is candidate.status is Status.EXPECTED_FAIL
     as_expected = accepted and other.reason_name == candidate.reason_name
-    if as_expected or wanted_causes & _causes(other).keys():
+    if as_expected or causes & _causes(other).keys():
         return _YES
     return _unknown(f"it fails in another way: {failure_cause(other)}")
 

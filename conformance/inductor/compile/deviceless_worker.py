@@ -134,7 +134,7 @@ def _cross_compile(source: str, target: Target) -> tuple[Artefact, int]:
     kernel.configs = kernel.configs[:1]
     kernel.precompile(warm_cache_only=True)
     compiled = kernel.compile_results[0].kernel
-    wanted = (target.backend, target.arch)
-    if (compiled.metadata.target.backend, compiled.metadata.target.arch) != wanted:
+    architecture = (target.backend, target.arch)
+    if (compiled.metadata.target.backend, compiled.metadata.target.arch) != architecture:
         raise AssertionError(f"compiled for {compiled.metadata.target}, asked for {target.id}")
     return artefact_of(compiled, target, compiled.hash, before), others

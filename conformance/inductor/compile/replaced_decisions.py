@@ -159,9 +159,9 @@ def _heuristic_is_overridden(notes: Notes) -> list[Patch]:
     registry = _registry()
     heuristics = _heuristics()
     template = "triton::mm"
-    known = registry.get_template_heuristic(template, "cuda", "mm")
+    heuristic = registry.get_template_heuristic(template, "cuda", "mm")
 
-    class Own(type(known)):  # type: ignore[misc]
+    class Own(type(heuristic)):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.mm_configs = [heuristics.GemmConfig(*ONE_CONFIG.values(), group_m=8)]
@@ -255,8 +255,8 @@ def _triton_is_prescreened(notes: Notes) -> list[Patch]:
     from torch._inductor import config, select_algorithm
 
     algorithms: Any = select_algorithm
-    known = prescreened_choices.place()
-    if known is None:
+    prescreening = prescreened_choices.place()
+    if prescreening is None:
         detail = f"torch {torch.__version__} has no choices of CUTLASS's, which are what it prescreens"
         raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "prescreening", detail))
     cache, caller = algorithms.AlgorithmSelectorCache, algorithms.TritonTemplateCaller
@@ -279,7 +279,7 @@ def _triton_is_prescreened(notes: Notes) -> list[Patch]:
         return timed
 
     return [
-        (known[0], known[1], caller),
+        (prescreening[0], prescreening[1], caller),
         (importlib.import_module("torch._inductor.autotune_process"), "get_tuning_process_pool", lambda: None),
         (caller, "info_dict", lambda choice: {"swizzle": str(prescreened_choices.FIRST)}),
         (cache, "__call__", selecting),
@@ -347,8 +347,8 @@ def _layouts_are_watched(notes: Notes) -> list[Patch]:
 @contextmanager
 def _pool_of_one(notes: Notes) -> Iterator[None]:
     """A stand-in for the process that times choices. Notes the names of those that are submitted to it."""
-    known = pipelined_tuning.module()
-    start = known.AsyncAutotuner.start
+    tuning = pipelined_tuning.module()
+    start = tuning.AsyncAutotuner.start
 
     def starting(choices: list[Any], *arguments: Any) -> None:
         notes.extend(choice.name for choice in choices)
@@ -356,7 +356,7 @@ def _pool_of_one(notes: Notes) -> Iterator[None]:
 
     with (
         pipelined_tuning.pool_in_place(lambda place: 1.0 / (1 + place)) as pool,
-        mock.patch.object(known.AsyncAutotuner, "start", starting),
+        mock.patch.object(tuning.AsyncAutotuner, "start", starting),
     ):
         pool.gate.set()
         yield

@@ -245,15 +245,15 @@ class _Kernel:
         parameters = inspect.signature(self.function.fn).parameters
         fixed = {**self.triton_meta.get("constants", {}), **config.kwargs}
         # The wrapper passes no constexpr whose value is known; what follows the parameters is for the grid alone.
-        known = {name for name in fixed if name in parameters and "constexpr" in str(parameters[name].annotation)}
-        passed = [name for name in parameters if name not in known]
+        constants = {name for name in fixed if name in parameters and "constexpr" in str(parameters[name].annotation)}
+        passed = [name for name in parameters if name not in constants]
         passed += self.inductor_meta.get("extra_launcher_args", ())
         if len(arguments) != len(passed):
             raise TypeError(f"{self.function.fn.__name__} takes {', '.join(passed)}, {len(arguments)} values are given")
         by_name = dict(zip(passed, arguments, strict=True))
         expression = _heuristics("GridExpr").from_meta(dict(self.inductor_meta), config, mode="python")
         grid = tuple(int(extent) for extent in expression.eval_slow(by_name))
-        values = {name: fixed[name] if name in known else by_name[name] for name in parameters}
+        values = {name: fixed[name] if name in constants else by_name[name] for name in parameters}
         for name, descriptor in self.inductor_meta.get("host_tma_descriptor_args", {}).items():
             values[name] = _host_descriptor(values[name], descriptor, fixed)
         return grid, values

@@ -90,9 +90,9 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
 
 def template(kind: str) -> str:
     """The name of the installed torch's template of ``kind``, a key of :data:`TEMPLATES`. Raises NoSuchTemplate."""
-    known = templates.registered()
+    names = templates.registered()
     for name in TEMPLATES[kind]:
-        if name in known:
+        if name in names:
             return name
     detail = f"the installed torch registers no template for {kind}: none of {', '.join(TEMPLATES[kind])}"
     raise NoSuchTemplate(Reason(ReasonCode.CAPABILITY, kind, detail))

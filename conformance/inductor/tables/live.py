@@ -202,13 +202,13 @@ def configs(device: Device, tables: Sequence[str]) -> dict[AnyConfig, str]:
     """Returns as configs the rows of those of the device's tables that match one of the patterns ``tables``. Each has
     the first place where it stands: "table: row", the row as :func:`row_text` has it."""
     names = [name for pattern in tables for name in device.tables if fnmatch.fnmatchcase(name, pattern)]
-    made: dict[AnyConfig, str] = {}
+    places: dict[AnyConfig, str] = {}
     for name in names:
         for row in device.rows(name):
             config = _config(row, name, device.settings)
-            if config is not None and config not in made:
-                made[config] = f"{name}: {row_text(row)}"
-    return made
+            if config is not None and config not in places:
+                places[config] = f"{name}: {row_text(row)}"
+    return places
 
 
 def without_config(device: Device, tables: Iterable[str]) -> list[str]:

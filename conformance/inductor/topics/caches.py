@@ -201,18 +201,18 @@ def _taken(make_key: Callable[..., Any]) -> set[str]:
     return set(inspect.signature(make_key).parameters) - {"self"}
 
 
-def _varied(taken: set[str]) -> dict[str, list[Any]]:
+def _varied(parameters: set[str]) -> dict[str, list[Any]]:
     """Values of each argument that is in the key, those that are not listed here among them."""
-    unlisted = taken - set(KEY_VALUES) - set(NOT_KEPT) - set(NO_PART)
+    unlisted = parameters - set(KEY_VALUES) - set(NOT_KEPT) - set(NO_PART)
     return KEY_VALUES | {name: ["one", "another"] for name in sorted(unlisted)}
 
 
 def _usual_arguments(make_key: Callable[..., Any]) -> dict[str, Any]:
     """Arguments with which ``make_key`` makes a key: the first value of each."""
-    taken = _taken(make_key)
-    usual = {name: values[0] for name, values in _varied(taken).items()} | dict.fromkeys(NOT_KEPT)
+    parameters = _taken(make_key)
+    usual = {name: values[0] for name, values in _varied(parameters).items()} | dict.fromkeys(NOT_KEPT)
     usual |= {"epilogue_fn_hash": KEY_VALUES["epilogue_fn_hash"][0]}
-    return {name: value for name, value in usual.items() if name in taken} | {"epilogue_fn": len}
+    return {name: value for name, value in usual.items() if name in parameters} | {"epilogue_fn": len}
 
 
 def check_options(make_key: Callable[..., Any], in_text: Callable[[], Any]) -> list[Verdict]:
@@ -234,20 +234,20 @@ def check_options(make_key: Callable[..., Any], in_text: Callable[[], Any]) -> l
 
 def check_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> list[Verdict]:
     """Every argument of a template's generation that may change its code changes its key; some have no key."""
-    taken = _taken(make_key)
+    parameters = _taken(make_key)
     needed = set(inspect.signature(generating).parameters) - set(NO_PART)
-    varied = _varied(taken)
+    varied = _varied(parameters)
     base = _usual_arguments(make_key)
 
     def key(**changes: Any) -> Any:
         return make_key(**(base | changes))
 
     verdicts = [
-        Verdict("complete", needed <= taken, f"not in the key: {sorted(needed - taken)}"),
+        Verdict("complete", needed <= parameters, f"not in the key: {sorted(needed - parameters)}"),
         Verdict("repeatable", key() is not None and key() == key(), "the same twice"),
     ]
     for name, values in varied.items():
-        if name in taken:
+        if name in parameters:
             keys = [key(**{name: value}) for value in values]
             distinct = len(set(keys)) == len(values) and None not in keys
             verdicts.append(Verdict(f"distinct/{name}", distinct, f"{len(set(keys))} keys of {len(values)} values"))
@@ -265,10 +265,12 @@ def check_times_are_kept() -> list[Verdict]:
 
     def measure(check: str, expected: int, **options: Any) -> None:
         choices = [session.stand_in(f"choice {index}", 2.0 - index) for index in range(options.pop("count", 2))]
-        taken = session.select(choices, **options)
+        selected = session.select(choices, **options)
         times = [choice.measured for choice in choices]
         verdicts.append(Verdict(check, times == [expected] * len(times), f"{times} times, {expected} each required"))
-        verdicts.append(Verdict(f"{check}/taken", taken is choices[-1], f"took {getattr(taken, 'name', taken)}"))
+        verdicts.append(
+            Verdict(f"{check}/taken", selected is choices[-1], f"took {getattr(selected, 'name', selected)}")
+        )
 
     with stand_ins.selecting() as session:
         measure("first", 1)
@@ -288,8 +290,10 @@ def check_times_are_kept() -> list[Verdict]:
 
 @contextlib.contextmanager
 def _precision(name: str) -> Iterator[None]:
-    known: list[Any] = [getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)]
-    backends = [backend for backend in known if hasattr(backend, "fp32_precision")]  # from torch 2.9 on
+    candidates: list[Any] = [
+        getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)
+    ]
+    backends = [backend for backend in candidates if hasattr(backend, "fp32_precision")]  # from torch 2.9 on
     before = torch.get_float32_matmul_precision(), [backend.fp32_precision for backend in backends]
     torch.set_float32_matmul_precision(name)
     try:
@@ -368,10 +372,10 @@ def check_remote_configs() -> list[Verdict]:
                 read.append(best)
                 if best is None:
                     cache_of_run.save(configs[1], 1_000_000)
-    known = [config is None for config in read]
+    unknown = [config is None for config in read]
     same = [config for config in read if config is not None and str(config) != str(configs[1])]
     return [
         *check_statistics(cache),
-        Verdict("known", known == [True, False, False, False, True], f"unknown: {known}"),
+        Verdict("known", unknown == [True, False, False, False, True], f"unknown: {unknown}"),
         Verdict("config", not same, f"{same or configs[1]}"),
     ]

@@ -109,13 +109,13 @@ def check_offered(generated: Generated, *, templates: bool, most: int) -> list[V
 
 def check_layouts(generated: Generated, *, fixed: bool) -> list[Verdict]:
     """Every choice of the one lowering has a fixed layout, or every one a flexible one."""
-    wanted = "FixedLayout" if fixed else "FlexibleLayout"
+    layout = "FixedLayout" if fixed else "FlexibleLayout"
     lowerings = [lowering.name for lowering in generated.lowerings]
     layouts = [choice.layout for choice in generated.offered]
     return [
         compiled_verdict(generated),
         Verdict("lowerings", lowerings == ["addmm"], f"{lowerings}"),
-        Verdict("layouts", bool(layouts) and set(layouts) == {wanted}, f"{layouts}, {wanted} required"),
+        Verdict("layouts", bool(layouts) and set(layouts) == {layout}, f"{layouts}, {layout} required"),
     ]
 
 

@@ -49,9 +49,11 @@ def check_savers(times: Sequence[float] = (3.0, 1.0, 2.0)) -> list[Verdict]:
         for calls in told:
             session.selector.add_feedback_saver(saver(calls))
         choices = [session.stand_in(f"choice {index}", value) for index, value in enumerate(times)]
-        taken = session.select(choices)
+        selected = session.select(choices)
         names = [node.get_name() for node in (session.node("a", 16, 8), session.node("b", 8, 16))]
-    verdicts = [Verdict("fastest", taken is choices[times.index(min(times))], getattr(taken, "name", repr(taken)))]
+    verdicts = [
+        Verdict("fastest", selected is choices[times.index(min(times))], getattr(selected, "name", repr(selected)))
+    ]
     for number, calls in enumerate(told):
         verdicts.append(Verdict(f"calls/{number}", len(calls) == 1, f"{len(calls)}, 1 required"))
         for timings, name, nodes, offered, *_ in calls:
@@ -87,11 +89,15 @@ def check_order() -> list[Verdict]:
 
         session.selector.add_preprocessing_fn(drop_fastest)
         session.selector.add_preprocessing_fn(add_another)
-        taken = session.select([fast, slow])
+        selected = session.select([fast, slow])
     expected = [("first", ["fast", "slow"]), ("second", ["slow"])]
     return [
         Verdict("order", seen == expected, f"{seen}, {expected} required"),
-        Verdict("taken", getattr(taken, "name", None) == "added", f"{getattr(taken, 'name', taken)}, added required"),
+        Verdict(
+            "taken",
+            getattr(selected, "name", None) == "added",
+            f"{getattr(selected, 'name', selected)}, added required",
+        ),
         Verdict("dropped", fast.measured == 0, f"a dropped choice was measured {fast.measured} times"),
     ]
 
@@ -130,10 +136,12 @@ def check_filters() -> list[Verdict]:
             rest = [
                 session.stand_in(f"{name}_second", ms, "num_warps=4, BLOCK_M=64") for name, ms in (("a", 3), ("b", 2))
             ]
-            taken = session.select([fast, *rest])
+            selected = session.select([fast, *rest])
             measured = [fast.measured, *(choice.measured for choice in rest)]
         check = setting.rpartition(".")[2]
-        verdicts.append(Verdict(check, taken is rest[1], f"took {getattr(taken, 'name', taken)}, b_second required"))
+        verdicts.append(
+            Verdict(check, selected is rest[1], f"took {getattr(selected, 'name', selected)}, b_second required")
+        )
         verdicts.append(Verdict(f"{check}/measured", measured == [0, 1, 1], f"{measured}, [0, 1, 1] required"))
     return verdicts
 
@@ -215,12 +223,12 @@ def _one_left_out(prepare: Callable[[], None], **options: Any) -> tuple[int, lis
     with precompiling() as session:
         left_out, good, slow = (session.stand_in(f"choice {index}", 1.0 + index) for index in range(3))
         left_out.prepare = prepare
-        taken = session.select([left_out, good, slow], **options)
+        selected = session.select([left_out, good, slow], **options)
         exceptions = session.counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
     return exceptions, [
         Verdict("left out", left_out.measured == 0, f"{left_out.name} was timed {left_out.measured} times"),
         Verdict("marked", bool(getattr(left_out, "failed", True)), f"{left_out.name} is marked as failed"),
-        Verdict("taken", taken is good, f"took {getattr(taken, 'name', taken)}, {good.name} required"),
+        Verdict("taken", selected is good, f"took {getattr(selected, 'name', selected)}, {good.name} required"),
     ]
 
 
@@ -228,11 +236,11 @@ def check_no_exceptions() -> list[Verdict]:
     """Choices that all compile count no exception."""
     with precompiling() as session:
         choices = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
-        taken = session.select(choices)
+        selected = session.select(choices)
         exceptions = session.counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
     return [
         Verdict("no exception", exceptions == 0, f"{exceptions} exceptions were counted, 0 required"),
-        Verdict("taken", taken is choices[0], f"took {getattr(taken, 'name', taken)}"),
+        Verdict("taken", selected is choices[0], f"took {getattr(selected, 'name', selected)}"),
     ]
 
 
@@ -244,13 +252,13 @@ def check_cached() -> list[Verdict]:
         session.select(first)
         before = session.counters["inductor"]["select_algorithm_precompile"]
         session.selector.cache_clear()  # else the same function would serve both
-        taken = session.select(again)
+        selected = session.select(again)
         after = session.counters["inductor"]["select_algorithm_precompile"]
     compiled = [len(choice.threads) for choice in again]
     return [
         Verdict("compiled once", before == 1, f"{before} waits were counted at first, 1 required"),
         Verdict("not again", after == before and compiled == [0, 0, 0], f"{after - before} waits more, {compiled}"),
-        Verdict("taken", taken is again[0], f"took {getattr(taken, 'name', taken)}"),
+        Verdict("taken", selected is again[0], f"took {getattr(selected, 'name', selected)}"),
     ]
 
 

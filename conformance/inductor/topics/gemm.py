@@ -144,8 +144,8 @@ def check_descriptors(run: Any, template: str, *, store: bool) -> None:
     run.exactly(2, "descriptor loads", dialect.load)
     run.exactly(int(store), "descriptor stores", dialect.store)
     run.exactly(int(not store), "pointer stores", spellings.POINTER_STORE)
-    wanted, other = (TMA_STORE, POINTER_STORE) if store else (POINTER_STORE, TMA_STORE)
-    run.code(requires=[TMA_LOAD, wanted], forbids=[other])
+    required, other = (TMA_STORE, POINTER_STORE) if store else (POINTER_STORE, TMA_STORE)
+    run.code(requires=[TMA_LOAD, required], forbids=[other])
     subtiles = run.choice.numbers.get("EPILOGUE_SUBTILE", 1)
     run.exactly(subtiles, "stores", r"\btt\.(?:descriptor_)?store\b", where="ttir")
 

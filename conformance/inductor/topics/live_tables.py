@@ -60,13 +60,13 @@ def _templates(device: Device) -> Iterator[str]:
 
 
 def check_tables(
-    devices: Mapping[str, Device], seeds: DeviceClass, taken: Collection[str]
+    devices: Mapping[str, Device], seeds: DeviceClass, patterns: Collection[str]
 ) -> tuple[list[Verdict], dict[str, Any]]:
     """Verdicts on the tables of ``devices``, of one kind, and what a record keeps of them under "observed".
 
     A verdict fails if a table cannot be read, or if a device has none and torch does not say so. ``since_july_2025``
     says how the rows differ from those of ``seeds``, by device and table; what differs in the same way for two devices
-    is told once. ``taken`` are patterns of the tables that kernels of the catalogue take, ``unswept`` are those that
+    is told once. ``patterns`` are those of the tables that kernels of the catalogue take, ``unswept`` are those that
     none takes, and rows that none can be given.
     """
     verdicts: list[Verdict] = []
@@ -83,8 +83,8 @@ def check_tables(
             changes = row_changes([config.id for config in seeds.tables[table]], ids).as_observed()
             if changes and changes not in (one.get(table) for one in since.values()):
                 since.setdefault(name, {})[table] = changes
-        untaken = [table for table in device.tables if not any(fnmatch.fnmatchcase(table, one) for one in taken)]
-        untaken += live.without_config(device, taken)[:KEPT_ROWS]
+        untaken = [table for table in device.tables if not any(fnmatch.fnmatchcase(table, one) for one in patterns)]
+        untaken += live.without_config(device, patterns)[:KEPT_ROWS]
         if untaken and untaken not in unswept.values():
             unswept[name] = untaken
     return verdicts, {"config_tables": recorded(devices), "since_july_2025": since, "unswept": unswept}

@@ -180,7 +180,7 @@ def check_layout(generated: Generated, *, strides: Sequence[int], library: bool,
     """``Decision.LAYOUTS_ARE_WATCHED``: the layout of the computed operand is fixed once, and so it is allocated. It is
     what the template reads, which has the epilogue in it, or a ``library``'s kernel reads it and the epilogue follows.
     """
-    module, wanted = generated.modules[-1], tuple(strides)
+    module, required = generated.modules[-1], tuple(strides)
     notes = [note for note in generated.notes if note["buffer"] == _OPERAND]
     changes = [note["strides"] for note in notes if note["flexible"]]
     allocated = re.search(rf"{_OPERAND} = empty_strided_cuda\(\([\d, ]+\), \((\d+), (\d+)\)", module)
@@ -189,10 +189,10 @@ def check_layout(generated: Generated, *, strides: Sequence[int], library: bool,
     names = [name for name in launched(module) if not name.startswith("triton_tem_")]
     calls, steps = extern_calls(module), 2 if library and epilogue else 1
     return [
-        Verdict("fixed once", changes == [wanted], f"{changes}, once {wanted} required"),
-        Verdict("not changed", {note["strides"] for note in notes} <= {wanted}, f"{notes}"),
-        Verdict("allocated", at == wanted, f"{at}, {wanted} required"),
-        Verdict("read", read == ([] if library else [wanted]), f"{read} by templates, {wanted} required"),
+        Verdict("fixed once", changes == [required], f"{changes}, once {required} required"),
+        Verdict("not changed", {note["strides"] for note in notes} <= {required}, f"{notes}"),
+        Verdict("allocated", at == required, f"{at}, {required} required"),
+        Verdict("read", read == ([] if library else [required]), f"{read} by templates, {required} required"),
         Verdict("library", calls == (["mm"] if library else []), f"{calls}"),
         Verdict("steps", len(names) == steps, f"{', '.join(names)}: {steps} in addition to the product required"),
     ]

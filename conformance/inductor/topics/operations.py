@@ -196,7 +196,7 @@ def check_renames(notes: Sequence[tuple[str, Mapping[str, str], Sequence[Schedul
     verdicts.append(Verdict("writes", (len(earlier), len(later)) == (1, 1), f"{[*earlier, *later]}"))
     if not verdicts[-1].passed:
         return verdicts
-    wanted = {node.mutates[0]: node.writes[0] for node in (*earlier, *later)}
+    required = {node.mutates[0]: node.writes[0] for node in (*earlier, *later)}
     for stage, renames, scheduled in notes:
         waits = [(node.kind, node.unmet) for node in scheduled if node.writes == product]
         right = (KINDS[stage], earlier[0].writes)
@@ -205,7 +205,7 @@ def check_renames(notes: Sequence[tuple[str, Mapping[str, str], Sequence[Schedul
         verdicts += [
             Verdict(f"{stage}/product", waits == [right], f"waits for: {waits}, {right} required"),
             Verdict(f"{stage}/second write", waiting, f"waits for: {second}, {product} required"),
-            Verdict(f"{stage}/renames", dict(renames) == wanted, f"{renames}, {wanted} required"),
+            Verdict(f"{stage}/renames", dict(renames) == required, f"{renames}, {required} required"),
         ]
     return verdicts
 
@@ -235,10 +235,10 @@ def cat_launches(generated: Generated, graph: str, choice: str, *, in_place: boo
     names = launched(module)
     products = [name for name in names if name.startswith("triton_tem_")]
     calls = extern_calls(module)
-    wanted = LAUNCHES[graph, choice][in_place]
+    count = LAUNCHES[graph, choice][in_place]
     product = (len(products), calls) == ((0, ["mm"]) if choice == "extern" else (1, []))
     return [
-        Verdict("launches", len(names) == wanted, f"{', '.join(names)}: {wanted} required"),
+        Verdict("launches", len(names) == count, f"{', '.join(names)}: {count} required"),
         Verdict("one product", product, ", ".join([*products, *calls])),
     ]
 

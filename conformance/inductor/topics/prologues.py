@@ -143,10 +143,10 @@ def counts_of(module: str) -> Counts:
     )
 
 
-def check_counts(compiled: Compiled, wanted: Counts) -> Verdict:
-    """The counts of the last generated wrapper are those ``wanted``."""
+def check_counts(compiled: Compiled, required: Counts) -> Verdict:
+    """Checks that the counts of the last generated wrapper are those ``required``."""
     counts = counts_of(compiled.generated.modules[-1])
-    return Verdict("wrapper", counts == wanted, f"{counts}, {wanted} is required")
+    return Verdict("wrapper", counts == required, f"{counts}, {required} is required")
 
 
 def template_kernel(compiled: Compiled) -> GeneratedKernel:
@@ -177,10 +177,10 @@ def operand_line(source: str, name: str) -> str:
 def check_mask(source: str, name: str, *, masked: bool) -> Verdict:
     """Operand ``name`` is set to zero past the end of k if it is to be ``masked``, unless blocks divide k."""
     even = re.search(r"^\s*EVEN_K\b.*=\s*True\s*$", source, re.MULTILINE) is not None
-    wanted = masked and not even
+    has_mask = masked and not even
     line = operand_line(source, name)
-    directives = f"CHECK: tl.where({name}_mask" if wanted else "CHECK-NOT: tl.where"
-    return replace(in_source(f"mask/{name}", directives, line), text=f"masked: {wanted}; {line.strip()}")
+    directives = f"CHECK: tl.where({name}_mask" if has_mask else "CHECK-NOT: tl.where"
+    return replace(in_source(f"mask/{name}", directives, line), text=f"masked: {has_mask}; {line.strip()}")
 
 
 def check_loop(source: str, name: str, directives: str) -> Verdict:

@@ -21,8 +21,8 @@ def estimate_of(generated: Generated, template: str) -> Mapping[str, Any]:
     """Returns the notes of ``Decision.NOTHING_IS_PRUNED`` about the one choice of ``template`` that was pinned; empty
     without it."""
     numbers = generated.left[0].numbers if generated.left else {}
-    wanted = {"template": template, **{name: numbers.get(name) for name in ONE_CONFIG}}
-    return next((note for note in generated.notes if wanted.items() <= note.items()), {})
+    values = {"template": template, **{name: numbers.get(name) for name in ONE_CONFIG}}
+    return next((note for note in generated.notes if values.items() <= note.items()), {})
 
 
 def shared_memory(generated: Generated) -> int | None:
@@ -38,23 +38,23 @@ def shared_memory(generated: Generated) -> int | None:
 def check_estimate(generated: Generated, template: str, target: Target) -> list[Verdict]:
     """The kernel of ``template`` takes no more shared memory than torch estimates; it fits if torch keeps its
     config."""
-    note, taken, limit = estimate_of(generated, template), shared_memory(generated), target.limits.shared_memory
-    if not note or taken is None:
+    note, used, limit = estimate_of(generated, template), shared_memory(generated), target.limits.shared_memory
+    if not note or used is None:
         failure = generated.failure or "; ".join(kernel.error for kernel in generated.kernels)
-        return [Verdict("estimated", bool(note), str(note)), Verdict("compiled", taken is not None, str(failure))]
+        return [Verdict("estimated", bool(note), str(note)), Verdict("compiled", used is not None, str(failure))]
     config = described_config(generated.left[0])
     suffix = f"@{config.id}" if config is not None else ""
-    text = f"{taken} bytes are taken, {note['estimate']} estimated, {target.id} has {limit}"
+    text = f"{used} bytes are taken, {note['estimate']} estimated, {target.id} has {limit}"
     return [
-        Verdict(f"estimate{suffix}", taken <= note["estimate"], text),
-        Verdict(f"kept fits{suffix}", not note["kept"] or taken <= limit, text),
+        Verdict(f"estimate{suffix}", used <= note["estimate"], text),
+        Verdict(f"kept fits{suffix}", not note["kept"] or used <= limit, text),
     ]
 
 
 def needlessly_dropped(generated: Generated, template: str, target: Target) -> bool:
     """True if torch drops a config that fits."""
-    note, taken = estimate_of(generated, template), shared_memory(generated)
-    return bool(note) and not note["kept"] and taken is not None and taken <= target.limits.shared_memory
+    note, used = estimate_of(generated, template), shared_memory(generated)
+    return bool(note) and not note["kept"] and used is not None and used <= target.limits.shared_memory
 
 
 def kept(noted: Generated, template: str) -> int:
@@ -64,9 +64,9 @@ def kept(noted: Generated, template: str) -> int:
 
 def check_offered(pruned: Generated, noted: Generated, template: str) -> list[Verdict]:
     """Checks that torch, where it prunes, offers as many choices of ``template`` as it keeps configs."""
-    wanted = kept(noted, template)
+    count = kept(noted, template)
     matching = [lowering.matching for lowering in pruned.lowerings]
-    return [Verdict("offered", matching == [wanted] and wanted > 0, f"{matching} choices, {wanted} required")]
+    return [Verdict("offered", matching == [count] and count > 0, f"{matching} choices, {count} required")]
 
 
 # --- fusion -----------------------------------------------------------------------------------------------------------
@@ -76,10 +76,10 @@ def check_fusion(generated: Generated, *, fused: bool, asked: int) -> list[Verdi
     """A product and its epilogue are one kernel, or two if they are not ``fused``. So many fused kernels were asked of
     the compiler, each of two nodes."""
     names = [name.rstrip("0123456789_") for name in launched(*generated.modules)]
-    wanted = ["triton_tem_fused_mm_relu"] if fused else ["triton_tem_fused_mm", "triton_poi_fused_relu"]
+    required = ["triton_tem_fused_mm_relu"] if fused else ["triton_tem_fused_mm", "triton_poi_fused_relu"]
     nodes = [len(note) for note in generated.notes]
     return [
-        Verdict("kernels", names == wanted, f"{', '.join(names) or 'none'}; {', '.join(wanted)} required"),
+        Verdict("kernels", names == required, f"{', '.join(names) or 'none'}; {', '.join(required)} required"),
         Verdict("asked", nodes == [2] * asked, f"{nodes} nodes, {asked} kernels of two required"),
     ]
 
@@ -111,10 +111,10 @@ def check_fusion_rules() -> list[Verdict]:
     device = DeviceProperties("cuda", 0, multi_processor_count=132, cc=90, regs_per_multiprocessor=65536, warp_size=32)
     decide: Any = scheduler._fuse_epilogue  # type: ignore[attr-defined, unused-ignore]
     verdicts = []
-    for (alone, fused, spills, product, epilogue), wanted in FUSION_RULES.items():
+    for (alone, fused, spills, product, epilogue), is_right in FUSION_RULES.items():
         answer = bool(decide(product, epilogue, alone, fused, spills, 4, device))
         text = f"{alone} and {fused} registers, {spills} spills, {product} and {epilogue} ms: fused is {answer}"
-        verdicts.append(Verdict(f"rule/{alone}-{fused}-{spills}-{epilogue:g}", answer == wanted, text))
+        verdicts.append(Verdict(f"rule/{alone}-{fused}-{spills}-{epilogue:g}", answer == is_right, text))
     return verdicts
 
 
@@ -122,15 +122,15 @@ def _flat(milliseconds: float) -> Callable[[int], float]:
     return lambda swizzle: milliseconds
 
 
-def _timed_as(check: str, rounds: Sequence[Sequence[str]], wanted: Sequence[set[str]]) -> Verdict:
+def _timed_as(check: str, rounds: Sequence[Sequence[str]], required: Sequence[set[str]]) -> Verdict:
     """Verdict that each round timed these choices, each once."""
-    same = [sorted(names) for names in rounds] == [sorted(names) for names in wanted]
-    text = f"{[sorted(names) for names in rounds]}, {[sorted(names) for names in wanted]} required"
+    same = [sorted(names) for names in rounds] == [sorted(names) for names in required]
+    text = f"{[sorted(names) for names in rounds]}, {[sorted(names) for names in required]} required"
     return Verdict(check, same, "as required" if same else text)
 
 
-def _chosen(name: str, wanted: str) -> Verdict:
-    return Verdict("chosen", name == wanted, f"{name}, {wanted} required")
+def _chosen(name: str, required: str) -> Verdict:
+    return Verdict("chosen", name == required, f"{name}, {required} required")
 
 
 def _swizzled(names: Sequence[str], swizzles: Sequence[int] = SWIZZLES) -> set[str]:
@@ -184,13 +184,13 @@ def check_slow_library() -> list[Verdict]:
 
 
 def check_one_round(
-    count: int = LEAST - 1, swizzles: Sequence[int] = SWIZZLES, *, wanted: bool = True
+    count: int = LEAST - 1, swizzles: Sequence[int] = SWIZZLES, *, prescreens: bool = True
 ) -> list[Verdict]:
     """Everything is timed at once: with few kernels, with one swizzle alone, or where prescreening is not wanted."""
     names = _kernels(count)
     settings: dict[str, Any] = {
         "cutlass_max_profiling_swizzle_options": list(swizzles),
-        "cutlass_prescreening": wanted,
+        "cutlass_prescreening": prescreens,
     }
     with prescreening(**settings) as run:
         times = {name: _flat(10.0 - number / 2) for number, name in enumerate(names)}
@@ -227,9 +227,9 @@ def check_product(generated: Generated) -> list[Verdict]:
     chosen = next((choice for choice in generated.left if kept and choice.name == kept[-1]), None)
     kernels = [kernel for kernel in generated.kernels if kernel.kind == "template"]
     config = config_of(kernels[0].source) if len(kernels) == 1 else None
-    wanted = described_config(chosen) if chosen else None
+    required = described_config(chosen) if chosen else None
     return [
         Verdict("rounds", len(rounds) == 2 and sorted(rounds[0]) == sorted(offered), f"{len(rounds)}, {len(offered)}"),
         Verdict("kept", len(kept) == KEPT and fastest, f"{', '.join(kept)} of {len(offered)}"),
-        Verdict("chosen", config is not None and config == wanted, f"{config}, {wanted} required"),
+        Verdict("chosen", config is not None and config == required, f"{config}, {required} required"),
     ]

@@ -51,8 +51,8 @@ def check_dispatch(compiled: Compiled, executor: Any) -> list[Verdict]:
     ]
     _, launches = compiled.call(tensors, executor)
     launched = [name for name, _ in launches if name.startswith("triton_tem_")]
-    wanted = [kernels.get(nearest)]
-    return [Verdict("dispatched", launched == wanted, f"{rows} rows: launched {launched}, {wanted} required")]
+    required = [kernels.get(nearest)]
+    return [Verdict("dispatched", launched == required, f"{rows} rows: launched {launched}, {required} required")]
 
 
 def check_only(generated: Generated, config: Mapping[str, int]) -> list[Verdict]:

@@ -21,15 +21,15 @@ def convolution_gradients(
     x: Tensor,
     w: Tensor,
     *,
-    wanted: Sequence[str],
+    names: Sequence[str],
     stride: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
 ) -> tuple[Tensor, ...]:
-    """Returns the ``wanted`` gradients of a convolution (names of :data:`GRADIENTS`) for that of its result,
+    """Returns the gradients ``names`` of a convolution (of :data:`GRADIENTS`) for that of its result,
     ``upstream``."""
-    mask = [name in wanted for name in GRADIENTS]
+    mask = [name in names for name in GRADIENTS]
     gradients = torch.ops.aten.convolution_backward(
         upstream, x, w, [w.shape[0]], stride, padding, dilation, False, [0] * len(stride), groups, mask
     )

@@ -285,11 +285,11 @@ def check_pipelined() -> list[Verdict]:
         early = [request.name for request in run.pool.submitted]
         timings, fastest = _answers(run, selected)
         submitted = [request.name for request in run.pool.submitted]
-    wanted = {"slow": 3.0, "library": 2.0, "fast": 1.0}
+    times = {"slow": 3.0, "library": 2.0, "fast": 1.0}
     return [
         Verdict("library first", early[:1] == ["library"], f"submitted while it selects: {early}"),
-        Verdict("once", sorted(submitted) == sorted(wanted), f"{submitted}"),
-        Verdict("times", timings == wanted, f"{timings}, {wanted} required"),
+        Verdict("once", sorted(submitted) == sorted(times), f"{submitted}"),
+        Verdict("times", timings == times, f"{timings}, {times} required"),
         Verdict("chosen", fastest == "fast", fastest),
     ]
 
@@ -315,10 +315,10 @@ def check_failing_compilation(*, all_of_them: bool) -> list[Verdict]:
         ]
         timings, fastest = _answers(run, run.select(choices))
         submitted = [request.name for request in run.pool.submitted]
-    wanted = "library" if all_of_them else "slow"
+    required = "library" if all_of_them else "slow"
     return [
         Verdict("not timed", "broken" not in submitted and "broken" not in timings, f"{submitted}"),
-        Verdict("chosen", fastest == wanted, f"{fastest}; {wanted} required"),
+        Verdict("chosen", fastest == required, f"{fastest}; {required} required"),
     ]
 
 
@@ -329,10 +329,10 @@ def check_product(usual: Generated, pipelined: Generated) -> list[Verdict]:
     kernels = [kernel for kernel in pipelined.kernels if kernel.kind == "template"]
     config = config_of(kernels[0].source) if len(kernels) == 1 else None
     last = pipelined.notes[-1] if pipelined.notes else None
-    wanted = next((described_config(choice) for choice in pipelined.left if choice.name == last), None)
+    required = next((described_config(choice) for choice in pipelined.left if choice.name == last), None)
     names = sorted(choice.name for choice in pipelined.left)
     return [
         Verdict("offered", offered[0] == offered[1] and len(offered[0]) > 1, f"{len(offered[0])}, {len(offered[1])}"),
         Verdict("timed", sorted(pipelined.notes) == names, f"{len(pipelined.notes)} requests, {len(names)} choices"),
-        Verdict("chosen", config is not None and config == wanted, f"{config}, {wanted} required"),
+        Verdict("chosen", config is not None and config == required, f"{config}, {required} required"),
     ]

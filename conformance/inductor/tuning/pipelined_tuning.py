@@ -22,8 +22,8 @@ def module() -> Any:
     """Torch's module of pipelined autotuning; None for a torch without what is replaced here."""
     loaded = importlib.import_module("torch._inductor.autotune_process")
     names = "AutotuneProcessPool", "AsyncAutotuner", "PrecompileThreadPool", "run_autotune_in_subprocess"
-    known = all(hasattr(loaded, name) for name in names)
-    return loaded if known and hasattr(loaded.AsyncAutotuner, "choice_hash_to_future") else None
+    complete = all(hasattr(loaded, name) for name in names)
+    return loaded if complete and hasattr(loaded.AsyncAutotuner, "choice_hash_to_future") else None
 
 
 class Pool:
@@ -58,12 +58,12 @@ class Pool:
 @contextlib.contextmanager
 def pool_in_place(time_of: Callable[[int], float] | None = None) -> Iterator[Pool]:
     """A stand-in in place of torch's pool, which knows no earlier requests."""
-    known, pool = module(), Pool(time_of)
+    tuning, pool = module(), Pool(time_of)
     try:
         with (
-            mock.patch.object(known.AutotuneProcessPool, "get_instance", return_value=pool),
-            mock.patch.object(known.AutotuneProcessPool, "_shutdown_for_inactivity", False),
-            mock.patch.object(known.AsyncAutotuner, "choice_hash_to_future", {}),
+            mock.patch.object(tuning.AutotuneProcessPool, "get_instance", return_value=pool),
+            mock.patch.object(tuning.AutotuneProcessPool, "_shutdown_for_inactivity", False),
+            mock.patch.object(tuning.AsyncAutotuner, "choice_hash_to_future", {}),
         ):
             yield pool
     finally:

@@ -36,10 +36,10 @@ def place() -> tuple[Any, str, str] | None:
 
 def options(**values: Any) -> dict[str, Any]:
     """Settings of the group that prescreening belongs to. Raises LookupError for a torch without it."""
-    known = place()
-    if known is None:
+    found = place()
+    if found is None:
         raise LookupError("this torch has no choices of CUTLASS's")
-    return {f"{known[2]}.{name}": value for name, value in values.items()}
+    return {f"{found[2]}.{name}": value for name, value in values.items()}
 
 
 @functools.cache
@@ -105,14 +105,14 @@ def prescreening(*, times_are_kept: bool = True, **settings: Any) -> Iterator[Pr
     that prescreening belongs to. ``times_are_kept``: what was timed once is not timed again."""
     from torch._inductor import select_algorithm
 
-    known = place()
-    if known is None:
+    found = place()
+    if found is None:
         raise LookupError("this torch has no choices of CUTLASS's")
     algorithms: Any = select_algorithm
     swizzles = {"cutlass_max_profiling_swizzle_options": list(SWIZZLES), **settings}
     with (
         selecting(autotune_local_cache=times_are_kept, **options(**swizzles)) as inner,
-        mock.patch.object(known[0], known[1], kernel_class()),
+        mock.patch.object(found[0], found[1], kernel_class()),
         mock.patch.object(algorithms, "ExternKernelCaller", extern_class()),
         # processes in which CUTLASS's kernels would be timed
         mock.patch("torch._inductor.autotune_process.get_tuning_process_pool"),

@@ -111,9 +111,9 @@ def selecting(**settings: Any) -> Iterator[Selecting]:
         "autotune_in_subproc": False,
         "deterministic": False,
     }
-    known = {name: value for name, value in defaults.items() if hasattr(config, name)}
+    available = {name: value for name, value in defaults.items() if hasattr(config, name)}
     with (
-        config.patch(known | settings),
+        config.patch(available | settings),
         fresh_caches(),
         fresh_counters() as counters,
         V.set_graph_handler(graph),
