@@ -288,8 +288,8 @@ def _unreadable(text: str | bytes, error: Exception) -> RecordError:
     if not isinstance(data, dict):
         return RecordError(f"a JSON object is required, got {type(data).__name__}")
     if data.get("schema") not in READABLE_SCHEMAS:
-        *known, last = map(str, READABLE_SCHEMAS)
-        text = f"this version reads the schemas {', '.join(known)} and {last}"
+        *earlier, last = map(str, READABLE_SCHEMAS)
+        text = f"this version reads the schemas {', '.join(earlier)} and {last}"
         return RecordError(f"schema {data.get('schema')!r:.40}: {text}")
     return _unusable(data, error)
 

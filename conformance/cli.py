@@ -74,8 +74,8 @@ class _CommandParser(argparse.ArgumentParser):
         choice = re.fullmatch(r"argument (.+): invalid choice: '(.*)' \((?:choose from|maybe you meant).*\)", message)
         if choice is not None:
             option, value = choice.groups()
-            known = COMMANDS if option == "COMMAND" else re.findall(r"[\w-]+", message.partition("(choose from")[2])
-            message = f"{option.split('/')[-1]} {value}: there is no such choice; {did_you_mean(value, known)}"
+            choices = COMMANDS if option == "COMMAND" else re.findall(r"[\w-]+", message.partition("(choose from")[2])
+            message = f"{option.split('/')[-1]} {value}: there is no such choice; {did_you_mean(value, choices)}"
         self.exit(USAGE, f"{self.prog}: {message}; see '{self.prog} --help'\n")
 
     def refuse(self, word: str) -> NoReturn:

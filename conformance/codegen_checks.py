@@ -326,7 +326,7 @@ def register_feature(feature: Feature) -> Feature:
             raise ValueError(f"{feature.name}: {piece.directive!r} is no 'CHECK: {{{{regular expression}}}}'") from None
     if repr(feature) in REGISTERED:
         return feature
-    if feature.name in {known.name for known in FEATURES}:
+    if feature.name in {other.name for other in FEATURES}:
         raise ValueError(f"a feature named {feature.name} is known already: choose another name")
     FEATURES.append(feature)
     REGISTERED.append(repr(feature))
@@ -360,15 +360,15 @@ def check(
     order = {feature: index for index, feature in enumerate(FEATURES)}
     verdicts = []
     for feature in sorted(required | forbidden, key=lambda feature: (order.get(feature, len(order)), feature.name)):
-        wanted = feature in required
-        passed, piece, result = _decide(artefact, target, feature, wanted)
+        is_required = feature in required
+        passed, piece, result = _decide(artefact, target, feature, is_required)
         if piece is None:
             text = f"{target.vendor} code has no such thing: there is no evidence for {feature.name} on its hardware"
-            verdicts.append(FeatureVerdict(feature, wanted, passed, "", "", text, None))
+            verdicts.append(FeatureVerdict(feature, is_required, passed, "", "", text, None))
         else:
-            text = _text(artefact, feature, wanted, piece, result)
+            text = _text(artefact, feature, is_required, piece, result)
             path = artefact.stages.get(piece.stage)
-            verdicts.append(FeatureVerdict(feature, wanted, passed, piece.stage, piece.directive, text, path))
+            verdicts.append(FeatureVerdict(feature, is_required, passed, piece.stage, piece.directive, text, path))
     return verdicts
 
 
@@ -500,13 +500,13 @@ def _around(path: Path, line: int) -> str:
 def _nearest(path: Path, piece: Evidence) -> str:
     """Up to three lines whose instruction looks most like the one that the directive asks for."""
     seen = code_of(path, piece.stage)
-    wanted = re.sub(r"[^\w.: ]", "", piece.directive.partition(":")[2].replace(r"\b", "").replace("\\.", ".")).strip()
+    words = re.sub(r"[^\w.: ]", "", piece.directive.partition(":")[2].replace(r"\b", "").replace("\\.", ".")).strip()
     first_of: dict[str, int] = {}
     for number, line in enumerate(seen.split("\n"), 1):
         operation = line.partition(" = ")[2] or line
         if operation:
             first_of.setdefault(re.split(r"[\s(<]", operation, maxsplit=1)[0], number)
-    near = difflib.get_close_matches(wanted, list(first_of), n=3, cutoff=0.3)
+    near = difflib.get_close_matches(words, list(first_of), n=3, cutoff=0.3)
     lines = path.read_text().split("\n")
     shown = [f"  {first_of[name]}: {lines[first_of[name] - 1].strip()}" for name in near]
     return "nearest:\n" + "\n".join(shown) if shown else "no line comes near it"

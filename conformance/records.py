@@ -371,12 +371,12 @@ def replace_file(path: Path, text: str) -> None:
 
 def incompleteness(selected: Iterable[str], recorded: Iterable[str]) -> list[str]:
     """Sentences about every difference between the selected case ids and the recorded ones; empty if they agree."""
-    wanted = set(selected)
-    missing, others, twice = wanted.copy(), set[str](), set[str]()  # the ids of ``recorded`` are not held
+    expected = set(selected)
+    missing, others, twice = expected.copy(), set[str](), set[str]()  # the ids of ``recorded`` are not held
     for case in recorded:
         if case in missing:
             missing.discard(case)
-        elif case in wanted or case in others:
+        elif case in expected or case in others:
             twice.add(case)
         else:
             others.add(case)

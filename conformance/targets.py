@@ -157,11 +157,11 @@ class Target:
     multiprocessors: int | None = None
 
     def __post_init__(self) -> None:
-        wanted = {"cuda": int, "hip": str}.get(self.backend)
-        if wanted is not None and not isinstance(self.arch, wanted):
+        usual = {"cuda": int, "hip": str}.get(self.backend)
+        if usual is not None and not isinstance(self.arch, usual):
             raise TypeError(
                 f"target {self.backend}:{self.arch}: arch is {type(self.arch).__name__} and must be "
-                f"{wanted.__name__} for this backend, such as {'90' if wanted is int else chr(39) + 'gfx942' + chr(39)}"
+                f"{usual.__name__} for this backend, such as {'90' if usual is int else chr(39) + 'gfx942' + chr(39)}"
             )
 
     @property
@@ -350,8 +350,8 @@ def _extension_targets() -> tuple[Target, ...]:
                 raise OutsideError(
                     f"{where} returned {target!r}: it must return a conformance.targets.Target or an iterable of them"
                 )
-            taken = {known.id for known in (*known_targets(), *targets) if not known.is_device}
-            if target.id in taken and not target.is_device:
+            used_ids = {target.id for target in (*known_targets(), *targets) if not target.is_device}
+            if target.id in used_ids and not target.is_device:
                 raise OutsideError(
                     f"{where} returned target {target.id}, and there is one already: two share their cases"
                 )
@@ -369,8 +369,8 @@ def why_not(target: Target) -> str | None:
         return "Triton is not installed: pip install 'triton-conformance[stack]'"
     backends = importlib.import_module("triton.backends").backends
     gpu_target = importlib.import_module("triton.backends.compiler").GPUTarget
-    wanted = gpu_target(target.backend, target.arch, target.warp_size)
-    if not any(backend.compiler.supports_target(wanted) for backend in backends.values()):
+    triton_target = gpu_target(target.backend, target.arch, target.warp_size)
+    if not any(backend.compiler.supports_target(triton_target) for backend in backends.values()):
         name = {"cuda": "nvidia", "hip": "amd"}.get(target.backend, target.backend)
         return f"the installed Triton has no {name!r} backend, only {', '.join(sorted(backends))}"
     if target.backend not in ("cuda", "hip"):

@@ -42,9 +42,9 @@ def spans(values: Sequence[float | None]) -> list[StageSpan]:
     >>> [span.share for span in spans([4, 4, 9, 9])]  # all of the change lies after stage 2
     [0.0, 1.0, 0.0]
     """
-    known = [(place, value) for place, value in enumerate(values) if value is not None]
-    whole = known[-1][1] - known[0][1]
-    return [StageSpan(a + 1, b, (after - before) / whole) for (a, before), (b, after) in itertools.pairwise(known)]
+    measured = [(place, value) for place, value in enumerate(values) if value is not None]
+    whole = measured[-1][1] - measured[0][1]
+    return [StageSpan(a + 1, b, (after - before) / whole) for (a, before), (b, after) in itertools.pairwise(measured)]
 
 
 def blamed(into_bad: Sequence[float | None], into_good: Sequence[float | None]) -> Blame:
@@ -54,7 +54,7 @@ def blamed(into_bad: Sequence[float | None], into_good: Sequence[float | None]) 
     worst = [max(parts, key=lambda span: span.share) for parts in both]
     guilty = [span if span.share >= GUILTY else None for span in worst]
     measured = [len(parts) > 1 for parts in both]
-    named = [span for span, known in zip(guilty, measured, strict=True) if span is not None and known]
+    named = [span for span, is_measured in zip(guilty, measured, strict=True) if span is not None and is_measured]
     span = None
     agreed: bool | None = None
     if all(measured):

@@ -209,12 +209,13 @@ def ask_case(
     bad: Environment,
     folder: Path,
     *,
-    wanted: Sequence[str] = (),
+    symptoms: Sequence[str] = (),
     deadline: float = 100.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> CaseAnswer:
-    """Names the stages that are guilty of what ``case`` shows with the stack ``bad`` and not with ``good``. ``wanted``
-    names the symptoms to look at; all if it is empty. ``folder`` gets what was compiled. Raises :class:`BlameError`."""
+    """Names the stages that are guilty of what ``case`` shows with the stack ``bad`` and not with ``good``.
+    ``symptoms`` are those to look at; all if it is empty. ``folder`` gets what was compiled. Raises
+    :class:`BlameError`."""
     began = time.monotonic()
     with ExitStack() as ends:
         processes = []
@@ -222,7 +223,7 @@ def ask_case(
             processes.append(StackProcess(environment, folder / name, deadline))
             ends.callback(processes[-1].close)
         say("the case is planned and compiled with both stacks")
-        inquiry = Inquiry(case, processes[0], processes[1], wanted, say)
+        inquiry = Inquiry(case, processes[0], processes[1], symptoms, say)
         return replace(inquiry.answer(), seconds=round(time.monotonic() - began, 1))
 
 
@@ -230,9 +231,9 @@ class Inquiry:
     """One case and the processes of two stacks. ``say`` is told what begins."""
 
     def __init__(
-        self, case: str, good: StackProcess, bad: StackProcess, wanted: Sequence[str], say: Callable[[str], None]
+        self, case: str, good: StackProcess, bad: StackProcess, symptoms: Sequence[str], say: Callable[[str], None]
     ) -> None:
-        self._case, self._wanted, self._say, self._began = case, wanted, say, time.monotonic()
+        self._case, self._symptoms, self._say, self._began = case, symptoms, say, time.monotonic()
         plans = _both(lambda process: process.ask("plan", case=case), (good, bad))
         for process, plan in zip((good, bad), plans, strict=True):
             if plan["status"] != "pass":
@@ -271,7 +272,7 @@ class Inquiry:
             function = self._good.functions[one.number]
             if function in launches or function in others:
                 continue  # a case may launch a function for several problems: the gravest difference is enough
-            if one.gravity == gravest or (self._wanted and not one.gravity[0]):
+            if one.gravity == gravest or (self._symptoms and not one.gravity[0]):
                 self._not_swapped = []
                 attributions = self._attributions(one)
                 launches[function] = LaunchAnswer(function, self._stages, attributions, tuple(self._not_swapped))
@@ -292,7 +293,7 @@ class Inquiry:
     def _difference(self, number: int) -> _LaunchDifference | None:
         """Returns the differences of launch ``number`` between the two stacks; None if it has none."""
         good, bad = _both(lambda side: self._shown(side, side.own[number], number, True), (self._good, self._bad))
-        names = chosen(differing(good, bad), self._wanted)
+        names = chosen(differing(good, bad), self._symptoms)
         return _LaunchDifference(number, tuple(names), good, bad) if names else None
 
     def _attributions(self, difference: _LaunchDifference) -> tuple[Attribution, ...]:
@@ -305,7 +306,7 @@ class Inquiry:
             values, back = (tuple(one.value(name) for one in shows) for shows in (into_bad, into_good))
             text = bad.texts.get(name) or good.texts.get(name, "")
             one = Attribution(name, good.value(name), bad.value(name), values, back, blamed(values, back), text)
-            if place == 0 or self._wanted:
+            if place == 0 or self._symptoms:
                 one = self._with_passes(number, one)
             attributions.append(one)
         return tuple(attributions)
@@ -465,17 +466,17 @@ class Inquiry:
         symptom: str,
         maker: _Side,
         rest: _Side,
-        made: Mapping[str, Any],
+        trace: Mapping[str, Any],
         other: Mapping[str, Any],
         values: Sequence[float | None],
     ) -> PassBlame:
         """Returns the passes of stage number ``place`` between which the symptom changes sides. ``good`` are those of
-        the ``maker``, whose trace is ``made``, ``bad`` those of ``rest``."""
+        the ``maker``, with the trace ``trace``, ``bad`` those of ``rest``."""
         first = next(value for value in reversed(values[:place]) if value is not None)
         last = next(value for value in values[place:] if value is not None)
         if first == last:
             return PassBlame(why_not="in this direction the symptom does not turn in this stage")
-        mine, theirs, folder = made["passes"], other["passes"], Path(made["folder"])
+        mine, theirs, folder = trace["passes"], other["passes"], Path(trace["folder"])
         blocks = difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
         common = [(block.a + at, block.b + at) for block in blocks for at in range(1, block.size + 1)]
         cuts = [(own, others) for own, others in common if (folder / f"{own}.mlir").exists()]
@@ -498,7 +499,7 @@ class Inquiry:
         low, high = turn(measured, len(cuts), first, last)
         from_own, from_other = cuts[low] if low >= 0 else (0, 0)
         to_own, to_other = cuts[high] if high < len(cuts) else (len(mine), len(theirs))
-        died = made["status"] != "pass" and self._stages[place - 1] not in made["stages"]
+        died = trace["status"] != "pass" and self._stages[place - 1] not in trace["stages"]
         if high == len(cuts) and died:  # in its last pass
             to_other = next((others for own, others in common if own == len(mine)), from_other)
         behind: tuple[str, ...] = ()

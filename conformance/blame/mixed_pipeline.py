@@ -139,10 +139,10 @@ def _made(
     one_by_one = inner is not None or traced is not None
     skipped = inner.passes if inner is not None else 0
     with _passes_one_by_one(backend, skipped, traced) if one_by_one else contextlib.nullcontext():
-        made = own(module, metadata)
+        module_after = own(module, metadata)
     noted[name] = {key: value for key, value in metadata.items() if before.get(key, ...) != value}
     (folder / METADATA_FILE).write_text(json.dumps(noted, default=vars))
-    return made
+    return module_after
 
 
 def _parsed(file: Path, context: Any, folder: Path) -> Any:

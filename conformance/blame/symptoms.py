@@ -84,8 +84,8 @@ def alike(one: str, other: str) -> bool:
 def differing(good: Shown, bad: Shown) -> list[str]:
     """The names of what two compilations show differently, the worst first."""
     names = [name for name in {**bad.figures, **good.figures} if good.value(name) != bad.value(name)]
-    known = [name for name in names if good.value(name) is not None and bad.value(name) is not None]
-    return sorted(known, key=lambda name: (not _worse(name, good, bad), _rank(name), name))
+    shown_by_both = [name for name in names if good.value(name) is not None and bad.value(name) is not None]
+    return sorted(shown_by_both, key=lambda name: (not _worse(name, good, bad), _rank(name), name))
 
 
 #: The names, or the first words of names, in the order in which a difference matters.
@@ -125,9 +125,9 @@ def is_known(word: str) -> bool:
     return any(word == name or word.startswith(f"{name} ") for name in NAMES)
 
 
-def chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Returns the ``names`` that ``wanted`` lists, each in full or by its beginning; all of them if ``wanted`` is
+def chosen(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Returns the ``names`` that ``words`` lists, each in full or by its beginning; all of them if ``words`` is
     empty."""
-    if not wanted:
+    if not words:
         return list(names)
-    return [name for name in names if any(name == word or name.startswith(f"{word} ") for word in wanted)]
+    return [name for name in names if any(name == word or name.startswith(f"{word} ") for word in words)]

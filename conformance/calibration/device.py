@@ -148,13 +148,13 @@ def calibrated(probes: Iterator[DeviceProbe], target: Target) -> tuple[list[str]
         if proof is not None:
             proofs.append(proof)
     units = merged(proofs)
-    known = evidence().get(target.id)
+    published = evidence().get(target.id)
     for unit in units:
-        before = None if known is None else known.unit(unit.instruction, unit.operands)
+        before = None if published is None else published.unit(unit.instruction, unit.operands)
         if before is not None and before.proven and not (unit.proven and _figures(unit) == _figures(before)):
             agrees = False
             lines.append(
-                f"FAIL {unit.instruction} with {unit.operands}: another {known.device} was proven to be "  # type: ignore[union-attr]
+                f"FAIL {unit.instruction} with {unit.operands}: another {published.device} was proven to be "  # type: ignore[union-attr]
                 f"{_figures(before)}, this one is {_figures(unit)}"
             )
     return lines, units, agrees

@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.keep or Path(scratch) / "compiled").resolve()
         folder.mkdir(parents=True)
-        wanted, deadline = tuple(arguments.symptom), float(arguments.timeout)
-        answer = ask_case(arguments.case, good, bad, folder, wanted=wanted, deadline=deadline, say=_say)
+        symptoms, deadline = tuple(arguments.symptom), float(arguments.timeout)
+        answer = ask_case(arguments.case, good, bad, folder, symptoms=symptoms, deadline=deadline, say=_say)
     print(json.dumps(data(answer), indent=2) if arguments.json else log_safe(text(answer)))
     return 0 if answer.named else 1
 

@@ -32,11 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     if list(files.values()).count(STDOUT) > 1:
         raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
     policy_options.refuse_unusable(arguments)
-    known = history_options.earlier_answers(arguments)
+    earlier_answers = history_options.earlier_answers(arguments)
     history_options.refuse_unusable(arguments)
     comparison = compared(arguments.baseline, arguments.candidate, thresholds=policy_options.thresholds(arguments))
     comparison = policy_options.after_waivers(arguments, comparison, arguments.candidate)
-    comparison = with_known(comparison, known)
+    comparison = with_known(comparison, earlier_answers)
     if arguments.issues and not comparison.broken:
         write_issues(comparison, arguments.candidate, arguments.issues)
     return deliver(comparison, arguments.baseline, arguments.candidate, files)

@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs both stacks and compares. Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
     with command_errors(StackError):
         stacks = parse(arguments.baseline), parse(arguments.candidate)
-    known = history_options.earlier_answers(arguments)
+    earlier_answers = history_options.earlier_answers(arguments)
     stages = Stages(2 * len(stacks) + arguments.baseline_runs)
     baseline, candidate = run_stacks(arguments, stacks, stages, baselines=(0,))
     output = arguments.output or new_output()
-    return report_pair(arguments, baseline, candidate, output, stages, known, arguments.issues)[0]
+    return report_pair(arguments, baseline, candidate, output, stages, earlier_answers, arguments.issues)[0]

@@ -54,10 +54,10 @@ def page(kernels: Iterable[Kernel], targets: Any) -> str:
     """Returns the page of ``kernels``: the known targets that the installed Triton compiles for, and a table."""
     import triton
 
-    known = [target for target in targets.known_targets() if targets.why_not(target) is None]
-    body = rows(kernels, known)
+    compiled_for = [target for target in targets.known_targets() if targets.why_not(target) is None]
+    body = rows(kernels, compiled_for)
     table = markdown_table([COLUMNS, *([f"`{row[0]}`", *row[1:]] for row in body)])
-    names = ", ".join(target.id for target in known)
+    names = ", ".join(target.id for target in compiled_for)
     return PAGE.format(count=len(body), triton=triton.__version__, targets=names, table=table)
 
 

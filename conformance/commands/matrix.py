@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     :class:`CommandError` if the file cannot be used."""
     with command_errors(StackError):
         matrix = read_matrix(arguments.file)
-    known = history_options.earlier_answers(arguments)
-    history_options.warn_of_unused(known, matrix.pairs)
+    earlier_answers = history_options.earlier_answers(arguments)
+    history_options.warn_of_unused(earlier_answers, matrix.pairs)
     names = [stack.name for stack in matrix.stacks]
     baselines = {names.index(baseline) for baseline, _ in matrix.pairs}
     stages = Stages(2 * len(names) + len(matrix.pairs) + len(baselines) * (arguments.baseline_runs - 1))
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     for number, names_of_pair in enumerate(matrix.pairs, 1):
         pair = runs[names_of_pair[0]], runs[names_of_pair[1]]
         baseline, candidate = (run.name for run in pair)  # with what each stack brings
-        of_pair = [one for one in known if one.is_about(baseline, candidate)]
+        of_pair = [one for one in earlier_answers if one.is_about(baseline, candidate)]
         issues = arguments.issues / f"{number:02}" if arguments.issues else None
         status, comparison = report_pair(arguments, *pair, output / f"{number:02}", stages, of_pair, issues)
         why, report = answer(comparison), f"{number:02}/report.html"

@@ -111,7 +111,7 @@ def _print_change(title: str, change: mustpass_lists.Change) -> None:
 
 def _stack(texts: list[str]) -> dict[str, str]:
     """Returns the ranges of versions that the option --stack names."""
-    stack = {name.strip(): wanted.strip() for name, _, wanted in (text.partition("=") for text in texts)}
+    stack = {name.strip(): version.strip() for name, _, version in (text.partition("=") for text in texts)}
     problem = range_problem(stack)
     if problem:
         raise CommandError(f"--stack: {problem}")

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         if kind not in CLASSES:
             raise CommandError(f"--class {kind}: there is no such class of faults; {did_you_mean(kind, CLASSES)}")
     with command_errors(WrongLine):
-        known = known_survivors(arguments.known or KNOWN)
+        expected = known_survivors(arguments.known or KNOWN)
     device = not arguments.no_gpu and bool(find_gpus().entries)
     if not device:
         os.environ["TRITON_INTERPRET"] = "1"
@@ -83,10 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
             print(mutant.id, *mutant.diff, sep="\n    ")
         return 0
     results = session.results(mutants, _say)
-    print(score.report(results, known, causes=arguments.causes))
-    if text := score.survivors(results, known):
+    print(score.report(results, expected, causes=arguments.causes))
+    if text := score.survivors(results, expected):
         print(f"\nsurvivors\n{text}")
-    unknown = session_module.unknown(results, known)
+    unknown = session_module.unknown(results, expected)
     if unknown:
         print(f"\n{len(unknown)} survivors are not known: add a case that kills them, or their reason to the list")
     return 1 if unknown or len(results) < len(mutants) else 0

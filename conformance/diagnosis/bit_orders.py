@@ -41,9 +41,9 @@ def explain_bits(model: UnitModel, fill: Fill, out: Tensor, block_k: int) -> str
     inputs = {name: model.move(values) for name, values in fill.inputs.items()}
     moved, causes = model.move(out), []
     for cause, order, index in _orders(model.order, fill.inputs["a"].shape[1], block_k):
-        values = unit_results(model.problem.dense, order, model.known.unit, _reordered(inputs, index))
-        made = comparable(rounded_results(values, model.contract.out_dtype, model.contract.overflow))
-        if not bool(differing(made, moved).any()):
+        values = unit_results(model.problem.dense, order, model.unit.unit, _reordered(inputs, index))
+        predicted = comparable(rounded_results(values, model.contract.out_dtype, model.contract.overflow))
+        if not bool(differing(predicted, moved).any()):
             causes.append(cause)
     return f"{head} | CAUSE {', or '.join(causes)}" if causes else f"{head} | no order of k that was tried gives these"
 
@@ -62,8 +62,12 @@ def _orders(order: SumOrder, depth: int, block: int) -> Iterator[tuple[str, SumO
         yield "K is not split, but summed as one", replace(order, splits=1), every
     for partial in PARTIALS:
         if partial != order.partial:
-            now, wanted = (f"after {n} k" if n else "never" for n in (partial, order.partial))
-            yield f"the unit's sum is added to an fp32 sum {now}, not {wanted}", replace(order, partial=partial), every
+            now, promised = (f"after {n} k" if n else "never" for n in (partial, order.partial))
+            yield (
+                f"the unit's sum is added to an fp32 sum {now}, not {promised}",
+                replace(order, partial=partial),
+                every,
+            )
     order = replace(order, splits=1)
     backwards = torch.arange(blocks - 1, -1, -1)
     yield "k is summed from the last block to the first", order, _blocks(backwards, inside)

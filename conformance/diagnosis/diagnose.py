@@ -80,7 +80,7 @@ def diagnose(
     try:
         if out.numel() == 0:
             return Diagnosis((), f"{label}: the output is empty", None, None)
-        dtype = next(known for known, form in DTYPES.items() if form == out.dtype)
+        dtype = next(name for name, form in DTYPES.items() if form == out.dtype)
         difference = _difference(replace(contract, out_dtype=dtype), part, out)
         if not bool(difference.bad.any()):
             return Diagnosis((), f"{label}: every element is right", None, None)
@@ -247,7 +247,7 @@ def _describe(
     head = [
         f"FAIL {fill.method}/{fill.name} seed {fill.seed}",
         f"{int(bad.sum())}/{out.numel()} wrong: {', '.join(places)}",
-        f"first {list(first)} in tile {tile} got {float(out[first]):.9g} want {difference.wanted}",
+        f"first {list(first)} in tile {tile} got {float(out[first]):.9g} want {difference.right}",
     ]
     count = int(unwritten.sum())
     causes = [f"not written: {count} elements"] if count else []
@@ -294,7 +294,7 @@ def _diagnosis(
         f"tile ({tile[0]},{tile[1]}) {_span('rows', tile[0], block[0], out.shape[0])} "
         f"{_span('cols', tile[1], block[1], out.shape[1])}",
         f"{int(bad.sum())}/{out.numel()} wrong in {int((grid[0] > 0).sum())} of {grid[0].numel()} tiles",
-        f"first [{row},{column}] got {float(out[row, column]):.9g} want {difference.wanted}",
+        f"first [{row},{column}] got {float(out[row, column]):.9g} want {difference.right}",
     ]
     head += [f"CAUSE {cause}" for cause in causes]
     lines = [" | ".join(head), *notes]
@@ -305,12 +305,12 @@ def _diagnosis(
 
 @dataclass(frozen=True)
 class _WrongElements:
-    """The ``bad`` elements of an output, the index of the ``first`` of them, and the value that is ``wanted`` there."""
+    """The ``bad`` elements of an output, the index of the ``first`` of them, and the value that is ``right`` there."""
 
     expected: Tensor
     bad: Tensor
     first: tuple[int, ...]
-    wanted: str
+    right: str
 
 
 def _difference(contract: Contract, fill: Fill, out: Tensor) -> _WrongElements:
@@ -331,8 +331,8 @@ def _difference(contract: Contract, fill: Fill, out: Tensor) -> _WrongElements:
     places = (~good).nonzero()
     first = tuple(places[0].tolist()) if len(places) else (0,) * out.dim()
     least, most = float(low[first]), float(high[first])
-    wanted = f"{least:.9g}" if least == most else f"{float(expected[first]):.9g} ({least:.9g} to {most:.9g})"
-    return _WrongElements(expected, ~good, first, wanted)
+    right_text = f"{least:.9g}" if least == most else f"{float(expected[first]):.9g} ({least:.9g} to {most:.9g})"
+    return _WrongElements(expected, ~good, first, right_text)
 
 
 def _sentinel(out: Tensor) -> Tensor:
@@ -388,7 +388,7 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
     notes = []
     nan = bad & output.isnan()
     notes += _uniform(fill, out, bad)
-    wanted = round_to(expected, contract.out_dtype, overflow=contract.overflow)
+    right = round_to(expected, contract.out_dtype, overflow=contract.overflow)
     saturated, largest = (
         int((bad & _saturated(contract.out_dtype, out, expected)).sum()),
         FORMATS[contract.out_dtype].largest,
@@ -398,12 +398,12 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
             f"OBSERVED {saturated} results past {largest:g} became {largest:g}: the kernel saturates, and its contract "
             f"says overflow={contract.overflow!r}"
         )
-    distance = (_ordered(out) - _ordered(wanted))[bad & ~nan & ~wanted.isnan()]
+    distance = (_ordered(out) - _ordered(right))[bad & ~nan & ~right.isnan()]
     if not distance.numel():
         return notes
     if count < ENOUGH:
         places = bad.nonzero().tolist()
-        listed = [f"[{r},{c}] got {float(output[r, c]):.9g} want {float(wanted[r, c]):.9g}" for r, c in places]
+        listed = [f"[{r},{c}] got {float(output[r, c]):.9g} want {float(right[r, c]):.9g}" for r, c in places]
         notes.append(f"ELEMENTS too few to prove a cause: {'; '.join(listed)}")
     size, above = distance.abs().double(), int((distance > 0).sum())
     notes.append(

@@ -61,9 +61,9 @@ def lacks(target: Any, name: str) -> bool:
 
 def capabilities(plan: Any, limits: KernelLimits) -> Iterator[str]:
     """Yields the capabilities for which ``plan`` must be refused: missing ones, and those of other kernels' targets."""
-    made = limits.makers.get(plan.variant.descriptors)
+    maker = limits.makers.get(plan.variant.descriptors)
     constants = ("constant-argument",) if plan.variant.static else ()
-    yield from (name for name in (*limits.needs, *((made,) if made else ()), *constants) if lacks(plan.target, name))
+    yield from (name for name in (*limits.needs, *((maker,) if maker else ()), *constants) if lacks(plan.target, name))
     yield from (name for name in limits.avoids if not lacks(plan.target, name))
 
 
@@ -95,7 +95,7 @@ def memory_rules(broken: Callable[[Any, Any], Iterable[Broken]]) -> dict[ReasonC
 
 
 def _of_code(code: ReasonCode, broken: Callable[[Any, Any], Iterable[Broken]]) -> Rule:
-    return lambda plan, limits: (name for known, name, _ in broken(plan, limits) if known is code)
+    return lambda plan, limits: (name for broken_code, name, _ in broken(plan, limits) if broken_code is code)
 
 
 def together(*rules: Rule) -> Rule:

@@ -64,13 +64,13 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class UnitModel:
-    """The bits that a kernel owes: its ``order``, and the ``known`` figures of the unit that it runs on. ``move`` takes
+    """The bits that a kernel owes: its ``order``, and the figures of the ``unit`` that it runs on. ``move`` takes
     tensors to the ``device`` that computes them."""
 
     problem: Problem
     contract: Contract
     order: SumOrder
-    known: KnownUnit
+    unit: KnownUnit
     device: torch.device = CPU
     move: Callable[[Tensor], Tensor] = field(default=lambda tensor: tensor, compare=False, repr=False)
 
@@ -78,16 +78,16 @@ class UnitModel:
         """The bits that the first output of ``fill`` may have, (choices, *shape) on the device, with 0 for -0; kept
         with the fill. None for a fill that is judged bit by bit already, or that holds values which are not finite.
         None, too, if its sums may leave fp32's range, past which the model knows nothing."""
-        key = ("unit", self.order, self.known, self.contract, self.device)
+        key = ("unit", self.order, self.unit, self.contract, self.device)
         if key not in fill.cache:
-            known = fill.method == "bounded" and _stays_in_range(self.problem, fill)
-            fill.cache[key] = self._allowed(fill) if known else None
+            predictable = fill.method == "bounded" and _stays_in_range(self.problem, fill)
+            fill.cache[key] = self._allowed(fill) if predictable else None
         allowed: Tensor | None = fill.cache[key]
         return allowed
 
     def _allowed(self, fill: Fill) -> Tensor:
         inputs = {name: self.move(values) for name, values in fill.inputs.items()}
-        values = unit_results(self.problem.dense, self.order, self.known.unit, inputs)
+        values = unit_results(self.problem.dense, self.order, self.unit.unit, inputs)
         return comparable(rounded_results(values, self.contract.out_dtype, self.contract.overflow))
 
 
@@ -140,7 +140,7 @@ def with_bits(verdict: FillVerdict, model: UnitModel, fill: Fill, out: Tensor) -
     different = differing(allowed, out)
     count = int(different.sum())
     judged = with_count(verdict, model, count)
-    if not count or not model.known.proven or not verdict.passed:
+    if not count or not model.unit.proven or not verdict.passed:
         return judged
     position = int(different.flatten().to(torch.uint8).argmax())
     first = tuple(int(i) for i in np.unravel_index(position, different.shape))
@@ -158,7 +158,7 @@ def with_count(verdict: FillVerdict, model: UnitModel, count: int) -> FillVerdic
     """``verdict`` with a word about the ``count`` of elements that have other bits than ``model`` allows."""
     if not count:
         text = "all have the bits that the tensor core makes"
-    elif model.known.proven:
+    elif model.unit.proven:
         text = f"{count} have other bits than the tensor core makes"
     else:
         text = f"{count} have other bits than the model of the tensor core, which is not proven for this device"

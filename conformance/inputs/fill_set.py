@@ -88,9 +88,11 @@ REGISTERED: dict[type[Problem], FillSet] = {}
 @functools.singledispatch
 def fill_set(problem: Problem) -> FillSet:
     """Returns the fills of the problem's family. Raises TypeError if none are registered for it."""
-    known = ", ".join(sorted(family.__name__ for family in REGISTERED))
+    registered = ", ".join(sorted(family.__name__ for family in REGISTERED))
     name = type(problem).__name__
-    raise TypeError(f"{problem.id} is a {name}, for which there are no fills: register some; there are for {known}")
+    raise TypeError(
+        f"{problem.id} is a {name}, for which there are no fills: register some; there are for {registered}"
+    )
 
 
 def register_fills(family: type[Problem], fills: FillSet) -> None:

@@ -65,10 +65,10 @@ def applicable_fills(problem: Problem, contract: Contract, names: Sequence[str] 
 
     Raises ValueError for a name that the family does not know or a contract of another output dtype.
     """
-    known = fill_names(problem)
-    unknown = sorted(set(names or ()) - set(known))
+    all_names = fill_names(problem)
+    unknown = sorted(set(names or ()) - set(all_names))
     if unknown:
-        raise ValueError(f"fill names {unknown} are unknown for {problem.id}: use {', '.join(known)}")
+        raise ValueError(f"fill names {unknown} are unknown for {problem.id}: use {', '.join(all_names)}")
     if contract.out_dtype != problem.output_dtype:
         raise ValueError(f"{problem.id} has output {problem.output_dtype}, its contract says {contract.out_dtype}")
     usual = [kind.name for kind in fill_set(problem).kinds if not kind.on_request] if names is None else names

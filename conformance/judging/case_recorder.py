@@ -74,10 +74,10 @@ class CaseRecorder:
         """Says what the case is. ``kernel`` and ``target`` are a name or id, or an object with one; ``executor`` is the
         value of an ExecutorName. ``options`` and ``observed`` are mappings, merged into what was set before, as are
         ``artefacts`` (stage to path). Raises TypeError for other names."""
-        known = {*_NAMED, *_WHOLE, *_MERGED, "executor", "artefacts"}
-        unknown = fields.keys() - known
+        fields_of_records = {*_NAMED, *_WHOLE, *_MERGED, "executor", "artefacts"}
+        unknown = fields.keys() - fields_of_records
         if unknown:
-            raise TypeError(f"a record has no field {sorted(unknown)}: set {', '.join(sorted(known))}")
+            raise TypeError(f"a record has no field {sorted(unknown)}: set {', '.join(sorted(fields_of_records))}")
         if fields.get("executor") not in _EXECUTORS:
             raise ValueError(f"executor {fields['executor']!r}: one of {_EXECUTORS} is required")
         for name, value in fields.items():

@@ -121,10 +121,10 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
     precision = problem.precision
     if "ttir" in texts:
         pair = tuple(MLIR_TYPES[name] for name in names)
-        wanted = (*pair, precision) if "f32" in pair else pair
-        wrong = {dot for dot in dots(texts["ttir"]) if dot not in (wanted, (*wanted[1::-1], *wanted[2:]))}
+        planned = (*pair, precision) if "f32" in pair else pair
+        wrong = {dot for dot in dots(texts["ttir"]) if dot not in (planned, (*planned[1::-1], *planned[2:]))}
         if wrong:
-            yield _verdict("products", f"{code} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}")
+            yield _verdict("products", f"{code} multiplies {_shown(wrong)}, its plan asks for {_shown({planned})}")
         accumulator = kernel.contract(plan, ExecutorName.DEVICE).accumulator
         summed, kept = sums(texts["ttir"]), "i32" if accumulator.kind == "int" else MLIR_TYPES[accumulator.dtype]
         if summed - {kept}:
@@ -203,5 +203,5 @@ def descriptor_features(kernel: Kernel, plan: Plan) -> Features:
     if not keeps or maker not in MAKERS.values() or not plan.problem.has_product:
         return Features()
     host, device = codegen_checks.HOST_DESCRIPTOR, codegen_checks.DEVICE_DESCRIPTOR
-    wanted, other = (host, device) if plan.variant.descriptors == "host" else (device, host)
-    return Features(frozenset({wanted}), frozenset({other}))
+    required, other = (host, device) if plan.variant.descriptors == "host" else (device, host)
+    return Features(frozenset({required}), frozenset({other}))

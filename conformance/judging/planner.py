@@ -89,11 +89,11 @@ def plan_case(settings: Settings, selection: Selection, case: str, call: CaseCal
         return []
     planner = _Planner(settings, selection, case)
     fixtures = {"conform": planner.conform, "harness": planner.harness, "recorder": planner.recorder}
-    wanted = inspect.signature(call.test).parameters.keys() - call.values.keys()
-    if not wanted <= fixtures.keys():
+    names = inspect.signature(call.test).parameters.keys() - call.values.keys()
+    if not names <= fixtures.keys():
         return []
     try:
-        call.test(**call.values, **{name: fixtures[name] for name in wanted})
+        call.test(**call.values, **{name: fixtures[name] for name in names})
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:  # a missing result, a skip, an error: that shows when the case runs
@@ -159,8 +159,8 @@ class _Planner:
             raise PlanEnds("a task has only a result")
         launch = launch or named(request.factory)(request.payload, request.target)
         key = specialisation(launch, request.target).key
-        known = identity(launch, request.target, exact=not request.deduplicate)
-        self.launches.append(PlannedLaunch(known, key, _work(request.payload), request))
+        launch_id = identity(launch, request.target, exact=not request.deduplicate)
+        self.launches.append(PlannedLaunch(launch_id, key, _work(request.payload), request))
         return _NoResult()
 
 

@@ -69,5 +69,5 @@ def overlooked(kernel: Kernel, plan: Plan) -> str | None:
     if refusal is None:
         return None
     code, subject = refusal
-    taken = f"{kernel.name} accepted {plan.problem.id} with {plan.config.id}"
-    return f"{taken}; it must refuse that for the reason {code.value} ({subject})"
+    accepted = f"{kernel.name} accepted {plan.problem.id} with {plan.config.id}"
+    return f"{accepted}; it must refuse that for the reason {code.value} ({subject})"

@@ -32,9 +32,9 @@ def expect_refusal(
     if reason is not None:
         recorder.proves_at_most("nothing", "the kernel refuses the problem, and nothing is launched")
     if kernel.limits is not None:
-        taken = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
+        accepted = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
         recorder.verdict(
-            "refused", reason is not None and reason.code is code, taken if reason is None else str(reason)
+            "refused", reason is not None and reason.code is code, accepted if reason is None else str(reason)
         )
     elif reason is not None:
         recorder.verdict("refused", True, str(reason))

@@ -27,33 +27,33 @@ class Gpus:
     listed: int = 0
 
 
-def find_gpus(wanted: int | None = None) -> Gpus:
-    """The GPUs to use: those visible, or ``wanted`` of them (believed even where none is found). Raises ValueError if
-    ``wanted`` is negative or more than a visible-devices list that is already set holds."""
-    if wanted is not None and wanted < 0:
-        raise ValueError(f"--gpus {wanted}: a number of GPUs, 0 or more, is required")
+def find_gpus(most: int | None = None) -> Gpus:
+    """The GPUs to use: those visible, or ``most`` of them (believed even where none is found). Raises ValueError if
+    ``most`` is negative or more than a visible-devices list that is already set holds."""
+    if most is not None and most < 0:
+        raise ValueError(f"--gpus {most}: a number of GPUs, 0 or more, is required")
     gpus = _nvidia_gpus()
     amd = 0 if gpus.entries else _amd_gpu_count()
     if amd:
         gpus = Gpus("HIP_VISIBLE_DEVICES", tuple(map(str, range(amd))))
     listed = len(gpus.entries)
-    if wanted == 0 or (wanted is None and not gpus.entries):
+    if most == 0 or (most is None and not gpus.entries):
         return Gpus(gpus.variable, listed=listed)
     visible = _preset(gpus.variable)
     if visible is not None:
-        if wanted is not None and wanted > len(visible):
+        if most is not None and most > len(visible):
             raise ValueError(
-                f"--gpus {wanted}: {gpus.variable} shows {len(visible)} ({','.join(visible)}); "
+                f"--gpus {most}: {gpus.variable} shows {len(visible)} ({','.join(visible)}); "
                 "ask for at most that many or set it to more"
             )
         entries = visible
-    elif gpus.entries and wanted is not None and wanted > len(gpus.entries):
-        raise ValueError(f"--gpus {wanted}: this machine has {len(gpus.entries)}")
+    elif gpus.entries and most is not None and most > len(gpus.entries):
+        raise ValueError(f"--gpus {most}: this machine has {len(gpus.entries)}")
     else:
-        entries = tuple(map(str, range(len(gpus.entries) if wanted is None else wanted)))
+        entries = tuple(map(str, range(len(gpus.entries) if most is None else most)))
     if not entries:  # hidden: what is not used is not the device of this run
         return Gpus(gpus.variable, listed=listed)
-    return Gpus(gpus.variable, entries[:wanted], gpus.names, gpus.driver, listed)
+    return Gpus(gpus.variable, entries[:most], gpus.names, gpus.driver, listed)
 
 
 def lacking(gpus: Gpus) -> str:
@@ -72,8 +72,10 @@ def unusable(gpus: Gpus, torch_version: str, built_for: str) -> str:
     facts = ", ".join(filter(None, [*dict.fromkeys(gpus.names), f"driver {gpus.driver}" if gpus.driver else ""]))
     listed = f"the driver lists {gpus.listed} {vendor} GPU{'s' * (gpus.listed > 1)}{f' ({facts})' if facts else ''}"
     how = f"is built for {built_for}" if built_for else "is built without CUDA and ROCm"
-    wanted = "ROCm" if vendor == "AMD" else "CUDA"
-    mend = f"install a torch for {wanted}" if wanted not in built_for else f"install a driver that knows {built_for}"
+    platform = "ROCm" if vendor == "AMD" else "CUDA"
+    mend = (
+        f"install a torch for {platform}" if platform not in built_for else f"install a driver that knows {built_for}"
+    )
     return (
         f"{listed}, and torch {torch_version} {how} and can use none of them: {mend}, or give --no-gpu to run in "
         "Triton's interpreter"

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 LISTED = 30
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """ "did you mean mm_persistent_tma?", for an advice after what was wrong with ``name``; the known names if none of
     them is near.
 
     >>> did_you_mean("mm_persistant_tma", ["mm", "mm_persistent_tma"])
     'did you mean mm_persistent_tma?'
     """
-    names = list(known)
+    names = list(choices)
     lower = {each.lower(): each for each in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     if near:

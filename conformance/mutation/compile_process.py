@@ -227,15 +227,15 @@ def _answer(question: _Question, tell: Callable[[Any], None]) -> None:
         replace(function, question.source, "mutant")
     if not question.whole:
         _stop_after_first_stage()
-    compiler, known = Compiler(None), dict[object, str]()
+    compiler, texts = Compiler(None), dict[object, str]()
     try:
         for plan in question.plans:
-            tell(_checked(compiler, plan) if question.whole else _code(compiler, plan, known))
+            tell(_checked(compiler, plan) if question.whole else _code(compiler, plan, texts))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _code(compiler: Any, plan: Plan, known: dict[object, str]) -> str:
+def _code(compiler: Any, plan: Plan, texts: dict[object, str]) -> str:
     """Returns a digest of the code of every launch of ``plan``, or "error " and what the compiler said. ``known`` holds
     the code of launches by what it depends on."""
     digest = hashlib.sha256()
@@ -244,11 +244,11 @@ def _code(compiler: Any, plan: Plan, known: dict[object, str]) -> str:
             continue
         what = specialisation(step, plan.target, by_name=True)
         key = (what.name, what.arguments, what.options)
-        if key not in known:
-            known[key] = _first_stage(compiler, step, plan)
-        if known[key].startswith("error "):
-            return known[key]
-        digest.update(known[key].encode())
+        if key not in texts:
+            texts[key] = _first_stage(compiler, step, plan)
+        if texts[key].startswith("error "):
+            return texts[key]
+        digest.update(texts[key].encode())
     return digest.hexdigest()
 
 

@@ -99,5 +99,5 @@ def replaced(source: str, node: ast.AST, replacement: ast.AST | Exchange | None)
 
 def mutants_of_all(functions: Iterable[DeviceFunction], kinds: Iterable[str] = ()) -> list[Mutant]:
     """Returns the mutants of ``functions``, of all classes or of ``kinds``."""
-    wanted = frozenset(kinds)
-    return [mutant for function in functions for mutant in mutants_of(function) if not wanted or mutant.kind in wanted]
+    chosen = frozenset(kinds)
+    return [mutant for function in functions for mutant in mutants_of(function) if not chosen or mutant.kind in chosen]

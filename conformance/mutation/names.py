@@ -67,7 +67,7 @@ def is_address(name: str) -> bool:
     return re.search(r"_(ptr|base|tile)$", name) is not None
 
 
-def siblings(name: str, known: Collection[str]) -> Iterator[str]:
+def siblings(name: str, all_names: Collection[str]) -> Iterator[str]:
     """Names among ``known`` that differ from ``name`` in one word, which stands for the other's.
 
     >>> list(siblings("stride_am", ["stride_ak", "stride_bk", "pid"]))
@@ -80,7 +80,7 @@ def siblings(name: str, known: Collection[str]) -> Iterator[str]:
             changed = "".join(
                 [*words[:number], word.replace(one, other) if one != word else other, *words[number + 1 :]]
             )
-            if changed in known and changed not in seen:
+            if changed in all_names and changed not in seen:
                 seen.add(changed)
                 yield changed
 

@@ -45,10 +45,10 @@ def replace(function: DeviceFunction, source: str, name: str) -> None:
     arguments, named = constructed[-1]
     vars(function.handle).clear()
     kind.__init__(function.handle, *arguments, **named)
-    for known in known_functions():
+    for device_function in known_functions():
         # a caller's hash tells Triton's cache of what it calls, too
-        if getattr(known.handle, "hash", None) is not None:
-            known.handle.hash = None
+        if getattr(device_function.handle, "hash", None) is not None:
+            device_function.handle.hash = None
 
 
 @contextlib.contextmanager

@@ -12,10 +12,10 @@ from conformance.mutation.results import MutantOutcome, Result
 COLUMNS = ("killed", "compile-error", "survived", "known", "equivalent")
 
 
-def outcome_column(result: Result, known: Mapping[str, str]) -> str:
+def outcome_column(result: Result, expected: Mapping[str, str]) -> str:
     """Returns the column that counts ``result``. ``known`` has the reason for each survivor that is known."""
     survived = result.outcome is MutantOutcome.SURVIVED
-    return "known" if survived and result.mutant in known else result.outcome.value
+    return "known" if survived and result.mutant in expected else result.outcome.value
 
 
 def share_killed(results: Iterable[Result]) -> float:
@@ -26,14 +26,14 @@ def share_killed(results: Iterable[Result]) -> float:
     return 100.0 * killed / total if total else 100.0
 
 
-def table(results: Sequence[Result], known: Mapping[str, str], title: str, row: Callable[[Result], str]) -> str:
+def table(results: Sequence[Result], expected: Mapping[str, str], title: str, row: Callable[[Result], str]) -> str:
     """Returns a Markdown table with the outcomes of each ``row``, and of all."""
     rows: dict[str, list[Result]] = {}
     for result in sorted(results, key=row):
         rows.setdefault(row(result), []).append(result)
     lines = [f"| {title} | mutants | {' | '.join(COLUMNS)} | % killed |", "|---" * (len(COLUMNS) + 3) + "|"]
     for name, some in [*rows.items(), ("**all**", list(results))]:
-        counts = Counter(outcome_column(result, known) for result in some)
+        counts = Counter(outcome_column(result, expected) for result in some)
         cells = " | ".join(str(counts[column]) for column in COLUMNS)
         lines.append(f"| {name} | {len(some)} | {cells} | {share_killed(some):.1f} |")
     return "\n".join(lines)
@@ -59,21 +59,21 @@ def causes_table(results: Iterable[Result]) -> str:
     return "\n".join(lines)
 
 
-def survivors(results: Iterable[Result], known: Mapping[str, str]) -> str:
+def survivors(results: Iterable[Result], expected: Mapping[str, str]) -> str:
     """Every survivor, with its difference and, where it is known, the reason."""
     parts = []
     for result in sorted(results, key=lambda each: each.mutant):
         if result.outcome is MutantOutcome.SURVIVED:
-            reason = known.get(result.mutant) or result.text or f"{result.plans} plans pass"
+            reason = expected.get(result.mutant) or result.text or f"{result.plans} plans pass"
             parts.append("\n".join([f"{result.mutant}: {reason}", *(f"    {line}" for line in result.diff)]))
     return "\n".join(parts)
 
 
-def report(results: Sequence[Result], known: Mapping[str, str], *, causes: bool) -> str:
+def report(results: Sequence[Result], expected: Mapping[str, str], *, causes: bool) -> str:
     """Returns all of it."""
     tables = [
-        table(results, known, "function", lambda result: result.function),
-        table(results, known, "class", lambda result: result.kind),
+        table(results, expected, "function", lambda result: result.function),
+        table(results, expected, "class", lambda result: result.kind),
         checks_table(results),
     ]
     if causes:

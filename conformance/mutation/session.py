@@ -85,8 +85,8 @@ class Session:
             coverage = LineCoverage(self.functions)
 
             def run(plan: TierPlan) -> None:
-                made = baseline(plan, self.make_executor, self.seed, coverage)
-                file.add(json.dumps({"key": keys[plan.id], **dataclasses.asdict(made)}))
+                result = baseline(plan, self.make_executor, self.seed, coverage)
+                file.add(json.dumps({"key": keys[plan.id], **dataclasses.asdict(result)}))
 
             yield run
 
@@ -215,7 +215,7 @@ def _forked(work: Sequence[Any], worker: Callable[[], Any], reading: int, writin
         os._exit(status)
 
 
-def unknown(survivors: Iterable[Result], known: Iterable[str]) -> list[Result]:
+def unknown(survivors: Iterable[Result], explained: Iterable[str]) -> list[Result]:
     """The survivors that are not known."""
-    expected = set(known)
+    expected = set(explained)
     return [result for result in survivors if result.outcome == "survived" and result.mutant not in expected]

@@ -85,11 +85,11 @@ def _asked(case: str, lookup: CaseLookup, harness: Harness) -> list[tuple[Plan, 
         return []
     asking = _Asking()
     fixtures = {"conform": asking.conform, "harness": harness, "recorder": CaseRecorder(case)}
-    wanted = inspect.signature(call.test).parameters.keys() - call.values.keys()
-    if not wanted <= fixtures.keys():
+    names = inspect.signature(call.test).parameters.keys() - call.values.keys()
+    if not names <= fixtures.keys():
         return []
     try:
-        call.test(**call.values, **{name: fixtures[name] for name in wanted})
+        call.test(**call.values, **{name: fixtures[name] for name in names})
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:  # a skip, or a result that is not there

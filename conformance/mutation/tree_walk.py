@@ -133,12 +133,12 @@ def _conditions(mask: ast.AST) -> Iterator[str]:
 
 
 def _with_sources(names: set[str], sources: dict[str, set[str]]) -> set[str]:
-    known, waiting = set(names), list(names)
+    reached, waiting = set(names), list(names)
     while waiting:
-        for name in sources.get(waiting.pop(), set()) - known:
-            known.add(name)
+        for name in sources.get(waiting.pop(), set()) - reached:
+            reached.add(name)
             waiting.append(name)
-    return known
+    return reached
 
 
 def places(tree: ast.FunctionDef) -> Iterator[Place]:

@@ -89,24 +89,24 @@ class Calibration:
         """Returns the evidence about ``operands`` of ``instruction``; None if they were not measured."""
         return next((u for u in self.units if (u.instruction, u.operands) == (instruction, operands)), None)
 
-    def matrix_unit(self, known: MatrixUnit) -> MatrixUnit:
+    def matrix_unit(self, assumed: MatrixUnit) -> MatrixUnit:
         """Returns the figures that error bounds are computed from: those with the widest bound, of the measured ones of
         each size of operand. What was not measured is taken from ``known``."""
         proven = [unit for unit in self.units if unit.proven]
         wide = [unit for unit in proven if unit.operands in WIDE]
         narrow = [unit for unit in proven if unit.operands not in WIDE]
         if not wide:
-            return known
+            return assumed
         steps: dict[int, int] = {}
         for unit in proven:
             steps[unit.bytes] = min(unit.products, steps.get(unit.bytes, unit.products))
-        fp8_bits = min((min(u.alignment_bits, u.result_bits) for u in narrow), default=known.fp8_bits)
+        fp8_bits = min((min(u.alignment_bits, u.result_bits) for u in narrow), default=assumed.fp8_bits)
         return replace(
-            known,
+            assumed,
             alignment_bits=min(unit.alignment_bits for unit in wide),
-            products={**known.products, **steps},
+            products={**assumed.products, **steps},
             fp8_bits=None if fp8_bits is None or fp8_bits >= 23 else fp8_bits,
-            assumed=known.assumed and len(wide) < len(WIDE),
+            assumed=assumed.assumed and len(wide) < len(WIDE),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,8 +173,8 @@ def use_calibration(calibration: Calibration, run_on: Sequence[Target]) -> None:
     if not any(unit.proven for unit in calibration.units):
         raise CalibrationError(f"of {len(calibration.units)} units none is proven: nothing would follow from it")
     _GIVEN[calibration.target] = calibration
-    known = next(target for target in run_on if target.id == calibration.target).architecture.unit
-    targets.CALIBRATED_UNITS[calibration.target] = calibration.matrix_unit(known)
+    assumed = next(target for target in run_on if target.id == calibration.target).architecture.unit
+    targets.CALIBRATED_UNITS[calibration.target] = calibration.matrix_unit(assumed)
 
 
 def forget_calibrations() -> None:

@@ -84,8 +84,8 @@ def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output:
     contract, fill = _of_output(problem, contract, fill, output)
     shape = problem.operand(output or problem.output.name).shape
     if tuple(out.shape) != shape or out.dtype != DTYPES[contract.out_dtype]:
-        actual, wanted = f"{tuple(out.shape)} {out.dtype}", f"{shape} {DTYPES[contract.out_dtype]}"
-        raise ValueError(f"{problem.id}: the output {output or ''} to judge is {actual}, it must be {wanted}")
+        actual, required = f"{tuple(out.shape)} {out.dtype}", f"{shape} {DTYPES[contract.out_dtype]}"
+        raise ValueError(f"{problem.id}: the output {output or ''} to judge is {actual}, it must be {required}")
     if fill.method == "exact":
         return _judge_exact(contract, fill, out)
     return _judge_within(contract, fill, out)
@@ -105,26 +105,26 @@ def _of_output(problem: Problem, contract: Contract, fill: Fill, output: str | N
     return dataclasses.replace(contract, out_dtype=problem.operand(output).dtype), fill.of(output)
 
 
-def _wanted(contract: Contract, value: Tensor) -> tuple[Tensor, Tensor]:
+def _right_values(contract: Contract, value: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the output that an exact fill with this ``value`` asks for, and its bits as :func:`_compared` has
     them."""
-    wanted = round_to(value, contract.out_dtype, overflow=contract.overflow)
-    return wanted, _compared(wanted, contract.zero_sign)
+    right = round_to(value, contract.out_dtype, overflow=contract.overflow)
+    return right, _compared(right, contract.zero_sign)
 
 
 def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     key = ("exact", contract, out.device)
     if key not in fill.cache:
-        fill.cache[key] = _wanted(contract, fill.expected.to(out.device))
-    wanted, wanted_bits = fill.cache[key]
+        fill.cache[key] = _right_values(contract, fill.expected.to(out.device))
+    right, right_bits = fill.cache[key]
     out_bits = _compared(out, contract.zero_sign)
-    if torch.equal(out_bits, wanted_bits):
+    if torch.equal(out_bits, right_bits):
         return _verdict(contract, fill, out, None)
-    bad = out_bits != wanted_bits
+    bad = out_bits != right_bits
     if contract.flushes_subnormals:
-        small = wanted.double().abs() < FORMATS[contract.out_dtype].smallest_normal
+        small = right.double().abs() < FORMATS[contract.out_dtype].smallest_normal
         bad &= ~(small & (_compared(out, "any") == 0))
-    return _verdict(contract, fill, out, bad, wanted=wanted)
+    return _verdict(contract, fill, out, bad, right=right)
 
 
 def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
@@ -150,7 +150,7 @@ class AllowedValues:
 
     dtype: torch.dtype
     exact: Tensor
-    wanted: Tensor | None  # bits
+    right: Tensor | None  # bits
     bounded: Tensor
     interval: _Interval | None
     zero_sign: str = "any"
@@ -170,12 +170,12 @@ class AllowedValues:
         fills = [_of_output(problem, contract, fill, output)[1] for fill in fills]
         exact = [number for number, fill in enumerate(fills) if fill.method == "exact"]
         bounded = [number for number, fill in enumerate(fills) if fill.method != "exact"]
-        wanted = limits = None
+        right = limits = None
         if exact:
             values = torch.stack([fills[number].expected for number in exact]).unsqueeze(1)
             integers = FORMATS[contract.out_dtype].lowest is not None  # to round to them asks whether each value fits
-            wanted = _wanted(contract, values if integers else move(values))[1]
-            wanted = move(wanted) if integers else wanted
+            right = _right_values(contract, values if integers else move(values))[1]
+            right = move(right) if integers else right
         if bounded:
             pairs = [(fills[number].expected, _bound(fills[number])) for number in bounded]
             value, error = (move(torch.stack(tensors).unsqueeze(1)) for tensors in zip(*pairs, strict=True))
@@ -185,13 +185,13 @@ class AllowedValues:
                 open_to_nan = move(torch.stack([nowhere if mask is None else mask for mask in masks]).unsqueeze(1))
             limits = _interval(contract, value, error, open_to_nan)
         exact_numbers, bounded_numbers = (move(torch.tensor(side, dtype=torch.int64)) for side in (exact, bounded))
-        return cls(DTYPES[contract.out_dtype], exact_numbers, wanted, bounded_numbers, limits, contract.zero_sign)
+        return cls(DTYPES[contract.out_dtype], exact_numbers, right, bounded_numbers, limits, contract.zero_sign)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         of_interval = [] if self.interval is None else [getattr(self.interval, f.name) for f in fields(self.interval)]
-        return sum(int(tensor.nbytes) for tensor in (self.wanted, *of_interval) if tensor is not None)
+        return sum(int(tensor.nbytes) for tensor in (self.right, *of_interval) if tensor is not None)
 
     def judge(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """Returns a mask (bool; fills, runs) of the runs that may be wrong, and the share of its bound that the first
@@ -204,8 +204,8 @@ class AllowedValues:
         used = torch.full(out.shape[:1], math.nan, dtype=torch.float64, device=out.device)
         if not out.numel():
             return wrong, used
-        if self.wanted is not None:
-            differs = _compared(out.index_select(0, self.exact).view(self.dtype), self.zero_sign) != self.wanted
+        if self.right is not None:
+            differs = _compared(out.index_select(0, self.exact).view(self.dtype), self.zero_sign) != self.right
             wrong.index_copy_(0, self.exact, _rows(differs).any(2))
         if self.interval is not None:
             values = out.index_select(0, self.bounded).view(self.dtype)
@@ -293,7 +293,7 @@ def _verdict(
     out: Tensor,
     bad: Tensor | None,
     *,
-    wanted: Tensor | None = None,
+    right: Tensor | None = None,
     limits: _Interval | None = None,
     ratio: float | None = None,
 ) -> FillVerdict:
@@ -310,8 +310,8 @@ def _verdict(
         need = "NaN" if low > high else f"{want:.9g}, allowed {low:.9g} to {high:.9g}"
         need += " or NaN" if low <= high and limits.nan is not None and bool(limits.nan[first]) else ""
     else:
-        assert wanted is not None
-        want = float(wanted[first].double())
+        assert right is not None
+        want = float(right[first].double())
         need = f"{want:.9g}"
     name = label(contract, fill.method, fill.name, fill.seed)
     text = f"FAIL {name}: {wrong}/{out.numel()} wrong, first {list(first)} got {got:.9g} want {need}"

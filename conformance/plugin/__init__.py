@@ -76,9 +76,9 @@ def _guarded_output(config: pytest.Config) -> GuardedOutput:
 def _begin_anew(config: pytest.Config) -> None:
     """Runs pytest again with ``--run-dir=DIR`` if it has taken the DIR of ``--run-dir DIR`` for a place of tests."""
     invocation = config.invocation_params
-    taken = {str(path) for path in config.known_args_namespace.file_or_dir}
+    places = {str(path) for path in config.known_args_namespace.file_or_dir}
     separate = _joined(invocation)
-    if taken & {str(word) for word in invocation.args} - {str(word) for word in separate.args}:
+    if places & {str(word) for word in invocation.args} - {str(word) for word in separate.args}:
         raise SystemExit(pytest.main(list(separate.args), plugins=invocation.plugins))
 
 
@@ -217,8 +217,8 @@ def _surely_needs_inductor(config: pytest.Config, settings: Settings) -> bool:
     """True if cases about Inductor's code run on a device, as far as that is known before they are collected. Without a
     device compile processes generate that code."""
     suites = settings.suites or (INDUCTOR_SUITES,)
-    known = settings.has_gpu and not settings.kernels and _whole_suites(config)
-    return known and any(suite.startswith(INDUCTOR_SUITES) for suite in suites)
+    decided = settings.has_gpu and not settings.kernels and _whole_suites(config)
+    return decided and any(suite.startswith(INDUCTOR_SUITES) for suite in suites)
 
 
 def _expressions(config: pytest.Config) -> dict[str, str] | None:
@@ -316,11 +316,11 @@ def _load_judging(config: pytest.Config) -> None:
         ) from None
     options.check_gpus(options.settings(config))
     options.take_calibration(config)
-    made = parametrisation.Parametrisation()
-    config.pluginmanager.register(made, "conformance-parametrisation")
+    cases = parametrisation.Parametrisation()
+    config.pluginmanager.register(cases, "conformance-parametrisation")
     if hasattr(config, "workerinput"):
         folder = Path(config.workerinput["conformance_folder"])
-        config.pluginmanager.register(SharedCollection(folder, made), "conformance-shared-collection")
+        config.pluginmanager.register(SharedCollection(folder, cases), "conformance-shared-collection")
     config.pluginmanager.register(fixtures, "conformance-fixtures")
 
 

@@ -45,11 +45,11 @@ def selects_suites(arguments: Sequence[str], pyargs: bool, base: Path, suites: S
 def early_selects_suites(config: pytest.Config) -> bool:
     """:func:`selects_suites` before the command line is parsed in full: values of options that are not known yet look
     like arguments. It may say yes too often in a project whose testpaths name the suites, never in another."""
-    known = config.known_args_namespace
+    early = config.known_args_namespace
     base = config.invocation_params.dir
-    arguments = [str(name) for name in known.file_or_dir if known.pyargs or (base / str(name).split("::")[0]).exists()]
+    arguments = [str(name) for name in early.file_or_dir if early.pyargs or (base / str(name).split("::")[0]).exists()]
     testpaths = [str(config.rootpath / path) for path in config.getini("testpaths")]
-    return selects_suites([*(arguments or ["."]), *testpaths], known.pyargs, base, suites_dirs(config))
+    return selects_suites([*(arguments or ["."]), *testpaths], early.pyargs, base, suites_dirs(config))
 
 
 def selects_package(config: pytest.Config) -> bool:

@@ -121,12 +121,12 @@ class LazyFunction(pytest.Function):
         )
 
 
-def group_of(made: object, table: CaseTable) -> ItemGroup | None:
+def group_of(collected: object, table: CaseTable) -> ItemGroup | None:
     """The group for all rows of ``table``, where pytest ``made`` the item of the first one only; None if something else
     had a part in it, or if pytest writes the ids in another way."""
-    if not isinstance(made, list) or len(made) != 1 or type(made[0]) is not pytest.Function:
+    if not isinstance(collected, list) or len(collected) != 1 or type(collected[0]) is not pytest.Function:
         return None
-    template = made[0]
+    template = collected[0]
     callspec = getattr(template, "callspec", None)
     if callspec is None or tuple(callspec.params) != table.names:
         return None

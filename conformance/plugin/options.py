@@ -66,8 +66,8 @@ def refuse_unusable(parser: pytest.Parser, words: list[str]) -> None:
         raise pytest.UsageError(str(error).partition("error: ")[2].splitlines()[0] or str(error)) from None
     if unknown:
         name = unknown[0].partition("=")[0]
-        known = [option.short or option.long for option in OPTIONS]
-        near = did_you_mean(name, known) if difflib.get_close_matches(name, known) else "see pytest --help"
+        names = [option.short or option.long for option in OPTIONS]
+        near = did_you_mean(name, names) if difflib.get_close_matches(name, names) else "see pytest --help"
         raise pytest.UsageError(f"{name}: there is no such option; {near}")
 
 
@@ -224,7 +224,7 @@ def with_packages(config: pytest.Config) -> Settings:
 def _settings(config: pytest.Config) -> Settings:
     option = config.option
     compile_only = bool(option.conformance_compile_only)
-    wanted = 0 if option.conformance_no_gpu or compile_only else option.conformance_gpus
+    most = 0 if option.conformance_no_gpu or compile_only else option.conformance_gpus
     if option.conformance_no_gpu and option.conformance_gpus:
         raise pytest.UsageError(f"--no-gpu contradicts --gpus {option.conformance_gpus}: give one of them")
     tier = option.conformance_tier
@@ -232,7 +232,7 @@ def _settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"--tier {tier}: there is no such tier; {did_you_mean(tier, TIERS)}")
     worker = getattr(config, "workerinput", None)
     try:
-        gpus = Gpus(**worker["conformance_gpus"]) if worker else find_gpus(wanted)
+        gpus = Gpus(**worker["conformance_gpus"]) if worker else find_gpus(most)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     timeout = option.conformance_case_timeout
@@ -273,7 +273,7 @@ def _settings(config: pytest.Config) -> Settings:
         if option.conformance_reproducers
         else None,
         compiled=config.invocation_params.dir / option.conformance_compiled if option.conformance_compiled else None,
-        without_gpu=wanted == 0,
+        without_gpu=most == 0,
         configs=tuple(option.conformance_config or ()),
         case_file=case_file,
         case_list=_case_list(case_file),

@@ -58,13 +58,13 @@ class Parametrisation:
         self, collector: pytest.Module | pytest.Class, name: str, obj: object
     ) -> Generator[None, Any, Any]:
         self._tables.clear()
-        made = yield
+        collected = yield
         if not self._tables:
-            return made
-        group = group_of(made, self._tables.pop())
+            return collected
+        group = group_of(collected, self._tables.pop())
         if group is not None:
             self.groups[group.nodeid] = group
-            return made if self._lookup is not None else group.items()
+            return collected if self._lookup is not None else group.items()
         self._eager = self.made_by_pytest = True
         try:
             return collector.ihook.pytest_pycollect_makeitem(collector=collector, name=name, obj=obj)

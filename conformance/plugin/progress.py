@@ -30,13 +30,13 @@ class CaseCounts:
     def __init__(
         self, cases: Sequence[str], workers: int, earlier: EarlierDurations, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        known = {case: earlier.seconds[case] for case in cases if case in earlier.seconds}
+        seconds = {case: earlier.seconds[case] for case in cases if case in earlier.seconds}
         #: Seconds that each case took before; a new one is taken to be like the others.
         self._expected: dict[str, float] | None = None
         self._source = f"time left at the pace so far: no earlier run in {earlier.beside}"
-        if 2 * len(known) >= len(cases) > 0:
-            usual = sum(known.values()) / len(known)
-            self._expected = {case: known.get(case, usual) for case in cases}
+        if 2 * len(seconds) >= len(cases) > 0:
+            usual = sum(seconds.values()) / len(seconds)
+            self._expected = {case: seconds.get(case, usual) for case in cases}
             self._source = f"time left by the durations of the run {earlier.run}"
         elif earlier.run is not None:
             self._source = f"time left at the pace so far: the run {earlier.run} has few of these cases"

@@ -282,12 +282,12 @@ class SessionRun:
 
     def _refuse_unknown_choices(self, cases: Sequence[str]) -> None:
         """Raises pytest.UsageError for a config, or a case of a file, that is not among ``cases``."""
-        settings, known = self._settings, set(cases)
+        settings, ids = self._settings, set(cases)
         options = " ".join([f"with --tier {settings.tier}", *(f"--target {target}" for target in settings.targets)])
         try:
-            known_names.check_cases(known, settings.configs, settings.case_list or (), options)
+            known_names.check_cases(ids, settings.configs, settings.case_list or (), options)
         except known_names.UnknownName as error:
-            missing = sorted((settings.case_list or frozenset()) - known)
+            missing = sorted((settings.case_list or frozenset()) - ids)
             near = self._near_case(missing[0]) if missing else ""
             raise pytest.UsageError(f"{error}; {near}" if near else str(error)) from None
 

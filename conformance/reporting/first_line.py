@@ -88,9 +88,9 @@ def newly_failing(comparison: Comparison) -> str:
     cases = comparison.newly_failing
     if not cases:
         return ""
-    known = len(comparison.newly_failing_by_known_defects)
-    which = "by a known defect" if known == len(cases) == 1 else f"{known:,} by known defects"
-    by_known = f" ({which})" if known else ""
+    by_defect = len(comparison.newly_failing_by_known_defects)
+    which = "by a known defect" if by_defect == len(cases) == 1 else f"{by_defect:,} by known defects"
+    by_known = f" ({which})" if by_defect else ""
     return f"{many(len(cases), 'case')} newly {'fails' if len(cases) == 1 else 'fail'}{by_known}"
 
 

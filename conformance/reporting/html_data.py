@@ -94,14 +94,14 @@ def columns(records: Iterable[CaseRecord], weights: Sequence[int] = ()) -> dict[
     ``weights`` are the numbers of cases for which the rows stand, if one stands for several."""
     texts: dict[str, list[str]] = {name: [] for name in _TEXTS}
     lists: dict[str, list[Any]] = {"case": [], "status": [], "seconds": []}
-    known: dict[str, str] = {}  # one copy of each text
+    shared: dict[str, str] = {}  # one copy of each text
     for record in records:
         lists["case"].append(_cut(record.case, CASE_LIMIT))
         lists["status"].append(RANK[record.status])
         lists["seconds"].append(_seconds(record))
         for name, text_of in _TEXTS.items():
             text = _cut(text_of(record), CASE_LIMIT)
-            texts[name].append(known.setdefault(text, text))
+            texts[name].append(shared.setdefault(text, text))
     tables, numbered = {}, {}
     for name, column in texts.items():
         tables[name] = sorted(set(column))

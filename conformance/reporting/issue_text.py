@@ -270,10 +270,10 @@ def _shown_by(
 def names(groups: Sequence[Group]) -> list[str]:
     """A file name without its ending for the issue of each group: its signature, with a number where another group has
     the same."""
-    taken: dict[str, int] = {}
+    uses: dict[str, int] = {}
     result = []
     for group in groups:
         name = signature(group.kind, group.cause)
-        taken[name] = taken.get(name, 0) + 1
-        result.append(name if taken[name] == 1 else f"{name}-{taken[name]}")
+        uses[name] = uses.get(name, 0) + 1
+        result.append(name if uses[name] == 1 else f"{name}-{uses[name]}")
     return result

@@ -57,8 +57,8 @@ class ListedCases:
         return self.statuses.total()
 
 
-def listed_cases(records: Sequence[CaseRecord], wanted: Collection[str] = ()) -> ListedCases:
-    """Chooses from ``records``. Those of the cases ``wanted`` are listed like failing ones."""
+def listed_cases(records: Sequence[CaseRecord], named: Collection[str] = ()) -> ListedCases:
+    """Chooses from ``records``. Those of the cases ``named`` are listed like failing ones."""
     listed, configs = ListedCases(), sweep.SweepRows()
     whole = len(records) <= LISTED_LIMIT
     cells: Counter[_Cell] = Counter()
@@ -76,7 +76,7 @@ def listed_cases(records: Sequence[CaseRecord], wanted: Collection[str] = ()) ->
         reason = record.reason.code.value if record.reason else ""
         cell = record.suite, record.kernel, record.target, record.status, reason
         cells[cell] += 1
-        to_read = RANKED[record.status] in ("bad", "expected") or record.case in wanted
+        to_read = RANKED[record.status] in ("bad", "expected") or record.case in named
         if whole or (room[to_read] and (to_read or cells[cell] <= PER_CELL)):
             room[to_read] -= 1
             chosen.append((RANK[record.status], record.case, index))

@@ -98,8 +98,8 @@ def _title(stacks: Sequence[ComparedRun]) -> str:
     for name in _differing(stacks):
         versions = dict.fromkeys(str(stack.stack.get(name) or "none") for stack in stacks)
         parts.append(f"{component_name(name)} {', '.join(versions)}")
-    known = all(set(stack.stack) - {"harness"} for stack in stacks)
-    return "; ".join(parts) or ("The same stack" if known else "Stacks that are not recorded")
+    recorded = all(set(stack.stack) - {"harness"} for stack in stacks)
+    return "; ".join(parts) or ("The same stack" if recorded else "Stacks that are not recorded")
 
 
 def _differing(stacks: Sequence[ComparedRun]) -> list[str]:
@@ -185,13 +185,13 @@ def _kernels(stacks: Sequence[ComparedRun]) -> str:
             before["good"] > after["good"] or before.total() > after.total()
             for before, after in itertools.pairwise(groups)
         )
-        known = [name for name in names if _change(shares[kernel][name]) is not None]
+        comparable = [name for name in names if _change(shares[kernel][name]) is not None]
         moved = bool(grown[kernel]) or any(
-            abs(_change(shares[kernel][name]) or 0) > FIGURES[name].notable for name in known
+            abs(_change(shares[kernel][name]) or 0) > FIGURES[name].notable for name in comparable
         )
         cells = [_cell(shares[kernel][name], FIGURES[name].notable, name in grown[kernel]) for name in names]
         quiet = not (failed or lost or moved)
-        compared += quiet and bool(known)
+        compared += quiet and bool(comparable)
         row = [_text(kernel), *map(_counts, groups), *cells]
         if quiet:
             rest.append(row)
@@ -256,8 +256,8 @@ def _grew_from_zero(stacks: Sequence[ComparedRun], cases: set[str], figure: Call
 
 def _change(shares: Sequence[float | None]) -> float | None:
     """The last share against the first; None where there are not two."""
-    known = [share for share in shares if share is not None]
-    return known[-1] / known[0] - 1 if len(known) > 1 else None
+    present = [share for share in shares if share is not None]
+    return present[-1] / present[0] - 1 if len(present) > 1 else None
 
 
 def _cell(shares: Sequence[float | None], notable: float, grown: bool) -> str:
@@ -267,8 +267,8 @@ def _cell(shares: Sequence[float | None], notable: float, grown: bool) -> str:
     change = _change(shares)
     if change is None:
         return ""
-    known = [share for share in shares if share is not None]
-    if max(known) - min(known) < SAME:
+    present = [share for share in shares if share is not None]
+    if max(present) - min(present) < SAME:
         return '<span class="quiet">same</span>'
     group = "bad" if change > notable else "good" if change < -notable else "outside"
     text = " → ".join("–" if share is None else f"{100 * share:.0f}" for share in shares)
@@ -277,10 +277,10 @@ def _cell(shares: Sequence[float | None], notable: float, grown: bool) -> str:
 
 def _drawn(values: Sequence[float | None]) -> str:
     """Returns a line through the values, from 0 to their largest; the text next to it says the same."""
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
+    present = [value for value in values if value is not None]
+    if len(present) < 2:
         return ""
-    top, step = max(*known, 1e-9), (WIDTH - 8) / max(len(values) - 1, 1)
+    top, step = max(*present, 1e-9), (WIDTH - 8) / max(len(values) - 1, 1)
     points = [
         (4 + step * at, HEIGHT - 4 - (HEIGHT - 8) * value / top) for at, value in enumerate(values) if value is not None
     ]

@@ -93,8 +93,8 @@ def tested_line(run: RunInfo) -> str:
 
 def fault_lines(run: RunInfo, lost: str = "") -> list[str]:
     """A line for each thing that went wrong in the run and is no failed case, nor said by its problems or ``lost``."""
-    known = (*run.problems, lost)
-    return [str(fault) for fault in run.faults or () if fault.kind != FaultKind.FAILED and fault.text not in known]
+    listed = (*run.problems, lost)
+    return [str(fault) for fault in run.faults or () if fault.kind != FaultKind.FAILED and fault.text not in listed]
 
 
 def exit_line(run: RunInfo) -> str:

@@ -103,12 +103,12 @@ class Sources:
         raise NotReproducible(f"{module.__name__} does not say at its top level what {name} is")
 
     def _add_globals(
-        self, tree: ast.AST, module: ModuleType | None, known: Mapping[str, Any], local: Container[str] = ()
+        self, tree: ast.AST, module: ModuleType | None, values: Mapping[str, Any], local: Container[str] = ()
     ) -> None:
         read = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
         for name in dict.fromkeys(read):
-            if name in known and name not in local and not name.startswith("__"):
-                self.add(name, known[name], module)
+            if name in values and name not in local and not name.startswith("__"):
+                self.add(name, values[name], module)
 
 
 def _without_tuning(source: str) -> str:

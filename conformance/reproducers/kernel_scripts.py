@@ -60,10 +60,10 @@ class Checks:
 
 def limits_of(target: Target) -> dict[str, int]:
     """Returns the limits of one block on ``target``, by the names that a script uses."""
-    known = target.limits
-    limits = {"shared memory": known.shared_memory, "registers": known.registers}
+    declared = target.limits
+    limits = {"shared memory": declared.shared_memory, "registers": declared.registers}
     if target.vendor == "nvidia":
-        limits |= {"block registers": known.block_registers, "tensor memory": known.tensor_memory}
+        limits |= {"block registers": declared.block_registers, "tensor memory": declared.tensor_memory}
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
@@ -159,7 +159,7 @@ def numbers_script(
     views = {**placed, **tensors.embedded}
     read = [*(operand.name for operand in problem.operands), *tensors.embedded]
     contract = kernel.contract(plan, executor)
-    wanted = {output.name: _wanted(contract, fill, problem, output.name) for output in problem.outputs}
+    right = {output.name: _right_values(contract, fill, problem, output.name) for output in problem.outputs}
     runtime = _runtime(numbers, ["check"])
     body = templates.NUMBERS_MAIN.format(
         device=repr("cpu" if interpreted else _device()),
@@ -173,7 +173,7 @@ def numbers_script(
         else templates.DEVICE_READY.format(arch=repr(plan.target.arch)),
         layouts=_entries({name: _layout(view) for name, view in views.items()}),
         data=_entries({name: f'"""\n{packed(_narrow(views[name]))}\n"""' for name in read}),
-        wanted=_entries(wanted),
+        right=_entries(right),
         repeats="" if contract.deterministic or fill.method == "exact" else ", repeats=False",
     )
     way = templates.INTERPRETED if interpreted else templates.LAUNCHED
@@ -230,7 +230,7 @@ def _layout(view: Tensor) -> str:
     return f"({narrow.dtype}, {tuple(narrow.shape)}, {tuple(narrow.stride())}, {offset})"
 
 
-def _wanted(contract: Contract, fill: Fill, problem: Any, output: str) -> str:
+def _right_values(contract: Contract, fill: Fill, problem: Any, output: str) -> str:
     """The least and the largest right value of each element and where NaN is right, as a tuple for the script."""
     if output != problem.output.name:
         contract = dataclasses.replace(contract, out_dtype=problem.operand(output).dtype)

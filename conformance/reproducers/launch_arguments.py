@@ -52,8 +52,8 @@ def written(value: Any, sources: Sources, tensor: Callable[[Tensor], str]) -> st
 def _dtype_name(value: Any) -> str:
     import triton.language as tl
 
-    for name, known in vars(tl).items():
-        if isinstance(known, tl.dtype) and known == value:
+    for name, member in vars(tl).items():
+        if isinstance(member, tl.dtype) and member == value:
             return str(name)
     raise NotReproducible(f"triton.language has no name for the dtype {value!r}")
 

@@ -69,9 +69,9 @@ def program_script(record: CaseRecord) -> str:
     if generated:
         runtime.add("keep_modules", programs.keep_modules, programs)
         runtime.add("check_generated", programs.check_generated, programs)
-        lines = "".join(f"        {wanted},\n" for wanted in generated)
+        lines = "".join(f"        {entry},\n" for entry in generated)
         keeping = "    keep_modules()\n"
-        looking += f"    wanted = [\n{lines}    ]\n    faults += check_generated(wanted)\n"
+        looking += f"    checks = [\n{lines}    ]\n    faults += check_generated(checks)\n"
     body = templates.PROGRAM_MAIN.format(
         **_described(program, failed, record),
         function=name,

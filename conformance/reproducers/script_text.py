@@ -159,14 +159,14 @@ Run it with python alone; it needs torch and triton, and no GPU: the kernel is c
 INTERPRETED = (
     """
 Run it with python alone; it needs torch, triton and numpy, and no GPU: Triton's interpreter runs the kernel. Inputs and
-wanted results are at the end of this file. The kernel runs twice, with different poison around its tensors.
+right results are at the end of this file. The kernel runs twice, with different poison around its tensors.
 """,
     'os.environ["TRITON_INTERPRET"] = "1"  # the fault was seen in the interpreter, which needs no GPU',
 )
 
 LAUNCHED = (
     """
-Run it with python alone; it needs torch, triton and a GPU of the target's architecture. Inputs and wanted results are
+Run it with python alone; it needs torch, triton and a GPU of the target's architecture. Inputs and right results are
 at the end of this file. The kernel runs twice, with different poison around its tensors.
 """,
     'os.environ.pop("TRITON_INTERPRET", None)  # the fault was seen on a device',
@@ -268,7 +268,7 @@ DATA = {{
 
 #: the dtype and the bits of the least right values, of the largest if they differ, and of where NaN is right
 WANTED = {{
-{wanted}}}
+{right}}}
 """
 
 PROGRAM_MAIN = """

@@ -41,7 +41,7 @@ def problems_of(plan: Plan) -> list[Plan]:
     """
     served = _specialisations(plan)
     plans = {_key(plan): plan}
-    for choices in _wanted(plan):
+    for choices in _choices_of_sizes(plan):
         for problem, variant in choices:
             other = _planned(plan, problem, variant)
             if other is not None and _span(other) <= max(_span(plan), FAR) and _serves(served, other):
@@ -62,7 +62,7 @@ def _key(plan: Plan) -> tuple[str, str]:
 Choices = Iterator[tuple[Problem, Variant]]
 
 
-def _wanted(plan: Plan) -> Iterator[Choices]:
+def _choices_of_sizes(plan: Plan) -> Iterator[Choices]:
     kernel, problem, stages = get(plan.kernel), plan.problem, plan.config.num_stages
     single = dataclasses.replace(plan.variant, sms=1) if kernel.persistent else plan.variant
     depths, edges = _depths(plan), _sizes(plan, EDGES)

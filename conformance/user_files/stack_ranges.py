@@ -21,18 +21,18 @@ def holds(ranges: Mapping[str, str], stack: Mapping[str, Any]) -> bool:
     """True if ``stack`` (component to version or name) lies in all ``ranges`` (component to version specifier; for
     "device" a pattern of its name, or "none"). A component that is missing, or whose version cannot be read, does not.
     """
-    return all(_holds(component, wanted, stack.get(component)) for component, wanted in ranges.items())
+    return all(_holds(component, specifier, stack.get(component)) for component, specifier in ranges.items())
 
 
-def _holds(component: str, wanted: str, version: Any) -> bool:
+def _holds(component: str, specifier: str, version: Any) -> bool:
     if component == "device" and version is None:
-        return wanted == "none"
+        return specifier == "none"
     if not isinstance(version, str):
         return False
     if component not in VERSIONED:
-        return matches(wanted, version)
+        return matches(specifier, version)
     try:
-        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False
 
@@ -45,15 +45,15 @@ def range_problem(ranges: Mapping[str, str]) -> str | None:
     >>> range_problem({"triton": "3.4 or so"})
     "stack.triton = '3.4 or so': a version specifier such as '>=2.13,<2.14' is required"
     """
-    for component, wanted in ranges.items():
-        line = f"stack.{component} = {wanted!r}"
+    for component, specifier in ranges.items():
+        line = f"stack.{component} = {specifier!r}"
         if component not in (*VERSIONED, "device"):
             return f"{line}: unknown component; the components are {', '.join((*VERSIONED, 'device'))}"
-        if not wanted.strip():
+        if not specifier.strip():
             return f"{line}: text is required"
         if component in VERSIONED:
             try:
-                SpecifierSet(wanted)
+                SpecifierSet(specifier)
             except InvalidSpecifier:
                 return f"{line}: a version specifier such as '>=2.13,<2.14' is required"
     return None

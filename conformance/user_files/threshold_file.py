@@ -43,12 +43,12 @@ def checked(data: Any, place: str) -> Tables:
     tables of kinds that have thresholds, and for a value that is none."""
     if not isinstance(data, Mapping):
         raise EntryError(f"{place}: {data!r:.80}: tables of thresholds are required")
-    known = {kind.value: field for kind, field in FIELDS.items()}
+    fields = {kind.value: field for kind, field in FIELDS.items()}
     for name in data:
-        if name not in known:
+        if name not in fields:
             what = "has no threshold of its own" if name in Kind.__members__ else "is no kind"
-            raise EntryError(f"{place}: [{name!s:.80}] {what}: thresholds are those of {', '.join(known)}")
-    return {name: _table(table, name, known[name], place) for name, table in data.items()}
+            raise EntryError(f"{place}: [{name!s:.80}] {what}: thresholds are those of {', '.join(fields)}")
+    return {name: _table(table, name, fields[name], place) for name, table in data.items()}
 
 
 def _table(table: Any, name: str, field: str, place: str) -> Mapping[str, float]:

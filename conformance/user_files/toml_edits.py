@@ -24,13 +24,13 @@ def spans(text: str, file: str, table: str) -> list[LineSpan]:
     header = re.compile(rf"\s*\[\[\s*[\"']?{table}[\"']?\s*\]\]\s*(#.*)?\r?")
     heads = [number for number, line in enumerate(lines) if header.fullmatch(line)]
     places: list[LineSpan] = []
-    for wanted in load(text, file).get(table, []):
+    for entry in load(text, file).get(table, []):
         place = next(
             (
                 LineSpan(start, _without_tail(lines, start, stop))
                 for start in heads
                 for stop in (*(head for head in heads if head > start), len(lines))
-                if _parsed(lines[start:stop]) == {table: [wanted]}
+                if _parsed(lines[start:stop]) == {table: [entry]}
             ),
             None,
         )
@@ -91,15 +91,15 @@ def toml_patterns(patterns: Sequence[str]) -> list[str]:
     return ["cases = [", *(f"    {toml_text(pattern)}," for pattern in patterns), "]"]
 
 
-def narrowest(wanted: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Patterns that match every id of ``wanted`` and none of ``others``. For each test function this is the beginning
+def narrowest(ids: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Patterns that match every id of ``ids`` and none of ``others``. For each test function this is the beginning
     and the end that its cases have in common. Where that is too wide, it is the ids themselves.
 
     >>> narrowest(["t.py::a[mm-x]", "t.py::a[mm-y]"], ["t.py::a[bmm-x]"])
     ['t.py::a[mm-*]']
     """
     functions: dict[str, list[str]] = {}
-    for case in wanted:
+    for case in ids:
         functions.setdefault(case.split("[", 1)[0], []).append(case)
     patterns: list[str] = []
     for function, cases in functions.items():

@@ -127,13 +127,13 @@ def entries(data: Mapping[str, Any], file: str, kind: type[AnyEntry]) -> list[An
 
 def by_id(named: Iterable[AnyNamed]) -> dict[str, AnyNamed]:
     """Entries by their ids. Raises :class:`EntryError` if two have the same."""
-    known: dict[str, AnyNamed] = {}
+    entries_by_id: dict[str, AnyNamed] = {}
     for entry in named:
-        other = known.setdefault(entry.id, entry)
+        other = entries_by_id.setdefault(entry.id, entry)
         if other is not entry:
             where = "twice" if other.file == entry.file else f"in {other.file} too"
             raise EntryError(f"{entry.file}: {entry.title} {entry.id!r} is {where}: an id must be unique")
-    return known
+    return entries_by_id
 
 
 def _entry(table: dict[str, Any], number: int, file: str, kind: type[AnyEntry]) -> AnyEntry:

@@ -93,11 +93,11 @@ class Stack:
         return {**answer, "stages": files, "resources": {**resources, "spills": spills}, "code": code, "checks": {}}
 
 
-def answered(tmp_path, faults, wanted=(), good=None, bad=None):
+def answered(tmp_path, faults, symptoms=(), good=None, bad=None):
     """The answer where both stacks know that the words ``faults`` are faults: only the bad one writes them."""
     first = Stack("good", tmp_path, faults, **(good or {}))
     second = Stack("bad", tmp_path, faults, **(bad or {}))
-    return Inquiry(CASE, first, second, wanted, lambda line: None).answer()
+    return Inquiry(CASE, first, second, symptoms, lambda line: None).answer()
 
 
 def only(answer):
@@ -194,8 +194,8 @@ def test_a_race_in_ttgir_is_a_symptom(tmp_path):
 
 
 def test_only_the_named_symptom_is_looked_at(tmp_path):
-    assert answered(tmp_path, ("bad:ptx", "bad:orders"), wanted=("registers",)).launches == ()
-    assert only(answered(tmp_path / "2", ("bad:ptx", "bad:orders"), wanted=("spills",))).symptom == "spills"
+    assert answered(tmp_path, ("bad:ptx", "bad:orders"), symptoms=("registers",)).launches == ()
+    assert only(answered(tmp_path / "2", ("bad:ptx", "bad:orders"), symptoms=("spills",))).symptom == "spills"
 
 
 def test_the_stages_of_another_backend_are_not_guessed(tmp_path, monkeypatch):
@@ -251,7 +251,7 @@ def test_both_launches_that_are_wrong_are_named(tmp_path):
 
 def test_a_named_symptom_is_looked_at_in_every_launch(tmp_path):
     both = {**SPLIT, "longer": ("reduce",)}
-    answer = answered(tmp_path, ("bad:orders",), wanted=("code bytes",), good=both, bad=both)
+    answer = answered(tmp_path, ("bad:orders",), symptoms=("code bytes",), good=both, bad=both)
     assert [launch.function for launch in answer.launches] == ["reduce"]
 
 

@@ -122,7 +122,7 @@ def test_a_known_defect_is_attributed(tmp_path):
     TTGIR on."""
     good, bad = prepare([parse("current"), parse(f"site={EARLIER}")], tmp_path / "cache", True, print)
     (tmp_path / "compiled").mkdir()
-    answer = ask_case(CHAINED, good, bad, tmp_path / "compiled", wanted=("wrong in an order",))
+    answer = ask_case(CHAINED, good, bad, tmp_path / "compiled", symptoms=("wrong in an order",))
     (launch,) = answer.launches
     (one,) = launch.attributions
     assert one.blame.span is not None

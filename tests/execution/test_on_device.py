@@ -65,7 +65,7 @@ def test_the_device_judges_as_the_cpu_does(executor, name):
     judged = trial(kernel, plan, executor, compare=True)
     assert judged.passed, judged.verdicts
     assert not judged.at_edges.startswith("none") or torch.version.hip, judged.at_edges
-    if judged.model is not None and judged.model.known.proven:
+    if judged.model is not None and judged.model.unit.proven:
         counts = [verdict.details.get("other_bits") for verdict in judged.verdicts if verdict.check.endswith("/randn")]
         assert counts == [0]
 
@@ -87,7 +87,7 @@ def test_limits_that_the_device_computes_are_the_cpus(executor, name):
 def tensors_of(limits):
     """Every tensor of the limits; a bool as a number."""
     parts = [] if limits.interval is None else [getattr(limits.interval, f.name) for f in fields(limits.interval)]
-    tensors = [tensor for tensor in (limits.exact, limits.bounded, limits.wanted, *parts) if tensor is not None]
+    tensors = [tensor for tensor in (limits.exact, limits.bounded, limits.right, *parts) if tensor is not None]
     return [tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in tensors]
 
 

@@ -28,7 +28,7 @@ def test_only_the_bits_show_it(fault):
     kernel = catalogue.get(case.kernel)
     plan = kernel.plan(case.problem, case.config, target, case.variant)
     model = unit_model(kernel, plan, kernel.contract(plan, executor.name), executor)
-    if model is None or not model.known.proven:
+    if model is None or not model.unit.proven:
         pytest.skip(f"the tensor core of {target.id} is not proven")
     right = trial(kernel, plan, executor, compare=True)
     assert right.passed, right.verdicts

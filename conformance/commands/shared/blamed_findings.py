@@ -40,7 +40,7 @@ def blamed_findings(
             yield begins + _command(finding, baseline, candidate), False
 
 
-def _wanted(finding: Finding) -> tuple[str, ...]:
+def _symptoms(finding: Finding) -> tuple[str, ...]:
     symptom = SYMPTOMS[finding.kind]
     return (symptom,) if symptom else ()
 
@@ -49,7 +49,7 @@ def _answer(finding: Finding, baseline: StackRun, candidate: StackRun) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         try:
             answer = ask_case(
-                finding.case, baseline.environment, candidate.environment, Path(scratch), wanted=_wanted(finding)
+                finding.case, baseline.environment, candidate.environment, Path(scratch), symptoms=_symptoms(finding)
             )
         except (BlameError, OSError) as error:
             return f"no stage is named: {error}"
@@ -61,4 +61,4 @@ def _command(finding: Finding, baseline: StackRun, candidate: StackRun) -> str:
     if None in stacks:
         return "the guilty stage cannot be asked for: a stack has variables that the command line cannot set"
     words = ["conformance", "blame", finding.case, "--good", stacks[0] or "", "--bad", stacks[1] or ""]
-    return shlex.join([*words, *(word for symptom in _wanted(finding) for word in ("--symptom", symptom))])
+    return shlex.join([*words, *(word for symptom in _symptoms(finding) for word in ("--symptom", symptom))])

@@ -90,11 +90,11 @@ def deliver(comparison: Comparison, baseline: Path, candidate: Path, files: Mapp
     """Writes what ``files`` (option to path) ask for, prints the comparison unless the standard output has something
     else, and returns :func:`exit_status`. Raises :class:`CommandError`."""
     write_files(comparison, baseline, candidate, files)
-    taken = STDOUT in files.values()
-    if not taken:
+    prints_file = STDOUT in files.values()
+    if not prints_file:
         _print(reporting.render_terminal(comparison), sys.stdout)
     if github.runs_in_actions():
-        _print("\n".join(github.annotation_lines(comparison)), sys.stderr if taken else sys.stdout)
+        _print("\n".join(github.annotation_lines(comparison)), sys.stderr if prints_file else sys.stdout)
         try:
             github.append_summary(comparison)
         except OSError as error:

@@ -108,13 +108,13 @@ class _AgeRuns:
     not_asked: dict[Version, str] = field(default_factory=dict)
     unusable: list[str] = field(default_factory=list)
 
-    def take(self, folder: Path, name: str, wanted: Version | None = None) -> None:
-        """Takes the run in ``folder`` for the version that it recorded, which must be the one that was ``wanted``.
+    def take(self, folder: Path, name: str, expected_version: Version | None = None) -> None:
+        """Takes the run in ``folder`` for the version that it recorded, which must be ``expected_version`` if given.
         Raises RecordError or OSError."""
         side = read_compared_run(folder, name)
         version = _release(side, self.component)
-        if wanted not in (None, version):
-            self.not_asked.setdefault(wanted, f"its environment has {self.component} {version}")
+        if expected_version not in (None, version):
+            self.not_asked.setdefault(expected_version, f"its environment has {self.component} {version}")
         elif version is None:
             self.unusable.append(f"{side.name}: it names no version of {self.component}")
         elif side.stack.get("harness") != self.harness:

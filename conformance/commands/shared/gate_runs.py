@@ -302,10 +302,10 @@ def _check_cases(
 ) -> None:
     """Raises :class:`known_names.UnknownName` for a config or a case that no stack has with ``options``, and RunError
     for a stack that has none of them. What one of them lacks is a finding."""
-    known = [listed(environment, options) for environment in environments]
+    ids = [listed(environment, options) for environment in environments]
     what = f"with {shlex.join(options)}"
-    known_names.check_cases(set().union(*known), configs, cases, what)
-    for environment, own in zip(environments, known, strict=True):
+    known_names.check_cases(set().union(*ids), configs, cases, what)
+    for environment, own in zip(environments, ids, strict=True):
         if not own:
             name = environment.stack.name
             raise RunError(f"stack {name!r} has no case {what}: there is nothing to run with it")
@@ -368,11 +368,11 @@ def report_pair(
     candidate: StackRun,
     output: Path,
     stages: Stages,
-    known: Sequence[EarlierAnswer] = (),
+    earlier_answers: Sequence[EarlierAnswer] = (),
     issues: Path | None = None,
 ) -> tuple[int, Comparison]:
     """Compares two runs and writes the comparison to ``output``, in every form, and an issue for each cause to
-    ``issues``. ``known`` are earlier answers about the pair. Returns 0 if the candidate is safe, and the
+    ``issues``. ``earlier_answers`` are about the pair. Returns 0 if the candidate is safe, and the
     comparison."""
     stages.begin(f"{baseline.name} and {candidate.name} are compared, and scripts that show new failures are tried")
     names, thresholds = (baseline.name, candidate.name), policy_options.thresholds(arguments)
@@ -380,7 +380,7 @@ def report_pair(
     comparison = policy_options.after_waivers(arguments, comparison, candidate.folder)
     if baseline.repeats:
         comparison = _with_baseline_runs(comparison, baseline, candidate, thresholds)
-    comparison = with_known(comparison, known)
+    comparison = with_known(comparison, earlier_answers)
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     status = deliver(comparison, baseline.folder, candidate.folder, files)

@@ -36,9 +36,9 @@ def earlier_answers(arguments: argparse.Namespace) -> list[EarlierAnswer]:
     return [read_earlier_answer(file) for file in arguments.known]
 
 
-def warn_of_unused(known: Iterable[EarlierAnswer], pairs: Sequence[tuple[str, str]]) -> None:
+def warn_of_unused(answers: Iterable[EarlierAnswer], pairs: Sequence[tuple[str, str]]) -> None:
     """Prints which of the earlier answers compare none of ``pairs`` of stacks, so that they are not used."""
-    for one in known:
+    for one in answers:
         if not any(one.is_about(*pair) for pair in pairs):
             sides = f"{one.stacks[1]} with {one.stacks[0]}"
             text = f"--known {one.file}: it is not used: it compares {sides}, which is no pair of the matrix"

@@ -83,7 +83,7 @@ def verdict_of(
 ) -> tuple[gate_verdict.GateVerdict, apply_waivers.AppliedWaivers]:
     """The verdict on a run by the files of the user's options, and what the waivers cover. Without lists no claim is
     judged. Raises :class:`CommandError` for files that cannot be used."""
-    waivers, lists, known = _files(arguments)
+    waivers, lists, known_profiles = _files(arguments)
     complete = lists is not None and mustpass_check.check(lists, info, records).complete
     chosen = mustpass_check.applicable(lists or (), info, records)
     today = datetime.now(timezone.utc).date()
@@ -92,8 +92,8 @@ def verdict_of(
         comparison=comparison,
         waivers=waived,
         checked=None if lists is None else mustpass_check.check(lists, info, records, waived.excused),
-        claims=() if lists is None else profiles.claims(known, chosen, records, waived.excused),
-        not_claimed=profiles.not_claimed(known, chosen, records),
+        claims=() if lists is None else profiles.claims(known_profiles, chosen, records, waived.excused),
+        not_claimed=profiles.not_claimed(known_profiles, chosen, records),
         run_problems=run_problems,
         passing=[record.case for record in records if record.status is Status.PASS],
     )

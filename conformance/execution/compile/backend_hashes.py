@@ -18,13 +18,13 @@ def backend_hashes() -> dict[str, str]:
         return {}
     backends = importlib.import_module("triton.backends").backends
     gpu_target = importlib.import_module("triton.backends.compiler").GPUTarget
-    wanted = [gpu_target(target.backend, target.arch, target.warp_size) for target in every_target()]
-    return {name: _hash(backend.compiler, wanted) for name, backend in backends.items()}
+    triton_targets = [gpu_target(target.backend, target.arch, target.warp_size) for target in every_target()]
+    return {name: _hash(backend.compiler, triton_targets) for name, backend in backends.items()}
 
 
-def _hash(compiler: type, wanted: list[object]) -> str:
+def _hash(compiler: type, triton_targets: list[object]) -> str:
     try:
-        target = next((one for one in wanted if compiler.supports_target(one)), None)  # type: ignore[attr-defined]
+        target = next((one for one in triton_targets if compiler.supports_target(one)), None)  # type: ignore[attr-defined]
         if target is None:
             return f"{UNKNOWN}: no target of it is known"
         return f"{compiler(target).hash()}"

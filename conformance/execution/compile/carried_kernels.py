@@ -149,7 +149,7 @@ def offered(files: Mapping[str, bytes]) -> Iterator[list[str]]:
     from triton.runtime.cache import FileCacheManager
 
     manager: Any = knobs.cache.manager_class or FileCacheManager
-    taken: list[str] = []
+    opened: list[str] = []
 
     class Offered(manager):  # the user's environment may name a class
         def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
@@ -165,12 +165,12 @@ def offered(files: Mapping[str, bytes]) -> Iterator[list[str]]:
             facts = json.loads(files[filename]) | {"hash": self._hash}  # Triton's key of it on this machine
             group[filename] = self.put(json.dumps(facts), filename, binary=False)
             self.put_group(filename, group)
-            taken.append(filename)
+            opened.append(filename)
             return super().get_group(filename)
 
     before = knobs.cache.manager_class
     knobs.cache.manager_class = Offered
     try:
-        yield taken
+        yield opened
     finally:
         knobs.cache.manager_class = before

@@ -101,17 +101,17 @@ def _reaches(
     code: AssemblyCode,
     nexts: Mapping[int, Sequence[int]],
     start: int,
-    wanted: re.Pattern[str],
+    pattern: re.Pattern[str],
     settles: re.Pattern[str],
 ) -> bool:
-    """True if a path along ``nexts`` leads from ``start`` to a ``wanted`` instruction past none that ``settles``; it
-    looks at STEPS_LIMIT instructions at most."""
+    """Returns True if a path along ``nexts`` leads from ``start`` to an instruction of ``pattern`` past none that
+    ``settles``; it looks at STEPS_LIMIT instructions at most."""
     waiting, seen = [*nexts.get(start, ())], set[int]()
     while waiting and len(seen) < STEPS_LIMIT:
         at = waiting.pop()
         if at in seen or settles.match(code.operations[at]):
             continue
-        if wanted.match(code.operations[at]):
+        if pattern.match(code.operations[at]):
             return True
         seen.add(at)
         waiting += nexts.get(at, ())

@@ -100,9 +100,9 @@ class Compiler:
         if failure := kernels.failure(key, edition):
             return ChildAnswer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
         files = kernels.files(key, edition)
-        with carried_kernels.offered(files) as taken:
+        with carried_kernels.offered(files) as opened:
             artefact = self.compile(launch, target, deduplicate=False)
-        return ChildAnswer(Status.PASS, dataclasses.replace(artefact, cached=artefact.cached or bool(taken)))
+        return ChildAnswer(Status.PASS, dataclasses.replace(artefact, cached=artefact.cached or bool(opened)))
 
     def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
         from triton.runtime import driver

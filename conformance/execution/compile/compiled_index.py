@@ -65,9 +65,9 @@ class CompiledIndex:
 
     def idle(self, used: Iterable[str]) -> dict[str, str]:
         """By case id, the identity of a result that it needs and that is not among those ``used``."""
-        taken = set(used)
+        used_ids = set(used)
         rows = self._database.execute("SELECT case_id, identity FROM plans")
-        return {case: identity for case, identity in rows if identity not in taken}
+        return {case: identity for case, identity in rows if identity not in used_ids}
 
     def close(self) -> None:
         self._database.close()
@@ -101,11 +101,11 @@ class IndexedPools(CompilePools):
         if self._index is None or not isinstance(request, CompileRequest):
             return super().submit(request)
         launch = launch or named(request.factory)(request.payload, request.target)
-        wanted = identity(launch, request.target, exact=not request.deduplicate)
-        result = self._index.get(wanted)
+        launch_id = identity(launch, request.target, exact=not request.deduplicate)
+        result = self._index.get(launch_id)
         word = "missed" if result is None else "used"
         name = launch.function.fn.__name__
-        os.write(self._asked, f"{word} {wanted} {name} for {request.target.id}\n".encode())
+        os.write(self._asked, f"{word} {launch_id} {name} for {request.target.id}\n".encode())
         if result is None:
             return super().submit(request)
         future: concurrent.futures.Future[CompileResult] = concurrent.futures.Future()
@@ -130,9 +130,9 @@ def asked(folder: Path) -> tuple[list[str], set[str]]:
     used: set[str] = set()
     for file in sorted(folder.glob("asked-*.txt")):
         for line in file.read_text().splitlines():
-            word, wanted, kernel = line.split(" ", 2)
+            word, launch_id, kernel = line.split(" ", 2)
             if word == "used":
-                used.add(wanted)
+                used.add(launch_id)
             else:
                 missed[kernel] = None
         file.unlink()

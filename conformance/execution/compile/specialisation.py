@@ -118,15 +118,15 @@ def bound_arguments(kernel: Any, arguments: Mapping[str, Any]) -> dict[str, Any]
 
     Raises ValueError naming the parameters that are missing or unknown.
     """
-    known = {parameter.name: parameter for parameter in parameters(kernel)}
-    unknown = sorted(set(arguments) - set(known))
-    missing = sorted(name for name, p in known.items() if name not in arguments and not p.has_default)
+    by_name = {parameter.name: parameter for parameter in parameters(kernel)}
+    unknown = sorted(set(arguments) - set(by_name))
+    missing = sorted(name for name, p in by_name.items() if name not in arguments and not p.has_default)
     if unknown or missing:
         raise ValueError(
             f"{kernel.fn.__name__}: unknown arguments {unknown}, missing arguments {missing}; "
-            f"its parameters are {list(known)}"
+            f"its parameters are {list(by_name)}"
         )
-    return {name: arguments.get(name, p.default) for name, p in known.items()}
+    return {name: arguments.get(name, p.default) for name, p in by_name.items()}
 
 
 def _parameter_class(parameter: Any, value: Any, target: Target, by_name: bool) -> str:

@@ -190,16 +190,16 @@ class EdgeSearch:
                 raise edges
             at_edge = edges.views(problem, views, placed.edge)
             views |= {name: view for name, view in at_edge.items() if placed.subject in (None, name)}
-        made: list[Operand] = []
+        workspaces: list[Operand] = []
 
         def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            name = workspace_name(len(made))
-            made.append(workspace_operand(shape, dtype))
+            name = workspace_name(len(workspaces))
+            workspaces.append(workspace_operand(shape, dtype))
             if placed.edge is None or isinstance(edges, NoEdge) or placed.subject not in (None, name):
                 return torch.empty(shape, dtype=dtype, device=device)
             return edges.workspace(shape, dtype, placed.edge)
 
         with workspaces_from(allocate):
             launch = self._kernel.launch(self._plan, views)
-        self._workspaces[:] = self._workspaces or made
+        self._workspaces[:] = self._workspaces or workspaces
         return launch

@@ -159,7 +159,7 @@ def page_edges(device: torch.device) -> PageEdges | NoEdge:
 
 def workspace_operand(shape: tuple[int, ...], dtype: torch.dtype) -> Operand:
     """Returns a workspace as if it were an operand. Raises NoEdge for a dtype that no operand has."""
-    name = next((name for name, known in DTYPES.items() if known == dtype), None)
+    name = next((name for name, form in DTYPES.items() if form == dtype), None)
     if name is None:
         raise NoEdge(f"a workspace is of {dtype}, which no operand is")
     strides = tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))

@@ -128,9 +128,9 @@ class Accesses:
 
     def judge(self, what: str, pointers: Any, mask: Any, size: int) -> np.ndarray | None:
         """Returns a mask of the accesses, of ``size`` bytes each, that lie outside; None if none does."""
-        wanted = np.asarray(pointers).view(np.int64)
+        requested = np.asarray(pointers).view(np.int64)
         some = np.asarray(mask, dtype=bool)
-        addresses = wanted if some.all() else wanted[some]
+        addresses = requested if some.all() else requested[some]
         if not addresses.size:
             return None
         if self._footprints is not None and self._programs and what == "loads":
@@ -149,8 +149,8 @@ class Accesses:
         place = "where the launch has no operand" if nearest is None else nearest.place(address)
         text = f"{self._program()} {what} {count} elements outside the operands, one of them {place}"
         self._note(what, text)
-        whole = np.zeros(wanted.shape, dtype=bool)
-        whole[some] = outside.ravel() if addresses is wanted else outside
+        whole = np.zeros(requested.shape, dtype=bool)
+        whole[some] = outside.ravel() if addresses is requested else outside
         return whole
 
     def _note(self, what: str, text: str) -> None:

@@ -116,10 +116,10 @@ def _arithmetic(interpreter: Any) -> Methods:
             return handle(result, tl.int1)
         if kind.name == "int1" and op in wrapping:  # one bit, modulo 2
             return handle((op(lhs.data.astype(np.int8), rhs.data.astype(np.int8)) & 1).astype(np.bool_), kind)
-        made = original_binary(self, lhs, rhs, op)
-        if made.data.dtype == np.bool_:
-            made.dtype = tl.int1  # of a comparison, which the interpreter gives the type of its operands
-        return made
+        result = original_binary(self, lhs, rhs, op)
+        if result.data.dtype == np.bool_:
+            result.dtype = tl.int1  # of a comparison, which the interpreter gives the type of its operands
+        return result
 
     def unary_op(self: Any, arg: Any, op: Any) -> Any:
         name = arg.dtype.scalar.name
@@ -238,10 +238,10 @@ def _memory(interpreter: Any) -> Methods:
             raise NotFaithful(f"{operation} of {kind.name}", "only sums of bf16 are known")
         native = interpreter._interpreter
         add = getattr(native, "add_atomically", None)  # watches, where accesses are watched
-        pointers, values, wanted = np.broadcast_arrays(ptr.data, val.data, np.asarray(mask.data))
+        pointers, values, enabled = np.broadcast_arrays(ptr.data, val.data, np.asarray(mask.data))
         if add is not None:
-            return handle(add(pointers, values, wanted, kind.name), kind)
-        return handle(add_atomically(native, pointers, values, wanted, kind.name), kind)
+            return handle(add(pointers, values, enabled, kind.name), kind)
+        return handle(add_atomically(native, pointers, values, enabled, kind.name), kind)
 
     def create_descriptor_reduce(self: Any, kind: Any, desc: Any, value: Any, indices: Any) -> Any:
         if kind != interpreter._ir.DESCRIPTOR_REDUCE_KIND.ADD or not value.dtype.scalar.is_floating():
@@ -296,8 +296,8 @@ def _reductions(interpreter: Any) -> Replacements:
         if not _kept_as_bits(name):
             return original_min_max(self, operand, val_reduce_op, idx_reduce_op)
         whole = tl.core.tensor(handle(numbers, tl.float32), _with_element(tl, values.type, tl.float32))
-        made = original_min_max(self, whole, val_reduce_op, idx_reduce_op)
-        value, *index = made if isinstance(made, tuple) else (made,)
+        results = original_min_max(self, whole, val_reduce_op, idx_reduce_op)
+        value, *index = results if isinstance(results, tuple) else (results,)
         result = tensor(self, np.reshape(value.handle.data, value.shape), values.dtype)
         return (result, *index) if index else result
 

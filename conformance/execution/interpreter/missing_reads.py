@@ -101,9 +101,9 @@ class _Missing:
     read: str
 
 
-def _missing(problem: Problem, operand: str, wanted: Touched, read: Touched | None) -> _Missing | None:
-    """Returns the part of ``wanted`` that is not ``read``, along the first axis where something is missing."""
-    for axis, (name, index) in enumerate(zip(axes(problem, operand), wanted, strict=True)):
+def _missing(problem: Problem, operand: str, required: Touched, read: Touched | None) -> _Missing | None:
+    """Returns the part of ``required`` that is not ``read``, along the first axis where something is missing."""
+    for axis, (name, index) in enumerate(zip(axes(problem, operand), required, strict=True)):
         held = torch.zeros_like(index) if read is None else read[axis]
         if bool((index & ~held).any()):
             return _Missing(name, f"{name} {runs(index & ~held)}", f"{name} {runs(held)}" if held.any() else "none")

@@ -28,7 +28,7 @@ class KernelProbe:
 
     kernel: Any
     name: str
-    wanted: np.ndarray
+    expected: np.ndarray
     method: str
     output: str = ""
 
@@ -94,9 +94,9 @@ def _fault(probed: KernelProbe, run: Callable[[Launch], object]) -> str:
     except Exception as error:  # whatever the interpreter raises, or that it refuses
         return f"kernel {kernel} ends in {error}"
     stored = out.double().numpy()
-    if same_numbers(stored, probed.wanted):
+    if same_numbers(stored, probed.expected):
         return ""
     first = int(
-        np.flatnonzero(~((stored == probed.wanted) | (np.isnan(stored) & np.isnan(probed.wanted)))).min(initial=0)
+        np.flatnonzero(~((stored == probed.expected) | (np.isnan(stored) & np.isnan(probed.expected)))).min(initial=0)
     )
-    return f"kernel {kernel} stores {stored[first]} where {probed.wanted[first]} is right"
+    return f"kernel {kernel} stores {stored[first]} where {probed.expected[first]} is right"

@@ -101,15 +101,15 @@ def _conversions(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
         if name in ("bf16", "fp16"):  # to the others no compiler rounds fp64
             sources.append((np.concatenate([exact, np.nextafter(exact, 0), np.nextafter(exact, math.inf)]), tl.float64))
         for source, source_kind in sources:
-            wanted = rounded(source.astype(np.float64), own, overflow or "ieee")
+            expected = rounded(source.astype(np.float64), own, overflow or "ieee")
             for method, more in (("create_fp_to_fp", (modes.RTNE,)), ("cast_impl", ())):
-                made = methods[method](builder, handle(source, source_kind), kind, *more).data
-                widened = methods["cast_impl"](builder, handle(made, kind), tl.float64).data
-                yield method, same_numbers(widened, wanted), f"narrows {source_kind} to {name} wrongly"
+                actual = methods[method](builder, handle(source, source_kind), kind, *more).data
+                widened = methods["cast_impl"](builder, handle(actual, kind), tl.float64).data
+                yield method, same_numbers(widened, expected), f"narrows {source_kind} to {name} wrongly"
         if name != "fp8e4nv" and overflow:  # no compiler rounds the others towards zero
             source = sources[0][0]
-            made = methods["create_fp_to_fp"](builder, handle(source, tl.float32), kind, modes.RTZ).data
-            widened = methods["cast_impl"](builder, handle(made, kind), tl.float64).data
+            actual = methods["create_fp_to_fp"](builder, handle(source, tl.float32), kind, modes.RTZ).data
+            widened = methods["cast_impl"](builder, handle(actual, kind), tl.float64).data
             yield (
                 "create_fp_to_fp",
                 same_numbers(widened, cut(source, finite)),
@@ -118,13 +118,13 @@ def _conversions(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
     whole = np.array([0, 1, -1, 257, 2**24 + 1, (1 << 25) + (1 << 17) + 1, -(2**31) + 1])
     for source in (whole.astype(np.int32), whole, whole * (2**31 + 1)):
         integers = handle(source, getattr(tl, f"int{8 * source.itemsize}"))
-        made = methods["cast_impl"](builder, methods["cast_impl"](builder, integers, tl.bfloat16), tl.float64).data
-        wanted = np.array([_to_significant(Fraction(value), 8) for value in source.tolist()])
-        yield "cast_impl", same_numbers(made, wanted), "rounds integers to bf16 wrongly"
+        actual = methods["cast_impl"](builder, methods["cast_impl"](builder, integers, tl.bfloat16), tl.float64).data
+        expected = np.array([_to_significant(Fraction(value), 8) for value in source.tolist()])
+        yield "cast_impl", same_numbers(actual, expected), "rounds integers to bf16 wrongly"
     numbers = methods["get_bf16"](builder, -2.75)
     yield "get_bf16", numbers.data.tolist() == [0xC030], "makes wrong bf16 constants"
-    made = methods["cast_impl"](builder, numbers, tl.int32).data
-    yield "cast_impl", made.tolist() == [-2], "makes wrong integers of bf16"
+    actual = methods["cast_impl"](builder, numbers, tl.int32).data
+    yield "cast_impl", actual.tolist() == [-2], "makes wrong integers of bf16"
 
 
 def _some(count: int) -> np.ndarray:
@@ -187,8 +187,8 @@ def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
         plain, scaled = (other, None, None), (lines, scales, None)
         first, last = (plain, scaled) if second else (scaled, plain)
         packed = (True, along_k) if second else (along_k, True)
-        made = methods["create_dot_scaled"](builder, *first, *last, False, *packed, zero).data
-        return made[0] if second else made[:, 0]
+        results = methods["create_dot_scaled"](builder, *first, *last, False, *packed, zero).data
+        return results[0] if second else results[:, 0]
 
     with np.errstate(all="ignore"):
         for second in (False, True):
@@ -197,11 +197,11 @@ def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
                 codes[:, 5] = every_byte
                 for byte in (0, 1, 100, 127, 200, 254, 255):
                     scale = np.full((256, 1), byte, np.uint8)
-                    made = products(codes, getattr(tl, name), scale, tl.uint8, second, True)
-                    wanted = (numbers * exponents[byte]).astype(np.float32)
+                    actual = products(codes, getattr(tl, name), scale, tl.uint8, second, True)
+                    expected = (numbers * exponents[byte]).astype(np.float32)
                     yield (
                         "create_dot_scaled",
-                        _alike(made, wanted),
+                        _alike(actual, expected),
                         f"multiplies {name} with the scale byte {byte} wrongly",
                     )
             for low, along_k in itertools.product(range(16), (True, False)):
@@ -210,12 +210,12 @@ def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) ->
                 # of pairs along k that at 5 is the upper half of its byte, of others every second line has the upper
                 values = np.full(256, four_bits[high]) if along_k else np.tile([four_bits[low], four_bits[high]], 128)
                 text = f"reads the codes {low} and {high} of a byte wrongly"
-                made = products(codes, tl.uint8, in_range[:, None], tl.uint8, second, along_k)
-                yield "create_dot_scaled", _alike(made, (values * exponents[in_range]).astype(np.float32)), text
+                actual = products(codes, tl.uint8, in_range[:, None], tl.uint8, second, along_k)
+                yield "create_dot_scaled", _alike(actual, (values * exponents[in_range]).astype(np.float32)), text
                 # two blocks of 16 k with a scale of e4m3 each: k = 5 has the first
                 scale = np.stack([every_byte, np.full(256, 0x38, np.uint8)], 1)
-                made = products(codes, tl.uint8, scale, tl.float8e4nv, second, along_k)
-                yield "create_dot_scaled", _alike(made, (values * fp8["float8e4nv"]).astype(np.float32)), text
+                actual = products(codes, tl.uint8, scale, tl.float8e4nv, second, along_k)
+                yield "create_dot_scaled", _alike(actual, (values * fp8["float8e4nv"]).astype(np.float32)), text
 
 
 def _alike(first: np.ndarray, second: np.ndarray) -> bool:
@@ -230,19 +230,19 @@ def _operations(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> 
     def bf16(values: np.ndarray) -> Any:
         return methods["cast_impl"](builder, handle(values.astype(np.float32), tl.float32), tl.bfloat16)
 
-    def numbers(made: Any) -> np.ndarray:
-        return np.asarray(methods["cast_impl"](builder, made, tl.float64).data)
+    def numbers(result: Any) -> np.ndarray:
+        return np.asarray(methods["cast_impl"](builder, result, tl.float64).data)
 
     for operation in (np.add, np.subtract, np.multiply, np.divide):
-        made = numbers(methods["binary_op"](builder, bf16(x), bf16(y), operation))
+        actual = numbers(methods["binary_op"](builder, bf16(x), bf16(y), operation))
         yield (
             "binary_op",
-            same_numbers(made, rounded(operation(x, y), "bf16")),
+            same_numbers(actual, rounded(operation(x, y), "bf16")),
             f"has a wrong {operation.__name__} of bf16",
         )
     for compare in (np.less, np.less_equal, np.equal, np.not_equal):
-        made = methods["binary_op"](builder, bf16(x), bf16(y), compare)
-        right = made.dtype == tl.int1 and np.array_equal(made.data, compare(x, y))
+        actual = methods["binary_op"](builder, bf16(x), bf16(y), compare)
+        right = actual.dtype == tl.int1 and np.array_equal(actual.data, compare(x, y))
         yield "binary_op", right, f"has a wrong {compare.__name__} of bf16"
     single = handle(x.astype(np.float32), tl.float32), handle(y.astype(np.float32), tl.float32)
     no_nan = ~(np.isnan(x) | np.isnan(y))
@@ -254,9 +254,9 @@ def _operations(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> 
     ):
         takes_x = np.where(x == y, np.signbit(x) != largest, (x > y) == largest)  # of two zeros, by the sign
         other = np.full(x.shape, np.nan) if keeps else np.where(np.isnan(x), y, x)
-        wanted = np.where(no_nan, np.where(takes_x, x, y), other)
+        expected = np.where(no_nan, np.where(takes_x, x, y), other)
         for operands in (single, (bf16(x), bf16(y))):
-            yield method, same_numbers(numbers(methods[method](builder, *operands)), wanted), f"{method} is wrong"
+            yield method, same_numbers(numbers(methods[method](builder, *operands)), expected), f"{method} is wrong"
 
 
 def _fused(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
@@ -273,9 +273,9 @@ def _fused(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Chec
             methods["cast_impl"](builder, handle(np.array(column), tl.float64), kind)
             for column in zip(*rows, strict=True)
         ]
-        made = methods["cast_impl"](builder, methods["create_fma"](builder, *operands), tl.float64).data
-        wanted = [_to_significant(Fraction(x) * Fraction(y) + Fraction(z), bits) for x, y, z in rows]
-        yield "create_fma", same_numbers(made, np.array(wanted)), f"has a wrong fma of {kind}"
+        actual = methods["cast_impl"](builder, methods["create_fma"](builder, *operands), tl.float64).data
+        expected = [_to_significant(Fraction(x) * Fraction(y) + Fraction(z), bits) for x, y, z in rows]
+        yield "create_fma", same_numbers(actual, np.array(expected)), f"has a wrong fma of {kind}"
 
 
 def _functions(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
@@ -284,8 +284,8 @@ def _functions(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _
     points = points.astype(np.float32)
     for name, exact in _FUNCTIONS.items():
         if hasattr(builder, name):
-            wanted = exact(points.astype(np.float64))
-            made = getattr(builder, name)(handle(points, tl.float32)).data.astype(np.float64)
-            near = np.abs(made - wanted) <= 2.0**-21 * np.maximum(np.abs(wanted), 2.0**-126)
-            near |= (np.isnan(made) & np.isnan(wanted)) | (np.abs(wanted) < 2.0**-126)
+            expected = exact(points.astype(np.float64))
+            actual = getattr(builder, name)(handle(points, tl.float32)).data.astype(np.float64)
+            near = np.abs(actual - expected) <= 2.0**-21 * np.maximum(np.abs(expected), 2.0**-126)
+            near |= (np.isnan(actual) & np.isnan(expected)) | (np.abs(expected) < 2.0**-126)
             yield name, bool(near.all()), f"{name} is off by more than 2**-21 of the result"

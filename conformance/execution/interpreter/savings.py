@@ -82,13 +82,13 @@ def _block_type_init(original: Callable[..., None]) -> Callable[..., None]:
 def _block_type_to_ir(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Returns the type that the interpreter's builder makes of a block type, made once for each element type
     and shape."""
-    made: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+    types: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def to_ir(self: Any, builder: Any) -> Any:
         key = id(self.element_ty), id(self.shape)
-        if key not in made:
-            made[key] = original(self, builder), self.element_ty, self.shape  # these two keep their ids
-        return made[key][0]
+        if key not in types:
+            types[key] = original(self, builder), self.element_ty, self.shape  # these two keep their ids
+        return types[key][0]
 
     return to_ir
 
@@ -299,8 +299,8 @@ def _memory_access(native: Any) -> dict[str, Any]:
         if pointers.size >= LARGE and pointers.shape == mask.shape == other.shape and other.dtype == dtype:
             pointers = np.ascontiguousarray(pointers)
             some = None if mask.all() else np.ascontiguousarray(mask)
-            wanted = pointers if some is None else pointers[some]
-            place = _elements(wanted, dtype) if wanted.size else None
+            enabled = pointers if some is None else pointers[some]
+            place = _elements(enabled, dtype) if enabled.size else None
             if place is not None:
                 memory, indices = place
                 if some is None:
@@ -314,8 +314,8 @@ def _memory_access(native: Any) -> dict[str, Any]:
         mask = np.asarray(mask)
         if pointers.size >= LARGE and pointers.shape == mask.shape == values.shape:
             some = mask.all() or np.ascontiguousarray(mask)
-            wanted, stored = pointers[some].ravel(), values[some].ravel()
-            place = _elements(wanted, values.dtype) if wanted.size else None
+            enabled, stored = pointers[some].ravel(), values[some].ravel()
+            place = _elements(enabled, values.dtype) if enabled.size else None
             if place is not None:
                 memory, indices = place
                 memory[indices] = stored

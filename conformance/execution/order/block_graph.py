@@ -30,8 +30,8 @@ class BlockGraph:
 
     def block_of(self, instructions: Iterable[int]) -> dict[int, int]:
         """Returns the number of the block of each of ``instructions``."""
-        wanted = set(instructions)
-        return {at: number for number, block in enumerate(self.blocks) for at in wanted.intersection(block)}
+        numbers = set(instructions)
+        return {at: number for number, block in enumerate(self.blocks) for at in numbers.intersection(block)}
 
     def leads(self, number: int, target: int, past: int) -> bool:
         """Returns True if a path leads from block ``number`` to ``target`` without passing block ``past``."""

@@ -282,10 +282,10 @@ class _Addresses:
             return None
         compute = _COMPUTED.get(name)
         values = [self._value(source.split()[0]) if source else None for source in sources]
-        known = [one for one in values if one is not None]
-        if compute is None or len(known) < len(values):
+        operands = [one for one in values if one is not None]
+        if compute is None or len(operands) < len(values):
             return None
-        return compute(known) & _ALL
+        return compute(operands) & _ALL
 
     def _value(self, operand: str) -> NDArray[np.int64] | None:
         if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)", operand):

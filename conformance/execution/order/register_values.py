@@ -150,15 +150,15 @@ class Registers:
             source = modifiers[-1]
             signed, read = source.startswith("s"), int(source[1:]) if source[1:].isdigit() else 64
             width = int(modifiers[-2][1:]) if len(modifiers) > 1 and modifiers[-2][1:].isdigit() else width
-        known = [_as_signed(one, read) if signed else one for one in values if one is not None]
+        numbers = [_as_signed(one, read) if signed else one for one in values if one is not None]
         with np.errstate(all="ignore"):
-            result = compute([one.view(np.uint64) if signed else one.astype(np.uint64) for one in known], signed)
+            result = compute([one.view(np.uint64) if signed else one.astype(np.uint64) for one in numbers], signed)
         return None if result is None else _cut(result, width)
 
     def _joined(self, parts: str, width: int) -> Value | None:
         values = [self.value(part.strip(), 32) for part in parts.strip("{} ").split(",")]
-        known = [one.astype(np.uint64) for one in values if one is not None]
-        return known[0] | (known[1] << np.uint64(32)) if width == 64 and len(known) == len(values) == 2 else None
+        halves = [one.astype(np.uint64) for one in values if one is not None]
+        return halves[0] | (halves[1] << np.uint64(32)) if width == 64 and len(halves) == len(values) == 2 else None
 
     def _comparison(self, modifiers: list[str], sources: list[str], width: int) -> Value | None:
         kind, of = modifiers[0], modifiers[-1]
@@ -173,9 +173,9 @@ class Registers:
         values = [self.value(source, 1) for source in sources]
         if any(one is None for one in values):
             return None
-        known = [one.astype(np.bool_) for one in values if one is not None]
-        result = {"mov": lambda: known[0], "not": lambda: ~known[0], "and": lambda: known[0] & known[1]}
-        result |= {"or": lambda: known[0] | known[1], "xor": lambda: known[0] ^ known[1]}
+        operands = [one.astype(np.bool_) for one in values if one is not None]
+        result = {"mov": lambda: operands[0], "not": lambda: ~operands[0], "and": lambda: operands[0] & operands[1]}
+        result |= {"or": lambda: operands[0] | operands[1], "xor": lambda: operands[0] ^ operands[1]}
         return result[name]() if name in result else None
 
     def _selection(self, sources: list[str], width: int) -> Value | None:

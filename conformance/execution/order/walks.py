@@ -118,9 +118,9 @@ class Walker:
         held = registers.guard(self.code.guards[last])
         if held is None or not active.any():
             return None
-        taken = held[active]
+        jumps = held[active]
         target, *others = self.graph.following[number]
-        return target if taken.all() else others[0] if not taken.any() else None
+        return target if jumps.all() else others[0] if not jumps.any() else None
 
     def _chosen(self, number: int, manner: Manner, turns: Counter[int]) -> int:
         following = self.graph.following[number]

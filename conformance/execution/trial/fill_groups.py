@@ -163,7 +163,7 @@ def read_judgements(
             allowed = model.allowed(fill)
             if allowed is not None:
                 other_bits[number] = differing(allowed, patterns[number, 0]).sum()
-        if model.known.proven:
+        if model.unit.proven:
             wrong |= other_bits > 0
     first = patterns[:, 0].view(DTYPES[problem.output.dtype])
     figures, outputs = read_together([torch.stack([wrong.double(), other_bits, *used]), first])

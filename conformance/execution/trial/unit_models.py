@@ -22,8 +22,8 @@ def unit_model(kernel: Any, plan: Plan, contract: Contract, executor: Executor) 
     if executor.name != ExecutorName.DEVICE or not hasattr(kernel, "order") or not can_model(plan.problem, contract):
         return None
     order: SumOrder | None = kernel.order(plan)
-    known = None if order is None else known_unit(plan.target, order.instruction, operand_name(plan.problem))
-    if order is None or known is None:
+    unit = None if order is None else known_unit(plan.target, order.instruction, operand_name(plan.problem))
+    if order is None or unit is None:
         return None
     move = functools.partial(moved, device=executor.device)
-    return UnitModel(plan.problem, contract, order, known, executor.device, move)
+    return UnitModel(plan.problem, contract, order, unit, executor.device, move)

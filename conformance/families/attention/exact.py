@@ -247,9 +247,9 @@ def far_plan(problem: Attention, contract: Contract) -> Far | None:
     exponent = -round(math.log2(scale * math.sqrt(dims)))
     unit = math.ldexp(scale, exponent)
     cap = problem.score.cap
-    wanted = [min(share * cap, FAR) for share in CAPPED] if cap else [FAR]
-    constant = 2 ** max(0, math.ceil(math.log2(max(wanted) / unit) / 2))
-    sizes = tuple(max(1, round(far / unit / constant)) for far in wanted)
+    distances = [min(share * cap, FAR) for share in CAPPED] if cap else [FAR]
+    constant = 2 ** max(0, math.ceil(math.log2(max(distances) / unit) / 2))
+    sizes = tuple(max(1, round(far / unit / constant)) for far in distances)
     slope = max(1, round(min(RISE, cap or RISE) / unit / RAMP))
     largest = max(*sizes, slope, NORMAL)
     fits = largest < 2**form.significand and constant < 2**form.significand

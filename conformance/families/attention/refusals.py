@@ -105,8 +105,8 @@ def dtypes(plan: Any, limits: AttentionLimits) -> Iterator[str]:
 
 def precisions(plan: Any, limits: AttentionLimits) -> Iterator[str]:
     """Yields the precision of fp32 operands that is not taken: a specialised loop feeds a matrix unit."""
-    taken = GemmLimits(precisions=("tf32",)) if _specialised(plan, limits) else GemmLimits()
-    yield from gemm.precisions(_product(plan), taken)
+    accepted = GemmLimits(precisions=("tf32",)) if _specialised(plan, limits) else GemmLimits()
+    yield from gemm.precisions(_product(plan), accepted)
 
 
 def extents(plan: Any, limits: AttentionLimits) -> Iterator[str]:

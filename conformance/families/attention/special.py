@@ -132,7 +132,7 @@ class _Places:
         #: NaN of a key is in all that its queries get, that of a value in one column: they lie in heads of their own
         self.pairs = {"k": pairs[: max(1, half)], "v": pairs[0 if problem.backward else half :][: len(pairs) - half]}
         self.columns = {name: self.draws.permutation(values.shape[-1]) for name, values in operands.items()}
-        self.taken: set[tuple[int, int]] = set()
+        self.used: set[tuple[int, int]] = set()
         for kind in ROWS:
             if not ("subnormal" in kind and contract.flushes_subnormals):
                 self.plant(kind)
@@ -143,7 +143,7 @@ class _Places:
         index = self._key(name) if name in ("k", "v") else self._row()
         if index is None:
             return
-        column = int(self.columns["grad_out" if name == "out" else name][len(self.taken) % 4])
+        column = int(self.columns["grad_out" if name == "out" else name][len(self.used) % 4])
         if name == "out":
             assert self.out is not None
             self.out[index][column] = True
@@ -167,24 +167,24 @@ class _Places:
     def _key(self, name: str) -> tuple[int, ...] | None:
         """A key that a query sees and that holds nothing special; one that few see if NaN of it is in all they get."""
         problem = self.problem
-        pair = int(self.pairs[name][len(self.taken) % len(self.pairs[name])])
+        pair = int(self.pairs[name][len(self.used) % len(self.pairs[name])])
         batch, head = divmod(pair, problem.key_heads)
         counts = (self.seen if problem.key_batch < problem.batch else self.seen[batch : batch + 1]).sum((0, 1))
         keys = self.draws.permutation(problem.keys)
-        keys = keys[(counts[keys] > 0) & np.array([(pair, int(key)) not in self.taken for key in keys])]
+        keys = keys[(counts[keys] > 0) & np.array([(pair, int(key)) not in self.used for key in keys])]
         if name == "k" or problem.backward:
             keys = keys[np.argsort(counts[keys], kind="stable")]
         if not len(keys):
             return None
-        self.taken.add((pair, int(keys[0])))
+        self.used.add((pair, int(keys[0])))
         return batch, head, int(keys[0])
 
     def tensors(self, inputs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """``inputs`` with the operands, and the same with 0 for NaN and infinities."""
-        made = {name: round_to(torch.from_numpy(values), self.form) for name, values in self.operands.items()}
+        planted = {name: round_to(torch.from_numpy(values), self.form) for name, values in self.operands.items()}
         finite = {name: np.where(np.isfinite(values), values, 0.0) for name, values in self.operands.items()}
         calm = {name: round_to(torch.from_numpy(values), self.form) for name, values in finite.items()}
-        return {**inputs, **made}, {**inputs, **calm}
+        return {**inputs, **planted}, {**inputs, **calm}
 
 
 def _meets(pairs: Tensor, values: Tensor) -> Tensor:

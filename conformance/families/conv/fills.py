@@ -154,12 +154,12 @@ def _ties(request: FillRequest[Conv], bits: TieBits, boost: float) -> Fill:
     channels, pixels = problem.group_channels, math.prod(problem.size)
     images, outer = problem.batch * problem.groups * pixels, problem.out_channels
     carried = ties.carriers(bits, draws, images, outer, (reach, reach))
-    taken = np.sort(draws.permutation(channels)[: ties.CARRIERS])
-    groups = ties.groups_of(np.setdiff1d(np.arange(channels), taken), draws)
+    carriers = np.sort(draws.permutation(channels)[: ties.CARRIERS])
+    groups = ties.groups_of(np.setdiff1d(np.arange(channels), carriers), draws)
     x = np.zeros((images, channels), dtype=np.int64)
     w = np.zeros((channels, outer, problem.taps), dtype=np.int64)
     tap = np.ravel_multi_index(_inner_tap(problem)[0], problem.kernel)
-    x[:, taken], w[taken, :, tap] = carried.a, carried.b
+    x[:, carriers], w[carriers, :, tap] = carried.a, carried.b
     budget = ties.room_of_groups(
         budget_of(problem.product, request.contract), bits, int(groups.falling.sum()) * problem.taps
     )
@@ -231,12 +231,12 @@ def _apart(places: tuple[tuple[int, ...], ...], size: int, start: int) -> list[b
         for place in taps:
             if place >= 0:
                 seen_by[place].add(position)
-    taken, used = [False] * size, set[int]()
+    chosen, used = [False] * size, set[int]()
     for place in (*range(start, size), *reversed(range(start))):
         if not used & seen_by[place]:
-            taken[place] = True
+            chosen[place] = True
             used |= seen_by[place]
-    return taken
+    return chosen
 
 
 def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers, tie: TieBits | None = None) -> Fill:
@@ -314,15 +314,15 @@ def _plant(problem: Conv, contract: Contract, draws: Draws, x: Floats, w: Floats
     form = FORMATS[problem.dtype]
     positions = problem.batch * math.prod(problem.out_size)
     kinds = ["largest", "nan", "+inf", "-inf"][: positions // (2 * problem.taps)]
-    taken = None
+    channel = None
     for kind in kinds:
         index = np.unravel_index(int(draws.below(x.size, ())[()]), x.shape)
         x[index] = form.largest if kind == "largest" else float(kind)
         if kind == "largest":
             # its weights are kept small, and no largest weight meets its channel: no sum overflows fp32
-            group, taken = divmod(int(index[1]), problem.group_channels)
+            group, channel = divmod(int(index[1]), problem.group_channels)
             rows = problem.out_channels // problem.groups
-            w[group * rows : (group + 1) * rows, taken] *= 2.0**-6
+            w[group * rows : (group + 1) * rows, channel] *= 2.0**-6
     kinds = ["nan", "zero", "largest", "+inf", "-inf"]
     kinds += [] if contract.flushes_subnormals else ["subnormal"]
     kinds += ["overflow"] if FORMATS[contract.out_dtype].largest < 2**20 else []
@@ -333,7 +333,7 @@ def _plant(problem: Conv, contract: Contract, draws: Draws, x: Floats, w: Floats
         row = w[out_channel]
         place = np.unravel_index(int(draws.below(row.size, ())[()]), row.shape)
         if kind == "largest":
-            if place[0] == taken:
+            if place[0] == channel:
                 continue
             group = out_channel // (problem.out_channels // problem.groups)
             x[:, group * problem.group_channels + place[0]] *= 2.0**-6

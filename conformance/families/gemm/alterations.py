@@ -111,10 +111,10 @@ def other_indices(count: int) -> Iterator[tuple[str, Tensor]]:
         "they are read in reverse": count - 1 - numbers,
         "every one is used twice": numbers // 2,
     }
-    known = {tuple(numbers.tolist())}
+    seen = {tuple(numbers.tolist())}
     for name, index in others.items():
-        if tuple(index.tolist()) not in known:
-            known.add(tuple(index.tolist()))
+        if tuple(index.tolist()) not in seen:
+            seen.add(tuple(index.tolist()))
             yield name, index
 
 

@@ -70,7 +70,7 @@ def special(request: FillRequest[Gemm]) -> Fill:
     product = Product.of(problem)
     a = draws.normal((product.rows, product.k))
     b = _second(problem, draws.normal, draws, (product.k, product.cols))
-    taken: set[int] = set()
+    used: set[int] = set()
     ordinary: list[int] = []
     # one after the other on (line, k) views of the operand and of its partner
     for matrix, partner, name in ((a, b.T, "a"), (b.T, a, "b")):
@@ -83,9 +83,9 @@ def special(request: FillRequest[Gemm]) -> Fill:
             k = product.k - 1 if place == 0 else int(draws.below(product.k, ())[()])
             if kind == "largest":
                 # the partner's values are kept small there, and the same k is not used twice: no sum overflows fp32
-                if k in taken:
+                if k in used:
                     continue
-                taken.add(k)
+                used.add(k)
                 partner[:, k] *= 2.0**-6
             plant(kind, matrix[line], k, FORMATS[problem.operand(name).dtype])
     # a row of -0 and this column have only products of -0, and so have this row and a column of -0

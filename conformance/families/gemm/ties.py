@@ -231,9 +231,9 @@ def ties(problem: Gemm, contract: Contract, draws: Draws, bits: TieBits, boost: 
     for start in starts:
         where = start + np.arange(min(step, product.k - start))
         if start == chosen:
-            taken = np.sort(where[draws.permutation(len(where))[:CARRIERS]])
-            a[:, taken], b[taken] = carried.a, carried.b
-            where = np.setdiff1d(where, taken)
+            carriers_at = np.sort(where[draws.permutation(len(where))[:CARRIERS]])
+            a[:, carriers_at], b[carriers_at] = carried.a, carried.b
+            where = np.setdiff1d(where, carriers_at)
         places.append(groups_of(where, draws))
     falling = sum(int(groups.falling.sum()) for groups in places)
     budget = room_of_groups(budget_of(problem, contract), bits, falling)

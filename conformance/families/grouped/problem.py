@@ -66,8 +66,8 @@ class GroupedGemm(Problem):
         for name in "MNK":
             extent = getattr(self, name)
             if (name == self.ragged) != (extent is None):
-                wanted = "None, since the sizes say it" if name == self.ragged else "an extent"
-                raise ValueError(f"{name} is {extent}: a {self.kind} product needs {wanted}")
+                required = "None, since the sizes say it" if name == self.ragged else "an extent"
+                raise ValueError(f"{name} is {extent}: a {self.kind} product needs {required}")
             if extent is not None and extent < 0:
                 raise ValueError(f"{name} is {extent}: sizes must be >= 0")
         if not self.ragged and set(self.sizes) != {self.M}:

@@ -223,8 +223,8 @@ def _sums(request: FillRequest[MicroscaledGemm]) -> Fill:
     values = {}
     for name in "ab":
         integers, unit = _INTEGERS[problem.format_of(name).codes]
-        taken = [number for number in integers if number <= math.sqrt(room / max(problem.K, 1))] or [1]
-        numbers = np.array(taken)[draws.below(len(taken), (*_lines(problem, name), problem.K))]
+        fitting = [number for number in integers if number <= math.sqrt(room / max(problem.K, 1))] or [1]
+        numbers = np.array(fitting)[draws.below(len(fitting), (*_lines(problem, name), problem.K))]
         values[name] = np.asarray(numbers * draws.signs(numbers.shape) * unit, np.float64)
     values["a"][..., draws.permutation(problem.K)[int(room) :]] = 0.0
     return _exact(request, values, scales)

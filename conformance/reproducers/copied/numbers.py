@@ -79,7 +79,7 @@ def check(
     launch: Callable[..., None],
     layouts: dict[str, Any],
     data: dict[str, str],
-    wanted: dict[str, Any],
+    right: dict[str, Any],
     device: str,
     repeats: bool = True,
 ) -> list[str]:
@@ -89,13 +89,13 @@ def check(
     runs = []
     for poison in (0xFF, 0x7B):
         outputs, disturbed = run(launch, layouts, data, poison, device)
-        for name, (dtype, *texts) in wanted.items():
+        for name, (dtype, *texts) in right.items():
             low, high = (unpacked(text or texts[0], dtype, layouts[name][1]).double() for text in texts[:2])
             nan = unpacked(texts[2], torch.bool, layouts[name][1]) if texts[2] else None
             faults += compare(name, outputs[name], low, high, nan)
         faults += disturbed
         runs.append(outputs)
-    for name in wanted:
+    for name in right:
         first, second = (outputs[name].view(-1).view(torch.uint8) for outputs in runs)
         if repeats and not torch.equal(first, second):
             faults.append(f"two runs give different bits in {name}")

@@ -107,11 +107,11 @@ def outputs(result: Any) -> list[torch.Tensor]:
     return [value.detach().cpu() for value in (result if isinstance(result, (tuple, list)) else (result,))]
 
 
-def compare(name: str, out: torch.Tensor, wanted: torch.Tensor) -> list[str]:
-    """Returns a sentence if `out` differs from `wanted`, rounded to its dtype; prints the first wrong elements."""
-    if out.shape != wanted.shape:
-        return [f"{name} is {tuple(out.shape)}, right is {tuple(wanted.shape)}"]
-    got, right = out.double(), wanted.to(out.dtype).double()
+def compare(name: str, out: torch.Tensor, expected: torch.Tensor) -> list[str]:
+    """Returns a sentence if `out` differs from `expected`, rounded to its dtype; prints the first wrong elements."""
+    if out.shape != expected.shape:
+        return [f"{name} is {tuple(out.shape)}, right is {tuple(expected.shape)}"]
+    got, right = out.double(), expected.to(out.dtype).double()
     wrong = ((got != right) & ~(got.isnan() & right.isnan())).nonzero().tolist()
     for index in wrong[:5]:
         print(f"  {name}{index} is {got[tuple(index)].item():.9g}, right is {right[tuple(index)].item():.9g}")
@@ -131,8 +131,8 @@ def check(
     faults: list[str] = []
     for number, layouts in enumerate(calls):
         operands = [values(layout, seed * 1009 + which) for which, layout in enumerate(layouts.values())]
-        wanted, written = reference(function, operands, arguments, device)
-        if not all(map(torch.equal, wanted, reference(function, operands, arguments, device)[0])):
+        expected, written = reference(function, operands, arguments, device)
+        if not all(map(torch.equal, expected, reference(function, operands, arguments, device)[0])):
             print("CANNOT RUN: the function itself returns something else each time, so nothing says what is right")
             raise SystemExit(2)
         runs = []
@@ -148,7 +148,7 @@ def check(
                 if not may and not torch.equal(memory, old):
                     faults.append(f"bytes were written in or around {name}")
             runs.append(results)
-            for index, (out, right) in enumerate(zip(results, wanted, strict=True)):
+            for index, (out, right) in enumerate(zip(results, expected, strict=True)):
                 faults += compare(f"output {index} of call {number}", out, right)
         for index, (first, second) in enumerate(zip(*runs, strict=True)):
             if not torch.equal(*(value.contiguous().view(-1).view(torch.uint8) for value in (first, second))):
@@ -177,11 +177,11 @@ def generated_text(where: str) -> str:
     return MODULES[-1] if MODULES and where == "module" else ""
 
 
-def check_generated(wanted: list[tuple[str, str, str, int, Any]]) -> list[str]:
-    """Returns a sentence for each expression of `wanted` (check, where, regular expression, least and most matches)
+def check_generated(checks: list[tuple[str, str, str, int, Any]]) -> list[str]:
+    """Returns a sentence for each expression of `checks` (check, where, regular expression, least and most matches)
     that the generated text contradicts."""
     faults = []
-    for check, where, pattern, least, most in wanted:
+    for check, where, pattern, least, most in checks:
         count = len(re.findall(pattern, generated_text(where), re.MULTILINE))
         if count < least or (most is not None and count > most):
             required = least if most == least else f"at least {least}"
