@@ -2,8 +2,9 @@
 
 :func:`executable` returns the path of a script that takes the place of ``sys.executable`` in a test whose subject is
 not the start of Python. The script sends its arguments, environment, folder and descriptors to the server, forwards
-signals, and ends as the fork ends. A fork has neither triton nor this package imported, so that both read its
-environment. The script starts the interpreter itself where a fork would differ: see ``_CLIENT``.
+signals, and ends as the fork ends. A fork has imported the rooms of this package that need no torch, and has read what
+a run keeps of files that do not change. It has not imported triton, which reads its environment. The script starts the
+interpreter itself where a fork would differ: see ``_CLIENT``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -27,10 +29,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-#: What the server imports: what takes long, and reads no variable that tests set. No plugin of pytest is among it:
-#: pytest rewrites its asserts when it imports it.
+#: What the server imports: what takes long, and reads no variable that tests set.
 PRELOADED = ("numpy", "torch", "sympy", "pytest", "pluggy", "execnet", "msgspec", "rich.progress")
 PRELOADED += ("rich.console", "rich.table", "packaging.version", "importlib.metadata", "concurrent.futures", "runpy")
+PRELOADED += ("pdb", "sqlite3", "tomllib", "unittest", "xml.etree.ElementTree")
+#: Rooms of this package that import neither torch nor triton. They and xdist are plugins of pytest, which rewrites the
+#: asserts of what it imports.
+ROOMS = ("commands", "gate", "machine", "plugin", "reporting", "user_files")
+ROOT = Path(__file__).resolve().parents[1]
 
 #: The interpreter itself runs what needs its options, other values of its own variables, or other modules at its start.
 _CLIENT = """#!{python} -IS
@@ -45,6 +51,10 @@ variables = {{name: value for name, value in os.environ.items() if name.startswi
 paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 others = ("torch", "numpy", "pytest", "sitecustomize.py")
 others = any(os.path.exists(f"{{path}}/{{name}}") for path in paths if path for name in others)
+if words[:1] in (["-c"], ["-m"]):
+    paths.append(os.getcwd())
+for path in paths:
+    others = others or (os.path.exists(f"{{path}}/conformance") and os.path.realpath(path or ".") != {root!r})
 if not words or (words[0][0] == "-" and words[0] not in ("-c", "-m")) or variables != {variables} or others:
     os.execv({python!r}, [{python!r}, *["-u"] * unbuffered, *words])
 import json, signal, socket
@@ -84,7 +94,8 @@ def executable() -> str:
     passed_on = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
     variables = {name: os.environ[name] for name in os.environ if name.startswith("PYTHON") and name not in passed_on}
     for name, words in (("python", []), ("conformance", ["-m", "conformance.cli"])):
-        text = _CLIENT.format(python=REAL, words=words, variables=variables, address=address, lost=LOST)
+        facts = {"variables": variables, "address": address, "lost": LOST, "root": str(ROOT)}
+        text = _CLIENT.format(python=REAL, words=words, **facts)
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
@@ -202,11 +213,38 @@ def _run(words: list[str]) -> None:
         exec(compile(Path(how).read_bytes(), how, "exec"), vars(main))
 
 
+def _import_rooms() -> None:
+    """Imports :data:`ROOMS` as pytest imports plugins. What they keep of files is read once, for all forks."""
+    from _pytest.assertion import install_importhook
+    from _pytest.config import get_config
+
+    sys.path.insert(0, str(ROOT))
+    hook = install_importhook(get_config())
+    hook.mark_rewrite("conformance", "xdist")
+    importlib.import_module("xdist.plugin")
+    for room in ROOMS:
+        package = importlib.import_module(f"conformance.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    sys.meta_path.remove(hook)
+    sys.path.remove(str(ROOT))
+    from conformance.gate.runs.bill_of_materials import bill_of_materials
+    from conformance.gate.runs.run_environment import environment
+    from conformance.user_files.case_patterns import matches
+    from conformance.user_files.expected_failures import read_expected_failures
+
+    bill_of_materials(None)
+    environment("", "", {}, (), ())
+    for entry in read_expected_failures().entries:
+        matches(entry.cases, "")
+
+
 if __name__ == "__main__":
     _listening = socket.socket(fileno=int(sys.argv[1]))
     if 0 not in select.select([0, _listening], [], [])[0]:  # nothing is imported before a fork is asked for
         for name in PRELOADED:
             importlib.import_module(name)
+        _import_rooms()
     gc.collect()
     gc.freeze()
     _request, _files = serve(_listening)

@@ -11,6 +11,7 @@ are, so that evidence does not depend on who judges it.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -138,13 +139,19 @@ def by_id(named: Iterable[AnyNamed]) -> dict[str, AnyNamed]:
 
 def _entry(table: dict[str, Any], number: int, file: str, kind: type[AnyEntry]) -> AnyEntry:
     place = f"{file}: {kind.title} {table.get('id', number)!r}"
-    fields = [field for field in msgspec.structs.fields(kind) if field.name not in TomlEntry.__struct_fields__]
-    required = ", ".join(field.name for field in fields if field.required)
-    optional = ", ".join(field.name for field in fields if not field.required)
-    keys = f"the keys are {required}" + (f"; {optional} may be left out" if optional else "")
+    keys = _keys(kind)
     if not table.keys().isdisjoint(TomlEntry.__struct_fields__):
         raise EntryError(f"{place}: unknown key file or span: {keys}")
     return convert({**table, "file": file}, place, kind, keys)
+
+
+@functools.cache
+def _keys(kind: type[TomlEntry]) -> str:
+    """A sentence about the keys that an entry of ``kind`` may have."""
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in TomlEntry.__struct_fields__]
+    required = ", ".join(field.name for field in fields if field.required)
+    optional = ", ".join(field.name for field in fields if not field.required)
+    return f"the keys are {required}" + (f"; {optional} may be left out" if optional else "")
 
 
 def convert(table: dict[str, Any], place: str, kind: type[AnyStruct], keys: str) -> AnyStruct:

@@ -19,6 +19,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 from conformance.gate.runs.run_environment import variables
+from conformance.machine.code_digest import file_digest, kept_while_unchanged
 from conformance.machine.nvidia_tools import assemblers
 
 UNKNOWN = "unknown"
@@ -139,9 +140,11 @@ def folder_digest(folder: Path) -> str:
     """Returns the SHA-256 over the files below ``folder`` in the order of their paths. Of each file it takes the path
     in the folder, a NUL, the content's SHA-256 in hexadecimal and a line feed. What Python compiled is left out."""
     digest = hashlib.sha256()
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    top = folder.resolve()
+    files = [os.path.join(place, name) for place, _, names in os.walk(top) for name in names]
+    paths = {path.removeprefix(f"{top}/"): path for path in files if os.path.isfile(path)}
     for name, path in sorted(paths.items()):
-        if "__pycache__" not in path.parts:
+        if "__pycache__" not in name.split("/"):
             content = _digest(path, read_small=True)
             if content == UNKNOWN:
                 return UNKNOWN
@@ -163,18 +166,23 @@ def _triton_commit() -> str:
 
 
 def _llvm_commit(library: Path) -> str:
-    """Returns the commit that a library with LLVM names in its text. The first match ends the search, after a tenth of
-    it."""
+    """Returns the commit that a library with LLVM names in its text."""
     try:
-        with library.open("rb") as file:
-            before = b""
-            while chunk := file.read(_CHUNK):
-                match = _LLVM.search(before + chunk)
-                if match:
-                    return match[1].decode()
-                before = chunk[-128:]
+        return _named_commit(library)
     except OSError:
-        pass
+        return UNKNOWN
+
+
+@kept_while_unchanged
+def _named_commit(library: Path) -> str:
+    """The first match ends the search, after a tenth of the file."""
+    with library.open("rb") as file:
+        before = b""
+        while chunk := file.read(_CHUNK):
+            match = _LLVM.search(before + chunk)
+            if match:
+                return match[1].decode()
+            before = chunk[-128:]
     return UNKNOWN
 
 
@@ -188,29 +196,27 @@ def _distribution() -> Distribution | None:
 
 
 @functools.cache
-def _listed() -> dict[Path, tuple[str, str]]:
-    """Digest and size of Triton's files, as its wheel lists them: to read them would take a second."""
+def _listed(package: Path | None) -> dict[str, tuple[str, str]]:
+    """Digest and size of the files of Triton's ``package``, as its wheel lists them: to read them would take a
+    second."""
     distribution = _distribution()
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines()) if distribution else ()
     return {
-        Path(str(distribution.locate_file(row[0]))).resolve(): (row[1].removeprefix("sha256="), row[2])
+        os.path.realpath(str(distribution.locate_file(row[0]))): (row[1].removeprefix("sha256="), row[2])
         for row in rows
         if distribution and len(row) == 3 and row[1].startswith("sha256=")
     }
 
 
-def _digest(path: Path, read_small: bool = False) -> str:
+def _digest(path: str | Path, read_small: bool = False) -> str:
     """The SHA-256 of the file, in hexadecimal: from the wheel's list if its size is as listed. ``read_small``: a small
     file is read all the same."""
     try:
-        digest, listed_size = _listed().get(path.resolve(), ("", ""))
-        size = path.stat().st_size
-        if digest and listed_size == str(size) and not (read_small and size <= _SMALL):
-            return base64.urlsafe_b64decode(digest + "=").hex()
-        digest_of_all = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest_of_all.update(chunk)
-        return digest_of_all.hexdigest()
+        size = os.stat(path).st_size
+        if not (read_small and size <= _SMALL):
+            digest, listed_size = _listed(_package()).get(os.path.realpath(path), ("", ""))
+            if digest and listed_size == str(size):
+                return base64.urlsafe_b64decode(digest + "=").hex()
+        return file_digest(path)
     except (OSError, ValueError):
         return UNKNOWN

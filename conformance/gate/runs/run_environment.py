@@ -19,7 +19,7 @@ from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from conformance.machine.code_digest import PACKAGE, code_digest
+from conformance.machine.code_digest import PACKAGE, code_digest, file_digest
 from conformance.machine.nvidia_tools import assemblers
 
 ENVIRONMENT_FILE = "environment.json"
@@ -112,17 +112,17 @@ def _altered(distribution: Distribution, rows: Iterable[tuple[str, str, str]], s
     return [
         name
         for name, listed, size in rows
-        if "/include/" not in name and not _is_as_listed(base / name, name, listed, size, sources)
+        if "/include/" not in name and not _is_as_listed(f"{base}/{name}", name, listed, size, sources)
     ]
 
 
-def _is_as_listed(path: Path, name: str, listed: str, size: str, sources: str) -> bool:
+def _is_as_listed(path: str, name: str, listed: str, size: str, sources: str) -> bool:
     try:
-        if str(path.stat().st_size) != size:
+        if str(os.stat(path).st_size) != size:
             return False
         if not (name.startswith(sources) and name.endswith(".py")):
             return True
-        digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+        digest = base64.urlsafe_b64encode(bytes.fromhex(file_digest(path)))
         return listed == "sha256=" + digest.decode().rstrip("=")
     except OSError:
         return False
@@ -153,10 +153,7 @@ def extensions() -> list[dict[str, str]]:
 
 def assembler_facts() -> list[dict[str, str]]:
     """Name, path and sha256 of each assembler that Triton can call."""
-    return [
-        {"name": name, "path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        for name, path in assemblers().items()
-    ]
+    return [{"name": name, "path": str(path), "sha256": file_digest(path)} for name, path in assemblers().items()]
 
 
 def git_state(checkout: Path) -> dict[str, Any] | None:
