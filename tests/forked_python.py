@@ -33,9 +33,11 @@ from typing import Any
 PRELOADED = ("numpy", "torch", "sympy", "pytest", "pluggy", "execnet", "msgspec", "rich.progress")
 PRELOADED += ("rich.console", "rich.table", "packaging.version", "importlib.metadata", "concurrent.futures", "runpy")
 PRELOADED += ("pdb", "sqlite3", "tomllib", "unittest", "xml.etree.ElementTree")
-#: Rooms of this package that import neither torch nor triton. They and xdist are plugins of pytest, which rewrites the
-#: asserts of what it imports.
+#: Rooms of this package that import neither torch nor triton. One is a plugin of pytest, which rewrites the asserts of
+#: what it imports.
 ROOMS = ("commands", "gate", "machine", "plugin", "reporting", "user_files")
+#: Imports xdist, which keeps the search path that it finds.
+LEFT_OUT = "conformance.plugin.share_scheduling"
 ROOT = Path(__file__).resolve().parents[1]
 
 #: The interpreter itself runs what needs its options, other values of its own variables, or other modules at its start.
@@ -220,12 +222,13 @@ def _import_rooms() -> None:
 
     sys.path.insert(0, str(ROOT))
     hook = install_importhook(get_config())
-    hook.mark_rewrite("conformance", "xdist")
-    importlib.import_module("xdist.plugin")
+    hook.mark_rewrite("conformance")
     for room in ROOMS:
         package = importlib.import_module(f"conformance.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+            if module.name != LEFT_OUT:
+                importlib.import_module(module.name)
+    assert not {"triton", "xdist"} & set(sys.modules)
     sys.meta_path.remove(hook)
     sys.path.remove(str(ROOT))
     from conformance.gate.runs.bill_of_materials import bill_of_materials
