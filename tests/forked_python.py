@@ -55,8 +55,8 @@ others = ("torch", "numpy", "pytest", "sitecustomize.py")
 others = any(os.path.exists(f"{{path}}/{{name}}") for path in paths if path for name in others)
 if words[:1] in (["-c"], ["-m"]):
     paths.append(os.getcwd())
-for path in paths:
-    others = others or (os.path.exists(f"{{path}}/conformance") and os.path.realpath(path or ".") != {root!r})
+packages = {{os.path.realpath(f"{{path}}/conformance") for path in paths if os.path.exists(f"{{path}}/conformance")}}
+others = others or not packages <= {{{package!r}}}
 if not words or (words[0][0] == "-" and words[0] not in ("-c", "-m")) or variables != {variables} or others:
     os.execv({python!r}, [{python!r}, *["-u"] * unbuffered, *words])
 import json, signal, socket
@@ -96,7 +96,7 @@ def executable() -> str:
     passed_on = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
     variables = {name: os.environ[name] for name in os.environ if name.startswith("PYTHON") and name not in passed_on}
     for name, words in (("python", []), ("conformance", ["-m", "conformance.cli"])):
-        facts = {"variables": variables, "address": address, "lost": LOST, "root": str(ROOT)}
+        facts = {"variables": variables, "address": address, "lost": LOST, "package": str(ROOT / "conformance")}
         text = _CLIENT.format(python=REAL, words=words, **facts)
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
