@@ -71,8 +71,8 @@ def new_python() -> None:
 
 @pytest.fixture
 def bare(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project without suites. Its pytest is a fork, unless the test asks for ``new_python``: where it kills
-    processes, or asks what is imported or left running."""
+    """A project without suites. Its pytest is a fork, unless the test asks for ``new_python``: where it
+    asks what ended a process, what is imported or what is left running."""
     if "new_python" not in request.fixturenames:
         request.getfixturevalue("forked")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

@@ -12,7 +12,7 @@ from conformance.records import read_records
 from tests.plugin.test_run_faults import SLOW, wait_until
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("new_python")
+
 
 #: The body of a case after its verdict, and the status of the case.
 FAULTS = {
@@ -71,6 +71,7 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("new_python")
 @pytest.mark.parametrize("options", [("-n", "2"), ("-n", "0")], ids=" ".join)
 def test_a_run_that_is_killed_leaves_its_records_and_no_process(project, options):
     project.suite("slow", SLOW)

@@ -7,7 +7,7 @@ import pytest
 from tests.gate.sample_entries import entry
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("new_python")
+
 
 GOOD = """
 @pytest.mark.parametrize("i", range(6))
