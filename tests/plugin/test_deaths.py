@@ -8,7 +8,6 @@ from tests.gate.sample_entries import entry
 
 pytest_plugins = ["pytester"]
 
-
 GOOD = """
 @pytest.mark.parametrize("i", range(6))
 def test_good(recorder, i): recorder.verdict("x", True)
