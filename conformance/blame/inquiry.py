@@ -181,7 +181,7 @@ class CaseAnswer:
 
 
 @dataclass
-class _Side:
+class _TriedStack:
     process: StackProcess
     functions: list[str]
     ptxas: str | None
@@ -249,7 +249,8 @@ class Inquiry:
         self._plans: list[int] = plans[0]["plans"]
         self._stages = STAGES["amdgcn" if self._target.startswith("gfx") else "ptx"]
         self._good, self._bad = (
-            _Side(process, plan["functions"], plan["ptxas"]) for process, plan in zip((good, bad), plans, strict=True)
+            _TriedStack(process, plan["functions"], plan["ptxas"])
+            for process, plan in zip((good, bad), plans, strict=True)
         )
         self._why_no_order = ""
         self._not_swapped: list[str] = []
@@ -312,7 +313,7 @@ class Inquiry:
         return tuple(attributions)
 
     def _row(
-        self, number: int, names: Sequence[str], maker: _Side, rest: _Side, first: Shown, last: Shown
+        self, number: int, names: Sequence[str], maker: _TriedStack, rest: _TriedStack, first: Shown, last: Shown
     ) -> list[Shown]:
         """Returns the symptoms of a launch for each stage of ``maker`` after which ``rest`` goes on: ``first`` for
         none, ``last`` for all."""
@@ -333,7 +334,7 @@ class Inquiry:
         untried = unknown("not tried")
         return [shows.get(place, untried) for place in range(len(self._stages) + 1)]
 
-    def _shown(self, side: _Side, answer: Mapping[str, Any], number: int, orders: bool) -> Shown:
+    def _shown(self, side: _TriedStack, answer: Mapping[str, Any], number: int, orders: bool) -> Shown:
         """Returns the symptoms of a compilation by ``side``, and those of running its TTGIR if ``orders``."""
         one = shown(answer, self._target)
         if not orders or "ttgir" not in answer["stages"]:
@@ -346,12 +347,12 @@ class Inquiry:
         wrong = {ORDERS: fault} if fault else {}
         return Shown({**one.figures, ORDERS: len(wrong)}, {**one.texts, **wrong})
 
-    def _ttgir(self, side: _Side, number: int) -> dict[str, str | None]:
+    def _ttgir(self, side: _TriedStack, number: int) -> dict[str, str | None]:
         """The TTGIR of each function that is launched in the plan of launch ``number``, as ``side`` alone makes it."""
         plan = [other for other, plan in enumerate(self._plans) if plan == self._plans[number]]
         return {side.functions[other]: side.own[other]["stages"].get("ttgir") for other in plan}
 
-    def _order_fault(self, side: _Side, number: int, files: Mapping[str, str | None]) -> str | None:
+    def _order_fault(self, side: _TriedStack, number: int, files: Mapping[str, str | None]) -> str | None:
         """Runs a plan whose functions have the TTGIR in ``files`` in every order, and returns the first fault; "" if
         there is none, None if it cannot be run."""
         if None in files.values():
@@ -378,7 +379,7 @@ class Inquiry:
                 return fault
         return ""
 
-    def _boundary(self, number: int, maker: _Side, rest: _Side, place: int, names: Sequence[str]) -> Shown:
+    def _boundary(self, number: int, maker: _TriedStack, rest: _TriedStack, place: int, names: Sequence[str]) -> Shown:
         """Returns the symptoms of the launch if ``rest`` goes on from the text that ``maker`` made in its first
         ``place`` stages."""
         stage = self._stages[place - 1]
@@ -395,7 +396,9 @@ class Inquiry:
             rest = maker
         return self._judged(number, rest, answer, what, names)
 
-    def _judged(self, number: int, side: _Side, answer: Mapping[str, Any], what: str, names: Iterable[str]) -> Shown:
+    def _judged(
+        self, number: int, side: _TriedStack, answer: Mapping[str, Any], what: str, names: Iterable[str]
+    ) -> Shown:
         """Returns the symptoms in ``answer``. A compiler error that is no symptom leaves the symptoms unknown."""
         one = self._shown(side, answer, number, ORDERS in names)
         if answer.get("respelled") and answer["status"] == "pass":
@@ -421,7 +424,7 @@ class Inquiry:
         if re.sub(r" after \w+ in ", " after passes in ", sentence.partition(": ")[0]) not in swaps:
             self._not_swapped.append(sentence)
 
-    def _entry(self, maker: _Side, number: int, place: int) -> dict[str, Any] | None:
+    def _entry(self, maker: _TriedStack, number: int, place: int) -> dict[str, Any] | None:
         own, stages = maker.own[number], self._stages[:place]
         if not all(stage in own["stages"] for stage in stages):
             return None
@@ -464,8 +467,8 @@ class Inquiry:
         number: int,
         place: int,
         symptom: str,
-        maker: _Side,
-        rest: _Side,
+        maker: _TriedStack,
+        rest: _TriedStack,
         trace: Mapping[str, Any],
         other: Mapping[str, Any],
         values: Sequence[float | None],

@@ -58,7 +58,7 @@ class _Copy:
 
 
 @dataclass(frozen=True)
-class _Product:
+class _SlotsRead:
     """A product that reads these slots, each the name of a view and of its allocation."""
 
     slots: tuple[tuple[str, str], ...]
@@ -71,7 +71,7 @@ class _Wait:
     pendings: int
 
 
-_Step = _Copy | _Product | _Wait
+_Step = _Copy | _SlotsRead | _Wait
 
 
 @dataclass(frozen=True, order=True)
@@ -127,7 +127,7 @@ def _steps(lines: Sequence[str], roots: dict[str, str]) -> Iterator[_Step]:
             targets = [roots[name] for name in _NAME.findall(copy[1]) if roots.get(name)]
             yield from (_Copy(target) for target in targets[:1])
         elif product := _PRODUCT.search(line):
-            yield _Product(tuple((view, roots[view]) for view in product.groups() if roots.get(view)))
+            yield _SlotsRead(tuple((view, roots[view]) for view in product.groups() if roots.get(view)))
         elif wait := _WAIT.search(line):
             yield _Wait(int(wait[1]))
 
@@ -135,7 +135,7 @@ def _steps(lines: Sequence[str], roots: dict[str, str]) -> Iterator[_Step]:
 def _is_overwritten(name: str, slots: int, prologue: Sequence[_Step], body: Sequence[_Step]) -> bool:
     """True if the loop ``body`` after ``prologue`` copies into a slot of ``name`` whose tile a product reads at that
     time, or has not read."""
-    views = {view for step in body if isinstance(step, _Product) for view, root in step.slots if root == name}
+    views = {view for step in body if isinstance(step, _SlotsRead) for view, root in step.slots if root == name}
     if len(views) != 1 or sum(step == _Copy(name) for step in body) != 1:
         return False
     copied = read = 0  # tiles of ``name`` so far
@@ -148,7 +148,7 @@ def _is_overwritten(name: str, slots: int, prologue: Sequence[_Step], body: Sequ
                 if overwritten >= read or any(tile is not None and tile <= overwritten for tile in running):
                     return True
                 copied += 1
-            elif isinstance(step, _Product):
+            elif isinstance(step, _SlotsRead):
                 view = next((view for view, root in step.slots if root == name), None)
                 if view and (iteration, view) != last_read:
                     last_read, read = (iteration, view), read + 1

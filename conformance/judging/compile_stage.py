@@ -62,7 +62,7 @@ class Work:
 
 
 @dataclass
-class Compiled:
+class CompileResults:
     """The results of the stage. ``plans`` has the launches of each case. ``results`` has a result for each identity of
     a launch, ``kernels`` one for each key of a specialisation. ``problems`` says which cases could not be planned.
     Seconds are wall time."""
@@ -132,13 +132,13 @@ class CompileStage:
 
     def compile(
         self, settings: Settings, selection: Selection, cases: Sequence[str], carried: Path | None = None
-    ) -> Compiled:
+    ) -> CompileResults:
         """Compiles what ``cases`` need, or takes it from ``carried``, a folder of kernels from another machine.
 
         A launch that cannot be compiled is a failure of the cases that need it. A case that cannot be planned has no
         launches. Raises :class:`CannotBeUsed` if no kernel in ``carried`` is of this machine's toolchain.
         """
-        compiled = Compiled()
+        compiled = CompileResults()
         from_elsewhere = None if carried is None else (str(carried), self._edition(carried, selection))
         started = time.monotonic()
         self._plan(settings, selection, cases, compiled)
@@ -170,7 +170,7 @@ class CompileStage:
             raise CannotBeUsed(f"the kernels in {folder} cannot be used here: {why}")
         return here.edition
 
-    def _plan(self, settings: Settings, selection: Selection, cases: Sequence[str], compiled: Compiled) -> None:
+    def _plan(self, settings: Settings, selection: Selection, cases: Sequence[str], compiled: CompileResults) -> None:
         function, target = "conformance.judging.planner:plan_cases", selection.targets[0]
         pool = self._pool(process_group(target))
         chunks = [tuple(cases[first : first + CHUNK]) for first in range(0, len(cases), CHUNK)]
@@ -187,7 +187,7 @@ class CompileStage:
                 compiled.problems.append(text.partition("\n")[0])
 
     def _compile(
-        self, group: str, launches: Sequence[PlannedLaunch], how: Mapping[str, Any], compiled: Compiled
+        self, group: str, launches: Sequence[PlannedLaunch], how: Mapping[str, Any], compiled: CompileResults
     ) -> None:
         """One compilation for each key, those with most work first; ``how`` are fields of the requests."""
         pool = self._pool(group)

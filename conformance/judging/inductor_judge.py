@@ -29,7 +29,7 @@ from conformance.inductor.compile.program import (
     Unsupported,
     program_of,
 )
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.replay.exact import exact_verdicts, wide_verdicts
 from conformance.inductor.replay.graph_evaluation import NotExact
 from conformance.inductor.replay.graph_fills import graph_fills
@@ -156,7 +156,7 @@ class Inductor:
         why = "what Inductor generates is replayed by the interpreter, and its TTGIR is not run"
         recorder.proves_at_most("interpreted", why, without_device=True)
 
-    def compile(self, program: Program, target: Target) -> Compiled:
+    def compile(self, program: Program, target: Target) -> CompiledProgram:
         """Returns the program compiled on the device, or for ``target`` without one. The case ends as not-run where
         Inductor cannot generate code for ``target``."""
         self.recorder.set(target=target, options={"program": program})
@@ -168,7 +168,7 @@ class Inductor:
         except Unsupported as error:
             self.recorder.not_run(error.reason)
 
-    def compiled(self, program: Program, target: Target) -> Compiled:
+    def compiled(self, program: Program, target: Target) -> CompiledProgram:
         """:meth:`compile`, and the record names the graph. Raises CompileFailure if the program does not compile."""
         self.recorder.set(kernel=f"inductor/{program.graph.rpartition(':')[2]}")
         compiled = self.compile(program, target)
@@ -315,7 +315,7 @@ class Inductor:
             matching = max((lowering.matching for lowering in generated.lowerings), default=0)
             yield generated
 
-    def _generated(self, compiled: Compiled, target: Target, template: str) -> PinnedRun:
+    def _generated(self, compiled: CompiledProgram, target: Target, template: str) -> PinnedRun:
         """The run of the one kernel of ``template`` that was generated. Raises CompileFailure or ConformanceFailure if
         there is none."""
         generated = compiled.generated
@@ -331,7 +331,7 @@ class Inductor:
     def _judged(
         self,
         run: PinnedRun,
-        compiled: Compiled,
+        compiled: CompiledProgram,
         problems: Sequence[Problem],
         persistent: bool,
         fills: tuple[str, ...] | None,
@@ -358,7 +358,7 @@ class Inductor:
         return None
 
     def _judge_numbers(
-        self, run: PinnedRun, compiled: Compiled, number: int, plan: Plan, fills: tuple[str, ...] | None
+        self, run: PinnedRun, compiled: CompiledProgram, number: int, plan: Plan, fills: tuple[str, ...] | None
     ) -> Reason | None:
         """Judges call ``number`` of the compiled function. Returns the reason if it cannot."""
         executor = self.harness.executor
@@ -399,7 +399,7 @@ class Inductor:
         values: Mapping[str, Tensor] | None = None,
         reference: str | None = None,
         **program: Any,
-    ) -> Compiled:
+    ) -> CompiledProgram:
         """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit, for the fills of
         :func:`graph_fills`. Where it has none, operands are small integers, and the record says why; the reference is
         the same function in fp64 on the CPU, or ``reference`` in its place. ``values`` are those of some operands.
@@ -417,7 +417,7 @@ class Inductor:
         self.record(self._exact(compiled, values or {}, reference))
         return compiled
 
-    def generated_for_xpu(self, program: Program) -> Compiled:
+    def generated_for_xpu(self, program: Program) -> CompiledProgram:
         """Returns the program generated for a GPU of Intel's, its numbers judged bit by bit in the interpreter. It is
         not compiled, and the record says so. Raises CompileFailure if it is not generated."""
         executor = self.executor()
@@ -440,18 +440,20 @@ class Inductor:
         self.record(self._exact(compiled, {}))
         return compiled
 
-    def second_call(self, compiled: Compiled, values: Mapping[str, Tensor] | None = None) -> list[Verdict]:
+    def second_call(self, compiled: CompiledProgram, values: Mapping[str, Tensor] | None = None) -> list[Verdict]:
         """Verdicts on the numbers of the compiled function for the first of its program's further calls."""
         return self._exact(as_called(compiled, 1), values or {})
 
-    def further_calls(self, compiled: Compiled) -> Iterator[tuple[Compiled, list[Verdict]]]:
+    def further_calls(self, compiled: CompiledProgram) -> Iterator[tuple[CompiledProgram, list[Verdict]]]:
         """For each of its program's further calls: the compiled function as if that were its only one, and verdicts on
         its numbers."""
         for number in range(1, len(compiled.program.calls) + 1):
             called = as_called(compiled, number)
             yield called, self._exact(called, {})
 
-    def _exact(self, compiled: Compiled, values: Mapping[str, Tensor], reference: str | None = None) -> list[Verdict]:
+    def _exact(
+        self, compiled: CompiledProgram, values: Mapping[str, Tensor], reference: str | None = None
+    ) -> list[Verdict]:
         executor, seed = self.executor(), self.harness.settings.seed
         try:
             if reference is not None:
@@ -474,7 +476,7 @@ def _not_generated(failure: str) -> CompileFailure:
     return CompileFailure(Status.COMPILE_ERROR, failure, fault_of_text(failure))
 
 
-def as_called(compiled: Compiled, number: int) -> Compiled:
+def as_called(compiled: CompiledProgram, number: int) -> CompiledProgram:
     """``compiled`` as if call ``number`` of its program were the only one."""
     program = replace(compiled.program, operands=compiled.program.calls[number - 1], calls=())
     generated = replace(compiled.generated, invocations=compiled.generated.invocations[number:])

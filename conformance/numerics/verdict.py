@@ -61,7 +61,7 @@ class FillVerdict:
 
 
 @dataclass(frozen=True)
-class _Interval:
+class _ValueInterval:
     """Limits on one device: ``low <= out <= high``, or NaN where ``nan`` holds (None: nowhere)."""
 
     low: Tensor
@@ -131,7 +131,7 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     key = ("interval", contract, out.device)
     if key not in fill.cache:
         fill.cache[key] = interval(contract, fill, out.device)
-    limits: _Interval = fill.cache[key]
+    limits: _ValueInterval = fill.cache[key]
     good = _allowed(limits, out)
     ratio = _worst(float(_used(limits, out).max())) if out.numel() else None
     if bool(good.all()):
@@ -152,7 +152,7 @@ class AllowedValues:
     exact: Tensor
     right: Tensor | None  # bits
     bounded: Tensor
-    interval: _Interval | None
+    interval: _ValueInterval | None
     zero_sign: str = "any"
 
     @classmethod
@@ -219,7 +219,7 @@ def _rows(of_runs: Tensor) -> Tensor:
     return of_runs.reshape(*of_runs.shape[:2], math.prod(of_runs.shape[2:]))
 
 
-def _allowed(limits: _Interval, out: Tensor) -> Tensor:
+def _allowed(limits: _ValueInterval, out: Tensor) -> Tensor:
     """Returns a mask of the elements of ``out`` that are within the limits."""
     values = out.double() if out.dtype == torch.float64 else out.float()
     good = (values >= limits.low) & (values <= limits.high)
@@ -230,13 +230,13 @@ def _allowed(limits: _Interval, out: Tensor) -> Tensor:
     return good
 
 
-def _used(limits: _Interval, out: Tensor) -> Tensor:
+def _used(limits: _ValueInterval, out: Tensor) -> Tensor:
     """Returns the share of the bound that each element of ``out`` uses."""
     values = out.double() if out.dtype == torch.float64 else out.float()
     return ((values - limits.value).abs_() - limits.slack) * limits.weight
 
 
-def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
+def interval(contract: Contract, fill: Fill, device: torch.device) -> _ValueInterval:
     """Returns the values that ``fill`` allows, on ``device``, for an output of ``contract.out_dtype``.
 
     Raises ValueError for a fill without a bound.
@@ -252,7 +252,7 @@ def _bound(fill: Fill) -> Tensor:
     return fill.error
 
 
-def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor | None) -> _Interval:
+def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor | None) -> _ValueInterval:
     form = FORMATS[contract.out_dtype]
     finite = value.isfinite()
     error = torch.where(finite, error, 0.0)
@@ -274,7 +274,7 @@ def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor |
     exponent = ((bits(value) >> 52) & 0x7FF).clamp_(min=form.emin + 1023).masked_fill_(value == 0, 1022)
     slack = exponent.bitwise_left_shift_(52).view(torch.float64) * 2.0**-form.significand
     nan = low_nan | high_nan
-    return _Interval(low, high, nan if or_nan is None else nan | or_nan, value, slack, weight, zero)
+    return _ValueInterval(low, high, nan if or_nan is None else nan | or_nan, value, slack, weight, zero)
 
 
 def _compared(t: Tensor, zero_sign: str) -> Tensor:
@@ -294,7 +294,7 @@ def _verdict(
     bad: Tensor | None,
     *,
     right: Tensor | None = None,
-    limits: _Interval | None = None,
+    limits: _ValueInterval | None = None,
     ratio: float | None = None,
 ) -> FillVerdict:
     wrong = 0 if bad is None else int(bad.sum())

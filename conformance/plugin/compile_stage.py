@@ -17,7 +17,7 @@ from conformance.records import CaseRecord, Status
 
 if TYPE_CHECKING:
     from conformance.cases.case_table import Selection
-    from conformance.judging.compile_stage import Compiled
+    from conformance.judging.compile_stage import CompileResults
 
 #: Fewer cases than these compile as they go: to plan them would take longer.
 FEWEST_CASES = 8
@@ -37,7 +37,7 @@ class RunStage:
         self._select = select
         self._progress = progress
         self._prepared: concurrent.futures.Future[Selection] | None = None
-        self._compiled: Compiled | None = None
+        self._compiled: CompileResults | None = None
         self._idle: dict[str, str] = {}
         self._in_vain: list[str] = []
 

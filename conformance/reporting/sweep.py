@@ -55,7 +55,7 @@ class SweepRows:
     """Collects the rows of a sweep from its records, one at a time, and keeps their figures only."""
 
     def __init__(self) -> None:
-        self._groups: defaultdict[tuple[str, str, str, str], _Figures] = defaultdict(_Figures)
+        self._groups: defaultdict[tuple[str, str, str, str], _SweepFigures] = defaultdict(_SweepFigures)
 
     def add(self, record: CaseRecord) -> None:
         """Takes a record of any suite."""
@@ -78,7 +78,7 @@ def rows(records: Iterable[CaseRecord]) -> list[Row]:
     return collected.rows()
 
 
-class _Figures:
+class _SweepFigures:
     """The statuses of one row, and the largest of each figure."""
 
     __slots__ = ("_estimates", "_most", "_statuses")

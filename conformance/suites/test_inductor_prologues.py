@@ -19,7 +19,7 @@ from torch import Tensor
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.compile.program import dense
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.inductor.topics import prologues as checks
@@ -67,7 +67,9 @@ def measuring(wanted: bool) -> Mapping[str, bool]:
     return {name if hasattr(config, name) else "benchmark_epilogue_fusion": wanted}
 
 
-def pinned(inductor, target, graph: str, operands: Sequence[Operand], counts: Counts, **program) -> Iterator[Compiled]:
+def pinned(
+    inductor, target, graph: str, operands: Sequence[Operand], counts: Counts, **program
+) -> Iterator[CompiledProgram]:
     """The graph compiled with one configuration after another, as many as the tier asks for, its numbers judged and its
     wrapper's statements counted."""
     program["settings"] = {**SETTINGS, **measuring(False), **program.get("settings", {})}

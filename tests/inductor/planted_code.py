@@ -127,12 +127,14 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     from conformance.records import ConformanceFailure
     from conformance.targets import find
 
-    def planted(program: Program, target: Target, pool: Any, worker: str = "deviceless_worker") -> provider.Compiled:
+    def planted(
+        program: Program, target: Target, pool: Any, worker: str = "deviceless_worker"
+    ) -> provider.CompiledProgram:
         task = Task(f"{__name__}:generate_edited", (program, fault, worker), target)
         result = pool.submit(task).result()
         if result.value is None:
             raise RuntimeError(f"{result.status}: {result.reason}: {result.error}")
-        return provider.Compiled(program, result.value)
+        return provider.CompiledProgram(program, result.value)
 
     def needed_fills(problem: Any, contract: Any, names: Any = None) -> list[str]:
         fills = applicable_fills(problem, contract, names)

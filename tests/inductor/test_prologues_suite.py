@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.topics import prologues
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
@@ -101,10 +101,10 @@ LOOP = """
 """
 
 
-def compiled(*kinds: str) -> Compiled:
+def compiled(*kinds: str) -> CompiledProgram:
     """Something compiled to MODULE, with kernels of these ``kinds``."""
     kernels = tuple(GeneratedKernel(f"kernel_{number}", kind, LOOP) for number, kind in enumerate(kinds))
-    return Compiled(Program("graphs:product", ()), Generated(modules=(MODULE,), kernels=kernels))
+    return CompiledProgram(Program("graphs:product", ()), Generated(modules=(MODULE,), kernels=kernels))
 
 
 def test_counts_are_those_of_call_alone() -> None:
@@ -161,5 +161,5 @@ def test_measured_products_are_counted(launched: str, kinds: list[str], passed: 
     kernels = compiled(*kinds)
     generated = Generated(modules=(module,), kernels=kernels.generated.kernels)
     suite = importlib.import_module("conformance.suites.test_inductor_prologues")
-    suite.check_products(Inductor(SimpleNamespace(), recorder), Compiled(kernels.program, generated), 1)
+    suite.check_products(Inductor(SimpleNamespace(), recorder), CompiledProgram(kernels.program, generated), 1)
     assert [verdict.passed for verdict in recorder.verdicts] == [passed]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from conformance.inductor.compile.program import Choice, Generated, Lowering, dense, program_of
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.topics import selection
 from conformance.records import Verdict
 from tests.inductor.planted_code import failed
@@ -57,8 +57,8 @@ def test_branches(generated: Generated, hints: tuple[int, ...], expected: list[s
 def test_dispatch(monkeypatch: pytest.MonkeyPatch, rows: int, launched: list[str], expected: list[str]) -> None:
     operands = [dense("a", rows, 32), dense("b", 32, 48)]
     launches = tuple((name, (1, 1, 1)) for name in launched)
-    monkeypatch.setattr(Compiled, "call", lambda compiled, tensors, executor: ((), launches))
-    compiled = Compiled(program_of("package.module:mm", operands, {}), module(BY_SIZE))
+    monkeypatch.setattr(CompiledProgram, "call", lambda compiled, tensors, executor: ((), launches))
+    compiled = CompiledProgram(program_of("package.module:mm", operands, {}), module(BY_SIZE))
     assert failed(selection.check_dispatch(compiled, SimpleNamespace(device=torch.device("cpu")))) == expected
 
 

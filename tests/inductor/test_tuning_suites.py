@@ -25,7 +25,7 @@ from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
 from conformance.inductor.compile import deviceless_worker, observation, provider
 from conformance.inductor.compile.program import Generated, Program, dense, program_of
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.topics import caches, feedback, tuning
 from conformance.inductor.topics.caches import Counted, key_is_constant
 from conformance.inductor.tuning import child_process, max_autotune, stand_ins, tuning_jobs, tuning_processes
@@ -534,9 +534,9 @@ def test_any_suite_notices_a_template_that_is_taken_for_another(monkeypatch: pyt
     operands, arguments = suite.operation_of("mm")
     program = program_of(f"{suite.GRAPHS}:mm", operands, suite.autotuned(True), arguments=arguments)
 
-    def compile_program(program: Program, target: Target, pool: Any) -> Compiled:
+    def compile_program(program: Program, target: Target, pool: Any) -> CompiledProgram:
         module = __name__ if function == "generate_confused" else deviceless_worker.__name__
-        return Compiled(program, pool.submit(task(function, program, target, module)).result().value)
+        return CompiledProgram(program, pool.submit(task(function, program, target, module)).result().value)
 
     monkeypatch.setattr(provider, "compile_program", compile_program)
     if function == "generate":

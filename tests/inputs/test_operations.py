@@ -249,11 +249,11 @@ def test_scales_of_blocks_differ_from_their_neighbours(scaling):
 
 
 def test_pairs_lie_within_one_scale():
-    product = arrangement.Product(4, 4, 300, 128, scaled=True)
+    product = arrangement.PlainProduct(4, 4, 300, 128, scaled=True)
     u, v, rest = exact._pairs(product, Draws(3, "test"))
     assert torch.equal(torch.from_numpy(u) // 128, torch.from_numpy(v) // 128)
     assert sorted([*u, *v, *rest]) == list(range(300))
-    whole, partner, _ = exact._pairs(arrangement.Product(4, 4, 300, 150), Draws(3, "test"))
+    whole, partner, _ = exact._pairs(arrangement.PlainProduct(4, 4, 300, 150), Draws(3, "test"))
     assert bool((whole // 128 != partner // 128).any())
 
 

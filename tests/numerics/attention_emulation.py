@@ -81,7 +81,7 @@ def multiply(a: Tensor, b: Tensor, acc: Tensor | float, style: Style) -> Tensor:
     return total
 
 
-class Kernel:
+class EmulatedAttention:
     """What forward and backward share: operands, scores."""
 
     def __init__(self, problem: Attention, inputs: Mapping[str, Tensor], style: Style, fault: str, form: str) -> None:
@@ -162,7 +162,7 @@ def forward(
 ) -> dict[str, Tensor]:
     """out and lse; ``form``: the format of the probabilities in the second product."""
     style = style or Style()
-    kernel = Kernel(problem, inputs, style, fault, form)
+    kernel = EmulatedAttention(problem, inputs, style, fault, form)
     blocks = kernel.blocks(problem.keys)
     parts = [_forward_part(kernel, blocks[i :: style.splits]) for i in range(min(style.splits, len(blocks)))]
     raw = problem.score.kind == "none" and not style.scaled_first
@@ -189,7 +189,7 @@ def forward(
     return {"out": out, "lse": lse.float()}
 
 
-def _forward_part(kernel: Kernel, blocks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _forward_part(kernel: EmulatedAttention, blocks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     problem, fault, style = kernel.problem, kernel.fault, kernel.style
     raw = problem.score.kind == "none" and not style.scaled_first
     rate = kernel.scale * LOG2E if raw else LOG2E
@@ -251,7 +251,7 @@ def backward(
 ) -> dict[str, Tensor]:
     """grad_q, grad_k and grad_v; ``form``: the format of probabilities and of gradients of scores."""
     style = style or Style()
-    kernel = Kernel(problem, inputs, style, fault, form)
+    kernel = EmulatedAttention(problem, inputs, style, fault, form)
     out, grad_out, lse = (inputs[name].float() for name in ("out", "grad_out", "lse"))
     lse = torch.where(lse == -math.inf, math.inf, lse)
     delta = (out * grad_out).sum(-1)

@@ -61,7 +61,7 @@ CASES = (
 )
 
 
-class Kernel:
+class EmulatedProduct:
     """An emulated kernel; a fault overrides one of its parts. ``unit`` None sums exactly and rounds once, to fp32."""
 
     def __init__(self, case, unit=None, descending=False):
@@ -150,22 +150,24 @@ class Kernel:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].id)
 def test_correct_kernels_pass(case):
     unit = case[1].accumulator
-    assert caught_by(*case, Kernel(case)) == set()
-    summing = Kernel(case, FMA if unit.kind == "int" else unit, descending=unit.promote is None)
+    assert caught_by(*case, EmulatedProduct(case)) == set()
+    summing = EmulatedProduct(case, FMA if unit.kind == "int" else unit, descending=unit.promote is None)
     assert caught_by(*case, summing, 1) == set()
 
 
 def test_a_chain_of_fp32_operations_passes():
     for problem, _ in (PLUS, RELU, GELU, LINES):
         case = problem, Contract(problem.output_dtype, FMA)
-        assert caught_by(*case, Kernel(case, FMA)) == set()
+        assert caught_by(*case, EmulatedProduct(case, FMA)) == set()
 
 
 def changed(**new):
     """A kernel that reads some operands otherwise: name -> function of all inputs."""
 
     def make(case):
-        return lambda inputs: Kernel(case)({**inputs, **{name: change(inputs) for name, change in new.items()}})
+        return lambda inputs: EmulatedProduct(case)(
+            {**inputs, **{name: change(inputs) for name, change in new.items()}}
+        )
 
     return make
 
@@ -174,7 +176,7 @@ def overridden(**parts):
     """A kernel with other parts: name -> function like the method."""
 
     def make(case):
-        kernel = Kernel(case)
+        kernel = EmulatedProduct(case)
         for name, part in parts.items():
             setattr(kernel, name, functools.partial(part, kernel))
         return kernel
@@ -202,7 +204,7 @@ def saturating_sum(kernel, a, b):
 
 
 def scaled_at_the_end(kernel, inputs):
-    scale_a, scale_b = Kernel.scales(kernel, inputs, 0)
+    scale_a, scale_b = EmulatedProduct.scales(kernel, inputs, 0)
     return (inputs["a"].double() @ inputs["b"].double()).float() * scale_a * scale_b
 
 
@@ -213,15 +215,15 @@ def truncated_cast(kernel, inputs):
 def neighbour(kernel, inputs, index):
     """Scales of the next k-block (of the previous at the end)."""
     last = inputs["scale_a"].shape[1] - 1
-    return Kernel.scales(kernel, inputs, index + 1 if index < last else index - 1)
+    return EmulatedProduct.scales(kernel, inputs, index + 1 if index < last else index - 1)
 
 
 def scale_a_of_neighbour(kernel, inputs, index):
-    return neighbour(kernel, inputs, index)[0], Kernel.scales(kernel, inputs, index)[1]
+    return neighbour(kernel, inputs, index)[0], EmulatedProduct.scales(kernel, inputs, index)[1]
 
 
 def scale_b_of_neighbour(kernel, inputs, index):
-    return Kernel.scales(kernel, inputs, index)[0], neighbour(kernel, inputs, index)[1]
+    return EmulatedProduct.scales(kernel, inputs, index)[0], neighbour(kernel, inputs, index)[1]
 
 
 def tanh_gelu(kernel, inputs, value):

@@ -149,7 +149,7 @@ class NoAnswer(Exception):
 
 
 @dataclass
-class _Job:
+class _CompileJob:
     """A request that was submitted. ``blob`` is the pickled request; it also identifies the job."""
 
     blob: bytes
@@ -178,8 +178,8 @@ class CompilePool:
         self.artefact_dir = artefact_dir
         self.preloaded = preloaded
         self._limit = workers
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._known: dict[bytes, _Job] = {}
+        self._jobs: queue.SimpleQueue[_CompileJob | None] = queue.SimpleQueue()
+        self._known: dict[bytes, _CompileJob] = {}
         self._workers: list[_Worker] = []
         self._waiting = 0  # jobs that no worker has taken yet
         self._idle = 0  # workers that wait for one
@@ -201,7 +201,7 @@ class CompilePool:
                 raise RuntimeError(f"{called} was submitted to a compile pool that is closed")
             if blob in self._known:
                 return self._known[blob].future
-            job = self._known[blob] = _Job(blob)
+            job = self._known[blob] = _CompileJob(blob)
             self._waiting += 1
             self._jobs.put(job)
             if self._waiting > self._idle and len(self._workers) < self._limit:
@@ -232,7 +232,7 @@ class CompilePool:
 
     # Called by the workers' threads
 
-    def next_job(self) -> _Job | None:
+    def next_job(self) -> _CompileJob | None:
         """The next job to do, waiting for one; None when the pool closes."""
         while True:
             with self._lock:
@@ -281,7 +281,7 @@ class _Worker:
         if self._child is not None:
             self._child.end()
 
-    def _answer(self, job: _Job) -> CompileResult:
+    def _answer(self, job: _CompileJob) -> CompileResult:
         started = time.monotonic()
         try:
             child = self._ready_child()

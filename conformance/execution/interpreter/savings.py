@@ -268,7 +268,7 @@ LARGE = 512
 WIDEST = 1 << 40
 
 
-class _Memory:
+class _Elements:
     """``count`` elements of the NumPy ``dtype`` at an address, for ``np.asarray``."""
 
     def __init__(self, address: int, count: int, dtype: np.dtype) -> None:
@@ -284,7 +284,7 @@ def _elements(pointers: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.nda
     if not first or last > WIDEST or dtype.kind not in "biuf" or (distances & np.uint64(dtype.itemsize - 1)).any():
         return None
     indices = (distances >> np.uint64(dtype.itemsize.bit_length() - 1)).view(np.int64)
-    return np.asarray(_Memory(int(first), last // dtype.itemsize + 1, dtype)), indices
+    return np.asarray(_Elements(int(first), last // dtype.itemsize + 1, dtype)), indices
 
 
 def _memory_access(native: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from conformance.execution.interpreter.savings import Replacements
 _FOUR_BITS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
-class _Format(str):
+class _FormatName(str):
     """The name of a format that is a text and, as Triton up to 3.7 asks for, a compile-time constant."""
 
     @property
@@ -80,7 +80,7 @@ def scaled_dot_semantics(interpreter: Any) -> Replacements:
     def dot_scaled(
         self: Any, a: Any, a_scale: Any, a_format: Any, b: Any, b_scale: Any, b_format: Any, *rest: Any
     ) -> Any:
-        first, second = (_Format(getattr(name, "value", name)) for name in (a_format, b_format))
+        first, second = (_FormatName(getattr(name, "value", name)) for name in (a_format, b_format))
         return original(self, a, a_scale, first, b, b_scale, second, *rest)
 
     return [(semantic, {"dot_scaled": dot_scaled})]

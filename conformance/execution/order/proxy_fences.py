@@ -112,7 +112,7 @@ def _follows_barrier(code: AssemblyCode, at: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Pending:
+class _Unfenced:
     """Says what was written through the generic proxy and not fenced, as bits of instruction numbers: ``written``;
     copies ``by_age`` of their group, those of no group yet first; those that an mbarrier will report, ``reported``."""
 
@@ -120,9 +120,9 @@ class _Pending:
     by_age: tuple[int, ...] = (0,) * _AGES
     reported: int = 0
 
-    def __or__(self, other: _Pending) -> _Pending:
+    def __or__(self, other: _Unfenced) -> _Unfenced:
         ages = tuple(one | two for one, two in zip(self.by_age, other.by_age, strict=True))
-        return _Pending(self.written | other.written, ages, self.reported | other.reported)
+        return _Unfenced(self.written | other.written, ages, self.reported | other.reported)
 
 
 def _suspects(
@@ -135,7 +135,7 @@ def _suspects(
     released: dict[int, int] = {}
     suspects: dict[int, int] = {}
 
-    def through(number: int, pending: _Pending) -> _Pending:
+    def through(number: int, pending: _Unfenced) -> _Unfenced:
         for at in of_block.get(number, ()):
             kind = events[at]
             if kind in _ASYNCHRONOUS:
@@ -160,7 +160,7 @@ def _suspects(
 
     while True:
         before = dict(released)
-        graph.states(_Pending(), _Pending.__or__, through)
+        graph.states(_Unfenced(), _Unfenced.__or__, through)
         if released == before:
             break
     return {at: _numbers(written) for at, written in suspects.items() if written}
@@ -179,7 +179,7 @@ def _numbers(bits: int) -> set[int]:
     return numbers
 
 
-def _after(pending: _Pending, kind: str, code: AssemblyCode, at: int) -> _Pending:
+def _after(pending: _Unfenced, kind: str, code: AssemblyCode, at: int) -> _Unfenced:
     """Returns the writes that are pending after an instruction."""
     ages = pending.by_age
     if kind == "write":

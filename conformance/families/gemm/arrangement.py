@@ -28,7 +28,7 @@ POOLS = (5, 7)
 
 
 @dataclass(frozen=True)
-class Product:
+class PlainProduct:
     """The plain product: A (rows, k) and B (k, cols). ``segment``: consecutive k that the operation sums on their own,
     before it adds the sums up; ``scaled``: each segment has its own scales. ``alike``: consecutive k that have one
     scale although the operation sums all of them."""
@@ -46,7 +46,7 @@ class Product:
         return self.segment if self.scaled else self.alike or self.k
 
     @classmethod
-    def of(cls, problem: Gemm) -> Product:
+    def of(cls, problem: Gemm) -> PlainProduct:
         """The product that contains every output of ``problem``."""
         if problem.op == "mm_plus_mm":
             return cls(problem.M, problem.N, 2 * problem.K, problem.K)
@@ -63,7 +63,7 @@ class Product:
 
 
 def arrange(problem: Gemm, a: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """The operands a and b (and c and d) of ``problem`` from those of its :class:`Product`."""
+    """The operands a and b (and c and d) of ``problem`` from those of its :class:`PlainProduct`."""
     if problem.op == "mm_plus_mm":
         k = problem.K
         return {"a": a[:, :k], "b": b[:k], "c": a[:, k:], "d": b[k:]}
@@ -217,8 +217,8 @@ def operand_tensors(
 ) -> dict[str, Tensor]:
     """Every operand of ``problem`` by name, in its order.
 
-    ``matrix("a")`` and ``matrix("b")`` are the operands of the :class:`Product`, ``addend`` makes a bias or residual,
-    ``scale`` a scale. Row numbers and masks are drawn here. Matrices that alpha == 0 ignores are NaN.
+    ``matrix("a")`` and ``matrix("b")`` are the operands of the :class:`PlainProduct`, ``addend`` makes a bias or
+    residual, ``scale`` a scale. Row numbers and masks are drawn here. Matrices that alpha == 0 ignores are NaN.
     """
     matrices = arrange(problem, matrix("a"), matrix("b")) if problem.alpha != 0 else {}
     inputs: dict[str, Tensor] = {}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.gemm import reference as gemm
-from conformance.families.gemm.arrangement import PROLOGUES, Product, formats, ignored, operand_tensors
+from conformance.families.gemm.arrangement import PROLOGUES, PlainProduct, formats, ignored, operand_tensors
 from conformance.families.gemm.bounds import error_bound, row_sums
 from conformance.families.gemm.integer_budget import addends
 from conformance.families.gemm.problem import Gemm
@@ -30,7 +30,7 @@ LARGEST_SCALE = 2.0
 def randn(request: FillRequest[Gemm]) -> Fill:
     """Near-normal operands, bias and positive scales that are no powers of two; integers over their whole range."""
     problem, draws = request.problem, request.draws()
-    product = Product.of(problem)
+    product = PlainProduct.of(problem)
     a = draws.normal((product.rows, product.k))
     b = _second(problem, draws.normal, draws, (product.k, product.cols))
     return _bounded(request, draws, a, b)
@@ -42,7 +42,7 @@ def hot(request: FillRequest[Gemm]) -> Fill:
     Positive times positive shows biased truncation, which grows with K; lognormal shows lost small terms.
     """
     problem, draws = request.problem, request.draws()
-    product = Product.of(problem)
+    product = PlainProduct.of(problem)
     a = draws.lognormal((product.rows, product.k))
     b = _second(problem, draws.lognormal, draws, (product.k, product.cols))
     a[1::2] = draws.uniform(a[1::2].shape)
@@ -67,7 +67,7 @@ def special(request: FillRequest[Gemm]) -> Fill:
     the columns are special. One of the others is positive and shows the sign of a sum of -0.
     """
     problem, draws = request.problem, request.draws()
-    product = Product.of(problem)
+    product = PlainProduct.of(problem)
     a = draws.normal((product.rows, product.k))
     b = _second(problem, draws.normal, draws, (product.k, product.cols))
     used: set[int] = set()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conformance.families.gemm import arrangement, integer_budget, ties
 from conformance.families.gemm import reference as gemm
-from conformance.families.gemm.arrangement import Product, Range, paired_ranges, value_range
+from conformance.families.gemm.arrangement import PlainProduct, Range, paired_ranges, value_range
 from conformance.families.gemm.bounds import epilogue_bound
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Gemm
@@ -45,7 +45,7 @@ class WideScales:
 
 def draw_wide_scales(problem: Gemm, contract: Contract, draws: Draws) -> WideScales:
     """Integers of the plain product whose sums are exact under scales of so many bits, for a problem with scales."""
-    product = Product.of(problem)
+    product = PlainProduct.of(problem)
     bits, largest = {}, {}
     for name in ("scale_a", "scale_b"):
         shape = problem.operand(name).shape
@@ -156,7 +156,7 @@ def _measured_sums(request: FillRequest[Gemm], budget: IntegerBudget, products: 
     sides = products.a, products.b
     a_int, b_int = (torch.from_numpy(np.ascontiguousarray(side)).to(request.device or "cpu") for side in sides)
     chunk = budget.chunk if request.problem.has_product else 1
-    return integer_budget.subset_sums(a_int, b_int, chunk, Product.of(request.problem).segment)
+    return integer_budget.subset_sums(a_int, b_int, chunk, PlainProduct.of(request.problem).segment)
 
 
 def _units(request: FillRequest[Gemm], budget: IntegerBudget, products: Products, shown: int) -> _Units:
@@ -232,7 +232,7 @@ def _factor_units(problem: Gemm, units: _Units, below: int) -> tuple[int, int]:
     the leading one."""
     unit_a = units.a + sum(min(arrangement.scale_exponents(problem, name)) for name in arrangement.PROLOGUES)
     unit_b = units.b
-    if Product.of(problem).scaled:
+    if PlainProduct.of(problem).scaled:
         unit_a += min(arrangement.scale_exponents(problem, "scale_a")) - below
         unit_b += min(arrangement.scale_exponents(problem, "scale_b")) - below
     return unit_a, unit_b
@@ -250,7 +250,7 @@ def transparent(request: FillRequest[Gemm]) -> Fill:
     instead. No pair has two k with different scales. Sums of int8 in int32 need no pairs.
     """
     problem, draws = request.problem, request.draws()
-    product = Product.of(problem)
+    product = PlainProduct.of(problem)
     if not problem.has_product:
         a = np.zeros((product.rows, product.k), dtype=np.int64)
         b = np.zeros((product.k, product.cols), dtype=np.int64)
@@ -298,7 +298,7 @@ def _ranges(request: FillRequest[Gemm]) -> tuple[Range, Range]:
 def _large_sums(request: FillRequest[Gemm]) -> Fill:
     """int8 of one sign per row of A and column of B, all near the ends of the range. A is even but for one k, where B
     is odd too: so is every sum."""
-    draws, product = request.draws(), Product.of(request.problem)
+    draws, product = request.draws(), PlainProduct.of(request.problem)
 
     def lines(count: int) -> Integers:
         size = LARGE_INT8 + draws.below(128 - LARGE_INT8, (count, product.k))
@@ -319,7 +319,7 @@ def _ties(request: FillRequest[Gemm], bits: TieBits, boost: float) -> Fill:
 
 def _wide(request: FillRequest[Gemm], boost: float) -> Fill:
     problem, contract, draws = request.problem, request.contract, request.draws()
-    product, ranges = Product.of(problem), _ranges(request)
+    product, ranges = PlainProduct.of(problem), _ranges(request)
     range_b = ranges[1]
     wide_a = request.name == "wide-A"
     sizes = (product.rows, product.cols) if wide_a else (product.cols, product.rows)
@@ -362,7 +362,7 @@ def _wide_pair(
 
 def _direct(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integers]:
     problem, contract = request.problem, request.contract
-    product = Product.of(problem)
+    product = PlainProduct.of(problem)
     largest_a, largest_b = integer_budget.direct_sizes(
         budget_of(problem, contract), *(side.top for side in _ranges(request))
     )
@@ -370,7 +370,7 @@ def _direct(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integer
     return a, b if value_range(problem, contract, "b").signed else np.abs(b)
 
 
-def _pairs(product: Product, draws: Draws) -> tuple[Integers, Integers, Integers]:
+def _pairs(product: PlainProduct, draws: Draws) -> tuple[Integers, Integers, Integers]:
     """Returns all k in random pairs (u, v), and the rest. Both k of a pair have one scale."""
     segments: list[tuple[Integers, Integers, Integers]] = []
     for start in range(0, product.k, product.one_scale):
@@ -383,7 +383,7 @@ def _pairs(product: Product, draws: Draws) -> tuple[Integers, Integers, Integers
 
 def _paired(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integers]:
     problem, contract = request.problem, request.contract
-    budget, product = budget_of(problem, contract), Product.of(problem)
+    budget, product = budget_of(problem, contract), PlainProduct.of(problem)
     signed = value_range(problem, contract, "b").signed
     u, v, rest = _pairs(product, draws)
     pairs = len(u)

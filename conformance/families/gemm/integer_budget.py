@@ -50,7 +50,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.families.gemm.arrangement import PROLOGUES, Product, Range, scale_exponents, value_range
+from conformance.families.gemm.arrangement import PROLOGUES, PlainProduct, Range, scale_exponents, value_range
 from conformance.families.gemm.problem import Gemm
 from conformance.inputs.draws import Integers
 from conformance.inputs.fill_set import FillError
@@ -125,7 +125,7 @@ def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
     """Returns the budget of ``contract`` for the integers of ``problem``. Raises FillError if :func:`allows_exact` is
     False."""
     a, b = (value_range(problem, contract, name) for name in "ab")
-    out, product, added = FORMATS[contract.out_dtype], Product.of(problem), addends(problem)
+    out, product, added = FORMATS[contract.out_dtype], PlainProduct.of(problem), addends(problem)
     spread = 2 ** sum(max(exponents) - min(exponents) for exponents in _all_scale_exponents(problem))
     dropout = 2 if problem.fusion is not None and "dropout" in problem.fusion.epilogue else 1
     # the inputs' smallest normals limit the output's unit from below, the output's range then limits the integers

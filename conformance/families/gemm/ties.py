@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from conformance.families.gemm import integer_budget
-from conformance.families.gemm.arrangement import Product, Range, paired_ranges
+from conformance.families.gemm.arrangement import PlainProduct, Range, paired_ranges
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of
 from conformance.families.gemm.problem import Gemm
 from conformance.inputs.draws import Draws, Integers
@@ -69,7 +69,7 @@ def tie_bits(problem: Gemm, contract: Contract) -> TieBits | None:
     """Returns the division of the bits of a sum that is a tie under ``contract``. Returns None where there can be none.
     That is so for an integer output, for an fp32 output (no accumulator keeps more than its 24 bits), and for an
     epilogue that rounds. It is also so for fewer than :data:`FEWEST_K` k."""
-    out, product = FORMATS[contract.out_dtype], Product.of(problem)
+    out, product = FORMATS[contract.out_dtype], PlainProduct.of(problem)
     segment = min(product.one_scale, product.k)
     if out.lowest is not None or segment < FEWEST_K or not integer_budget.allows_exact(problem):
         return None
@@ -217,8 +217,8 @@ def small_integers(
 
 
 def ties(problem: Gemm, contract: Contract, draws: Draws, bits: TieBits, boost: float) -> tuple[Integers, Integers]:
-    """A (rows, k) and B (k, columns) of the problem's :class:`Product`, whose outputs are ties."""
-    product = Product.of(problem)
+    """A (rows, k) and B (k, columns) of the problem's :class:`PlainProduct`, whose outputs are ties."""
+    product = PlainProduct.of(problem)
     range_a, range_b = paired_ranges(problem, contract, "b")
     carried = carriers(bits, draws, product.rows, product.cols, (range_a, range_b))
     a = np.zeros((product.rows, product.k), dtype=np.int64)

@@ -40,14 +40,14 @@ def alterations(problem: GroupedGemm, contract: Contract, tiling: Tiling, exact:
         split = _is_split(problem, name)
         for what, numbers in (where if split else which).items():
             if numbers != (begins if split else list(range(count))):
-                yield _Reading({name: numbers}).alteration(problem, f"{name.upper()}: {what}")
+                yield _Misread({name: numbers}).alteration(problem, f"{name.upper()}: {what}")
     if _is_split(problem, "a") and _is_split(problem, "b"):
         for what, numbers in where.items():
             if numbers != begins:
-                yield _Reading({"a": numbers, "b": numbers}).alteration(problem, f"A and B: {what}")
+                yield _Misread({"a": numbers, "b": numbers}).alteration(problem, f"A and B: {what}")
     elif not problem.ragged:
         for what, numbers in which.items():
-            yield _Reading({"a": numbers, "b": numbers}).alteration(problem, f"A and B: {what}")
+            yield _Misread({"a": numbers, "b": numbers}).alteration(problem, f"A and B: {what}")
 
 
 def _is_split(problem: GroupedGemm, name: str) -> bool:
@@ -55,7 +55,7 @@ def _is_split(problem: GroupedGemm, name: str) -> bool:
     return len(problem.operand(name).shape) == 2
 
 
-class _Reading:
+class _Misread:
     """The place from which each group's matrix is read: the number of a group, or where it begins in a tensor that is
     split."""
 

@@ -77,7 +77,7 @@ def code_findings(before: CaseRecord, after: CaseRecord, thresholds: Thresholds 
         if not any(one.kind in _EXPLAINING for one in findings):
             findings += count_findings(after, before.figures.code, after.figures.code, thresholds.sync_changed.share)
         if before.figures.code.bytes and after.figures.code.bytes:
-            size = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.larger_code.share, 1)
+            size = _CodeFigure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.larger_code.share, 1)
             findings += size.changes(after, before.figures.code.bytes, after.figures.code.bytes)
         kinds, share = [one.kind for one in findings], thresholds.other_instructions.share
         findings += _instructions(after, before.figures.code, after.figures.code, kinds, share)
@@ -195,7 +195,7 @@ def _limits(before: CaseRecord, after: CaseRecord) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class _Figure:
+class _CodeFigure:
     """A figure of a kernel, with the kinds of findings if it grows and if it shrinks. A change is reported if it is
     more than ``share`` of the smaller value and at least ``least`` units."""
 
@@ -224,14 +224,14 @@ def _sizes(after: CaseRecord, was: Resources, now: Resources, thresholds: Thresh
     readable = was.registers and now.registers  # 0: the binary could not be read
     if readable:
         yield from _spills(after, was, now, thresholds.more_spills)
-    memory = _Figure(
+    memory = _CodeFigure(
         *(Kind.MORE_SHARED_MEMORY, Kind.LESS_SHARED_MEMORY, "bytes"),
         *(shared_memory.share, shared_memory.bytes),
     )
     in_words = functools.partial(shared_memory_text, after.target)
     yield from memory.changes(after, was.shared_memory, now.shared_memory, in_words)
     if readable:
-        figure = _Figure(
+        figure = _CodeFigure(
             *(Kind.MORE_REGISTERS, Kind.FEWER_REGISTERS, "registers"),
             *(registers.share, registers.registers),
         )
@@ -244,7 +244,7 @@ def _spills(after: CaseRecord, was: Resources, now: Resources, limits: SpillThre
         return
     usual = limits.bytes if unit == "bytes" else limits.registers
     least = usual if both else min(1, usual)  # the first one is another code
-    figure = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), limits.share, least)
+    figure = _CodeFigure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), limits.share, least)
     for one in figure.changes(after, was.spills, now.spills):
         yield replace(one, minor=_small(was, now, limits))
 

@@ -30,7 +30,7 @@ class _Code(TypedDict):
     suites: list[str]
 
 
-class _Environment(TypedDict):
+class _EnvironmentFile(TypedDict):
     """The fields of an environment that are read; it may have others."""
 
     run: str
@@ -114,7 +114,7 @@ def parse_environment(content: bytes) -> dict[str, Any]:
         schema = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
         raise Rejected(RejectReason.UNREADABLE, f"{schema}: this version reads schema {ENVIRONMENT_SCHEMA}")
     try:
-        msgspec.convert(data, _Environment)
+        msgspec.convert(data, _EnvironmentFile)
     except msgspec.ValidationError as error:
         raise Rejected(RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: {error}") from None
     return data

@@ -54,7 +54,7 @@ class AppliedWaivers:
 
 
 @dataclass(frozen=True)
-class _Fault:
+class _Waivable:
     """A fault that a waiver can cover: a finding of the comparison, or a failing record. Each of its ``texts`` must
     contain the waiver's ``seen``."""
 
@@ -73,7 +73,7 @@ class _Match:
     a warning of the waiver's kind, which may be a regression in another run."""
 
     waiver: Waiver
-    faults: Sequence[_Fault]
+    faults: Sequence[_Waivable]
     cases: Sequence[CaseRecord]
     here: Sequence[CaseRecord]
     judged: Sequence[CaseRecord]
@@ -100,7 +100,7 @@ class _Candidate:
         self._minor = {(one.case, one.kind) for group in groups for one in group.findings if one.minor}
         self._compared = comparison is not None
         self._stack = comparison.candidate.stack if comparison else {}
-        self._faults_by_case: dict[str, list[_Fault]] = {}
+        self._faults_by_case: dict[str, list[_Waivable]] = {}
         for fault in self.faults:
             self._faults_by_case.setdefault(fault.case, []).append(fault)
         self._ids = Ids([*self.records, *self._faults_by_case])
@@ -117,7 +117,7 @@ class _Candidate:
         minor = any((record.case, waiver.kind) in self._minor for record in here)
         return _Match(waiver, faults, cases, here, judged if shown else [], minor)
 
-    def _covers(self, waiver: Waiver, fault: _Fault) -> bool:
+    def _covers(self, waiver: Waiver, fault: _Waivable) -> bool:
         """A case that was lost has no record of its own: its stack is that of the candidate's run."""
         record = self.records.get(fault.case)
         stack = record.stack if record else self._stack
@@ -138,7 +138,7 @@ def apply(
     which has every case that is owed, it is a problem: it matches nothing.
     """
     candidate = _Candidate(records, comparison)
-    covered: dict[_Fault, Waiver] = {}
+    covered: dict[_Waivable, Waiver] = {}
     problems: list[WaiverProblem] = []
     notes: list[str] = []
     for waiver in waivers.entries:
@@ -167,15 +167,17 @@ def apply(
     )
 
 
-def _faults(regressions: Iterable[Group], records: Mapping[str, CaseRecord]) -> list[_Fault]:
+def _faults(regressions: Iterable[Group], records: Mapping[str, CaseRecord]) -> list[_Waivable]:
     """Returns all that a waiver could cover: the regressions, and the records that failed."""
     findings = [finding for group in regressions for finding in group.findings]
     faults = [
-        _Fault(one.case, one.target, one.kind, one.cause, texts=_finding_texts(one, records.get(one.case)))
+        _Waivable(one.case, one.target, one.kind, one.cause, texts=_finding_texts(one, records.get(one.case)))
         for one in findings
     ]
     faults += [
-        _Fault(record.case, record.target, FAILURES[record.status], record.status.value, True, _failure_texts(record))
+        _Waivable(
+            record.case, record.target, FAILURES[record.status], record.status.value, True, _failure_texts(record)
+        )
         for record in records.values()
         if record.status in FAILURES
     ]
@@ -199,7 +201,7 @@ def _finding_texts(finding: Finding, record: CaseRecord | None) -> tuple[str, ..
     return _failure_texts(record, about_code=False)
 
 
-def _excused(faults: Iterable[_Fault], covered: Mapping[_Fault, Waiver]) -> frozenset[str]:
+def _excused(faults: Iterable[_Waivable], covered: Mapping[_Waivable, Waiver]) -> frozenset[str]:
     """The cases whose result may differ from what is owed: a waiver covers their failure, or every finding behind it. A
     lost feature or a spill fails the case and is a finding of its own. Lost time fails no case."""
     excused = {fault.case for fault in covered if fault.kind in FAILURES.values()}
@@ -208,11 +210,11 @@ def _excused(faults: Iterable[_Fault], covered: Mapping[_Fault, Waiver]) -> froz
     return frozenset(excused | (behind - open_findings))
 
 
-def _uncovered(regressions: Iterable[Group], covered: Mapping[_Fault, Waiver]) -> tuple[Group, ...]:
+def _uncovered(regressions: Iterable[Group], covered: Mapping[_Waivable, Waiver]) -> tuple[Group, ...]:
     """``regressions`` without the findings that a waiver covers, and without the groups of which none is left."""
 
     def is_open(finding: Finding) -> bool:
-        return _Fault(finding.case, finding.target, finding.kind, finding.cause) not in covered
+        return _Waivable(finding.case, finding.target, finding.kind, finding.cause) not in covered
 
     groups = [replace(group, findings=tuple(filter(is_open, group.findings))) for group in regressions]
     return tuple(group for group in groups if group.findings)

@@ -22,7 +22,7 @@ from torch import Tensor
 from conformance.execution.compile.compile_worker import named
 from conformance.inductor.compile.observation import ALWAYS, failure_of, known
 from conformance.inductor.compile.program import Failure, Generated, Launches, Program
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.replay.exact import exact_verdicts, values_of
 from conformance.inductor.tuning.child_process import environment, spawned
 from conformance.records import Reason, ReasonCode, Verdict
@@ -62,7 +62,7 @@ class CppProgram:
         program = self.program
         constants = {name: value for name, value in self.placed().items() if name in self.constants}
 
-        class Module(torch.nn.Module):
+        class ProgramModule(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 for name, value in constants.items():
@@ -76,7 +76,7 @@ class CppProgram:
                 ]
                 return named(program.graph)(*tensors, **dict(program.arguments))
 
-        return Module()
+        return ProgramModule()
 
     def placed(self) -> dict[str, Tensor]:
         """Returns all operands on the device, by name."""
@@ -84,7 +84,7 @@ class CppProgram:
 
 
 @dataclass(frozen=True)
-class InCpp(Compiled):
+class InCpp(CompiledProgram):
     """A program that takes no constants: its ``function`` holds them."""
 
     constants: tuple[str, ...] = ()

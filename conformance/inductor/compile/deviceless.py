@@ -127,14 +127,14 @@ def _interfaces(target: Target) -> dict[str, Any]:
 
     answers: Any = properties(target)
 
-    class Interface(device_interface.CudaInterface):
+    class TargetInterface(device_interface.CudaInterface):
         current_device = staticmethod(lambda: 0)
         device_count = staticmethod(lambda: 1)
         get_device_properties = staticmethod(lambda device=None: answers)
         exchange_device = staticmethod(lambda device: 0)
         maybe_exchange_device = staticmethod(lambda device: 0)
 
-    return {**device_interface.device_interfaces, "cuda": Interface, "cuda:0": Interface}
+    return {**device_interface.device_interfaces, "cuda": TargetInterface, "cuda:0": TargetInterface}
 
 
 def _worker(target: Target) -> SimpleNamespace:
@@ -356,7 +356,7 @@ def device_guard(kind: int = CUDA) -> Iterator[None]:
         slots[kind] = before
 
 
-class _Driver(StubDriver):
+class _DevicelessDriver(StubDriver):
     """A stub with the properties that Inductor asks for."""
 
     def __init__(self, target: Target) -> None:
@@ -377,5 +377,5 @@ def _triton_driver(target: Target) -> Iterator[None]:
     from triton.runtime import driver
 
     with mock.patch.dict(vars(driver)):
-        driver.set_active(_Driver(target))
+        driver.set_active(_DevicelessDriver(target))
         yield

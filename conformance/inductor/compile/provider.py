@@ -30,7 +30,7 @@ def start_server() -> None:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledProgram:
     """A program and what came of it. ``function`` is the compiled function where there is a device."""
 
     program: Program
@@ -57,28 +57,28 @@ class Compiled:
         return replay(self.generated.modules[invocation.module], arguments, executor)
 
 
-def compile_program(program: Program, target: Target, pool: CompilePools) -> Compiled:
+def compile_program(program: Program, target: Target, pool: CompilePools) -> CompiledProgram:
     """``program`` compiled for ``target``. Raises Unsupported where that cannot be, and CompileFailure if the process
     that compiled did not survive."""
     if target.is_device:
         from conformance.inductor.compile.on_device import compile_here
 
-        return Compiled(program, *compile_here(program, target))
+        return CompiledProgram(program, *compile_here(program, target))
     return _by(
         Task("conformance.inductor.compile.deviceless_worker:generate", program, target, preloaded_for(target)), pool
     )
 
 
-def generate_for_xpu(program: Program, any_target: Target, pool: CompilePools) -> Compiled:
+def generate_for_xpu(program: Program, any_target: Target, pool: CompilePools) -> CompiledProgram:
     """``program`` generated for a GPU of Intel's and not compiled, see :mod:`~conformance.inductor.compile.xpu`. A task
     has a target, for which this one has no use. Raises as :func:`compile_program`."""
     return _by(Task("conformance.inductor.compile.xpu:generate", program, any_target, PRELOADED), pool)
 
 
-def _by(task: Task, pool: CompilePools) -> Compiled:
+def _by(task: Task, pool: CompilePools) -> CompiledProgram:
     result: CompileResult = pool.submit(task).result()
     if result.reason is not None:
         raise Unsupported(result.reason)
     if result.status is not Status.PASS:
         raise result.failure()
-    return Compiled(task.payload, result.value)
+    return CompiledProgram(task.payload, result.value)

@@ -91,7 +91,7 @@ def _answers() -> Mapping[str, Any]:
 
     interface: Any = device_interface.XpuInterface
 
-    class Interface(interface):
+    class XpuInterface(interface):
         is_available = staticmethod(lambda: True)
         raise_if_triton_unavailable = staticmethod(lambda device=None: None)
         current_device = staticmethod(lambda: 0)
@@ -117,6 +117,6 @@ def _answers() -> Mapping[str, Any]:
         "torch.utils._triton.triton_hash_with_backend": lambda: "none",
         "torch._dynamo.device_interface.device_interfaces": {
             **device_interface.device_interfaces,
-            **dict.fromkeys(("xpu", "xpu:0"), Interface),
+            **dict.fromkeys(("xpu", "xpu:0"), XpuInterface),
         },
     }

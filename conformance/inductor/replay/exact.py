@@ -11,7 +11,7 @@ from torch import Tensor
 from conformance.execution.compile.compile_worker import named
 from conformance.execution.trial.observation import watching
 from conformance.inductor.compile.program import Program
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.replay.graph_fills import GraphFill
 from conformance.inputs.guarded_memory import GuardedTensor
 from conformance.numerics.rounding import bits
@@ -40,7 +40,7 @@ def values_of(program: Program, seed: int, chosen: Mapping[str, Tensor]) -> dict
 
 
 def exact_verdicts(
-    compiled: Compiled, executor: Any, seed: int, chosen: Mapping[str, Tensor], reference: str | None = None
+    compiled: CompiledProgram, executor: Any, seed: int, chosen: Mapping[str, Tensor], reference: str | None = None
 ) -> list[Verdict]:
     """Judges two runs with different poison around the operands: their numbers, their agreement, and the memory around
     and inside the operands. The numbers are compared with the graph in fp64, or with the function ``reference``
@@ -69,7 +69,7 @@ def exact_verdicts(
     return verdicts
 
 
-def wide_verdicts(compiled: Compiled, executor: Any, fills: Sequence[GraphFill]) -> list[Verdict]:
+def wide_verdicts(compiled: CompiledProgram, executor: Any, fills: Sequence[GraphFill]) -> list[Verdict]:
     """One run of each of ``fills``, with another poison around the operands: their numbers, and the memory around and
     inside the operands. No fill runs twice: an output that depends on poison, or on what lay in memory before, has a
     wrong number in one of them."""
@@ -84,7 +84,7 @@ def wide_verdicts(compiled: Compiled, executor: Any, fills: Sequence[GraphFill])
 
 
 def _outputs(
-    compiled: Compiled, executor: Any, values: Sequence[Tensor], pattern: int
+    compiled: CompiledProgram, executor: Any, values: Sequence[Tensor], pattern: int
 ) -> tuple[tuple[Tensor, ...], list[Verdict]]:
     """The outputs for ``values`` of the operands, in their order, and a verdict if memory was disturbed."""
     placed = [

@@ -162,14 +162,14 @@ class _Replay:
         if name in self.stand_ins:
             return self.stand_ins[name]
         if names and all(f"{name}.{part}" in self.stand_ins for part in names):
-            return _View(None, name, self.stand_ins)
+            return _PatchedModule(None, name, self.stand_ins)
         module = importlib.import_module(name)
-        return _View(module, name, self.stand_ins) if names else _View(torch, "torch", self.stand_ins)
+        return _PatchedModule(module, name, self.stand_ins) if names else _PatchedModule(torch, "torch", self.stand_ins)
 
-    def build(self, name: str, source: str, *_: Any, **__: Any) -> _Kernel:
+    def build(self, name: str, source: str, *_: Any, **__: Any) -> _ReplayedKernel:
         """Returns the kernel ``name`` of ``source``, in place of compiling it."""
         kernel = self.load(_with_interpretable_loops(source), name).get(name)
-        if not isinstance(kernel, _Kernel):
+        if not isinstance(kernel, _ReplayedKernel):
             raise ReplayUnsupported(name, "its source does not define a kernel with one of Inductor's heuristics")
         return kernel
 
@@ -225,7 +225,7 @@ def _with_interpretable_loops(source: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _ReplayedKernel:
     """Stands for Inductor's autotuner of one kernel: takes what the wrapper passes and launches it. Of the configs that
     Inductor offers it takes the one with the fewest programs."""
 
@@ -285,7 +285,7 @@ class _Decorators:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         heuristic, signature = _heuristics(name), inspect.signature(_heuristics("cached_autotune"))
 
-        def factory(*arguments: Any, **options: Any) -> Callable[[Any], _Kernel]:
+        def factory(*arguments: Any, **options: Any) -> Callable[[Any], _ReplayedKernel]:
             if name.startswith("cooperative"):
                 # One program would wait for another that starts when it has ended.
                 raise ReplayUnsupported(name, "its programs wait for each other, the interpreter runs them in turn")
@@ -293,7 +293,7 @@ class _Decorators:
                 heuristic(*arguments, **options)
             offered = signature.bind(*autotuned.call_args.args, **autotuned.call_args.kwargs).arguments
             metas = offered["triton_meta"], offered.get("inductor_meta") or {}
-            return lambda function: _Kernel(self._replay, function, offered["configs"], *metas)
+            return lambda function: _ReplayedKernel(self._replay, function, offered["configs"], *metas)
 
         return factory
 
@@ -334,7 +334,7 @@ class _Libdevice:
         return function
 
 
-class _View:
+class _PatchedModule:
     """A module with some of its names, or of the names in it, replaced."""
 
     def __init__(self, real: Any, path: str, stand_ins: Mapping[str, Any]) -> None:
@@ -346,7 +346,7 @@ class _View:
             return self._stand_ins[path]
         real = getattr(self._real, name)
         within = any(replaced.startswith(f"{path}.") for replaced in self._stand_ins)
-        return _View(real, path, self._stand_ins) if within else real
+        return _PatchedModule(real, path, self._stand_ins) if within else real
 
 
 def _stand_ins(replayed: _Replay) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from conformance.execution.compile.resources import over_limits
 from conformance.inductor.compile.program import Choice, Decision, Generated
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.compile.replaced_decisions import ONE_CONFIG, replacing
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.inductor.tuning.max_autotune import compiling
@@ -196,7 +196,12 @@ def check_contiguous(generated: Generated, name: str) -> list[Verdict]:
 
 
 def check_output(
-    compiled: Compiled, executor: Any, *, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
+    compiled: CompiledProgram,
+    executor: Any,
+    *,
+    shape: tuple[int, ...],
+    dtype: str,
+    strides: tuple[int, ...] | None = None,
 ) -> list[Verdict]:
     """One call of the compiled function returns one tensor of ``shape``, ``dtype`` and ``strides`` (in elements)."""
     tensors = []

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from conformance.inductor.compile.program import GeneratedKernel
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.replay.pinned_programs import constant
 from conformance.inductor.source.source_checks import in_source
 from conformance.records import Verdict
@@ -143,13 +143,13 @@ def counts_of(module: str) -> Counts:
     )
 
 
-def check_counts(compiled: Compiled, required: Counts) -> Verdict:
+def check_counts(compiled: CompiledProgram, required: Counts) -> Verdict:
     """Checks that the counts of the last generated wrapper are those ``required``."""
     counts = counts_of(compiled.generated.modules[-1])
     return Verdict("wrapper", counts == required, f"{counts}, {required} is required")
 
 
-def template_kernel(compiled: Compiled) -> GeneratedKernel:
+def template_kernel(compiled: CompiledProgram) -> GeneratedKernel:
     """Returns the kernel of the one product. Raises ValueError if there are more or fewer."""
     templates = [kernel for kernel in compiled.generated.kernels if kernel.kind == "template"]
     if len(templates) != 1:

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 from conformance.inductor.compile.program import Choice, Generated
-from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.problems import DTYPES
 from conformance.records import Verdict
@@ -39,7 +39,7 @@ def check_branches(generated: Generated, hints: Sequence[int]) -> list[Verdict]:
     ]
 
 
-def check_dispatch(compiled: Compiled, executor: Any) -> list[Verdict]:
+def check_dispatch(compiled: CompiledProgram, executor: Any) -> list[Verdict]:
     """The compiled function launches one template, the one whose rows are nearest to those of its first operand, by
     the ratio of the two."""
     kernels = branches(compiled.generated)
