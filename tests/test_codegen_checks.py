@@ -141,8 +141,8 @@ def test_every_directive_matches_somewhere_and_fails_elsewhere(artefacts: Artefa
     scaled = {("nvidia", "SCALED_MMA", "ptx")}
     assert {key for key in absent if key[0] == "nvidia"} == scaled, "no sample multiplies with scales"
     assert one_sided - always - amd == absent
-    known = {TMA_LOAD, TMA_STORE, TENSOR_DESCRIPTOR, ASYNC_COPY, WARP_SPECIALIZED, SCALED_MMA}
-    assert {name for _, name, _ in absent} <= {feature.name for feature in known}
+    features = {TMA_LOAD, TMA_STORE, TENSOR_DESCRIPTOR, ASYNC_COPY, WARP_SPECIALIZED, SCALED_MMA}
+    assert {name for _, name, _ in absent} <= {feature.name for feature in features}
 
 
 SPELLINGS = [

@@ -57,10 +57,10 @@ def test_a_feature_from_elsewhere_is_looked_for_and_its_loss_is_seen(registry, t
 
 
 def test_what_was_kept_before_a_feature_was_known_does_not_count(registry, tmp_path):
-    made, target = artefact(tmp_path / "a", "prefetch.global.L2 [%rd1];"), find("sm_90")
-    assert machine_code.describe(made, target, disassemble=False)["features"] == []
+    compiled, target = artefact(tmp_path / "a", "prefetch.global.L2 [%rd1];"), find("sm_90")
+    assert machine_code.describe(compiled, target, disassemble=False)["features"] == []
     register_feature(PREFETCH)
-    assert machine_code.describe(made, target, disassemble=False)["features"] == ["MY_PREFETCH"]
+    assert machine_code.describe(compiled, target, disassemble=False)["features"] == ["MY_PREFETCH"]
 
 
 def test_a_reproducer_looks_for_it(registry):

@@ -90,8 +90,8 @@ RESERVATIONS = {
 def test_a_result_has_a_reservation_unless_compiled_code_was_run(name):
     levels, text = RESERVATIONS[name]
     by_level = {level: (executor, checks) for executor, checks, level in LEVELS.values()}
-    made = [
+    records = [
         CaseRecord("c", "s", Status.PASS, executor=executor, verdicts=tuple(Verdict(check, True) for check in checks))
         for executor, checks in (by_level[ProofLevel(level)] for level in levels)
     ]
-    assert ProofCount(made).reservation == text
+    assert ProofCount(records).reservation == text

@@ -50,8 +50,8 @@ def test_addmm_broadcasts_its_bias(kind):
     problem = addmm(5, 4, 7, bias=Bias(kind), alpha=2.0, beta=-0.5)
     inputs = inputs_of(problem)
     bias = inputs["bias"].double()
-    wanted = 2 * torch.tensor(slow(inputs["a"], inputs["b"])).double() - 0.5 * bias.expand(5, 4)
-    assert torch.equal(reference.value(problem, inputs), wanted)
+    expected = 2 * torch.tensor(slow(inputs["a"], inputs["b"])).double() - 0.5 * bias.expand(5, 4)
+    assert torch.equal(reference.value(problem, inputs), expected)
     # the magnitude is that of the product alone
     assert reference.magnitude(problem, inputs).tolist() == slow(inputs["a"].abs(), inputs["b"].abs())
 
@@ -61,8 +61,8 @@ def test_scaled_mm(scaling):
     problem = scaled_mm(5, 4, 7, scaling=scaling, bias=Bias())
     inputs = inputs_of(problem)
     raw = torch.tensor(slow(inputs["a"], inputs["b"])).double()
-    wanted = raw * inputs["scale_a"].double() * inputs["scale_b"].double() + inputs["bias"].double()
-    assert torch.equal(reference.value(problem, inputs), wanted)
+    expected = raw * inputs["scale_a"].double() * inputs["scale_b"].double() + inputs["bias"].double()
+    assert torch.equal(reference.value(problem, inputs), expected)
 
 
 def test_zero_factors_ignore_even_nan():
@@ -98,8 +98,8 @@ def test_sum_of_two_products():
     problem = mm_plus_mm(5, 4, 7)
     inputs = {name: integers(*problem.operand(name).shape, seed=seed) for seed, name in enumerate("abcd")}
     a, b, c, d = (inputs[name] for name in "abcd")
-    wanted = torch.tensor(slow(a, b)) + torch.tensor(slow(c, d))
-    assert reference.value(problem, inputs).tolist() == wanted.tolist()
+    expected = torch.tensor(slow(a, b)) + torch.tensor(slow(c, d))
+    assert reference.value(problem, inputs).tolist() == expected.tolist()
     sizes = torch.tensor(slow(a.abs(), b.abs())) + torch.tensor(slow(c.abs(), d.abs()))
     assert reference.magnitude(problem, inputs).tolist() == sizes.tolist()
 

@@ -38,9 +38,9 @@ def inputs_for(problem: Attention, seed: int = 0) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.id)
 def test_masks_show_the_keys_that_they_say(mask):
     shown = meaning.visible(dataclasses.replace(BASE, mask=mask), {})
-    wanted = [[MASKS[mask](query + 3, key) for key in range(12)] for query in range(9)]
+    expected = [[MASKS[mask](query + 3, key) for key in range(12)] for query in range(9)]
     assert shown.shape == (1, 1, 9, 12)
-    assert shown[0, 0].tolist() == wanted
+    assert shown[0, 0].tolist() == expected
 
 
 def test_a_sum_of_one_term_is_no_negative_zero():
@@ -77,8 +77,8 @@ def test_forward_is_a_softmax_row_by_row(score):
             weights.append(math.exp(s))
             values.append(inputs["v"][0, head // 2, key].double())
         total = sum(weights)
-        wanted = sum(w / total * v for w, v in zip(weights, values, strict=True))
-        torch.testing.assert_close(result.out[batch, head, query], wanted, rtol=1e-12, atol=1e-12)
+        expected = sum(w / total * v for w, v in zip(weights, values, strict=True))
+        torch.testing.assert_close(result.out[batch, head, query], expected, rtol=1e-12, atol=1e-12)
         assert float(result.lse[batch, head, query]) == pytest.approx(math.log(total), rel=1e-12)
 
 
@@ -123,8 +123,8 @@ def test_equal_scores_give_exact_sums():
     inputs["q"] = torch.zeros_like(inputs["q"])
     inputs["v"] = inputs["v"].round()
     result = meaning.forward(problem, inputs)
-    wanted = inputs["v"].double().sum(2, keepdim=True).repeat_interleave(2, 1) / 12
-    assert torch.equal(result.out, wanted.expand_as(result.out))
+    expected = inputs["v"].double().sum(2, keepdim=True).repeat_interleave(2, 1) / 12
+    assert torch.equal(result.out, expected.expand_as(result.out))
 
 
 def test_gathering_is_the_transpose_of_repeating():

@@ -250,8 +250,8 @@ def test_limits_of_an_architecture_and_of_a_device() -> None:
 
 @pytest.mark.usefixtures("afresh")
 def test_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = importlib.util.find_spec
-    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None if name == "triton" else known(name))
+    original = importlib.util.find_spec
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None if name == "triton" else original(name))
     assert [target for target in compile_targets() if target.backend in ("cuda", "hip")] == []
     reasons = unavailable_targets()
     assert set(reasons) == {target.id for target in targets.known_targets()}
@@ -292,13 +292,13 @@ def test_the_assembler_of_triton_3_2_and_3_3(monkeypatch: pytest.MonkeyPatch, fo
             raise RuntimeError("Cannot find ptxas")
         return found, "12.4"
 
-    wanted = found and Path(found)
+    expected = found and Path(found)
     compiler = importlib.import_module("triton.backends.nvidia.compiler")
     monkeypatch.setattr(compiler, "get_ptxas", lambda arch: pair())
-    assert targets.assembler(90) == wanted
+    assert targets.assembler(90) == expected
     monkeypatch.delattr(compiler, "get_ptxas")
     monkeypatch.setattr(compiler, "_path_to_binary", pair, raising=False)
-    assert targets.assembler(90) == wanted
+    assert targets.assembler(90) == expected
 
 
 @pytest.mark.usefixtures("afresh")
@@ -307,9 +307,9 @@ def test_an_amd_backend_without_a_linker(monkeypatch: pytest.MonkeyPatch) -> Non
         raise Exception("ROCm linker /opt/rocm/llvm/bin/ld.lld not found")
 
     native = SimpleNamespace(amd=SimpleNamespace())
-    known = importlib.import_module
+    original = importlib.import_module
     monkeypatch.setattr(
-        targets.importlib, "import_module", lambda name: native if name.startswith("triton._C") else known(name)
+        targets.importlib, "import_module", lambda name: native if name.startswith("triton._C") else original(name)
     )
     assert "no ROCm linker" in str(targets._linker_lacks(SimpleNamespace(path_to_rocm_lld=no_linker)))
     assert targets._linker_lacks(SimpleNamespace(path_to_rocm_lld=lambda: "/usr/bin/ld.lld")) is None
@@ -350,8 +350,8 @@ def _device(**properties: Any) -> SimpleNamespace:
 def test_devices(
     monkeypatch: pytest.MonkeyPatch, torch: SimpleNamespace, identity: tuple[str, str, int], shared: int
 ) -> None:
-    known = importlib.import_module
-    monkeypatch.setattr(targets.importlib, "import_module", lambda name: torch if name == "torch" else known(name))
+    original = importlib.import_module
+    monkeypatch.setattr(targets.importlib, "import_module", lambda name: torch if name == "torch" else original(name))
     first, second = devices()
     assert (first.id, first.vendor, first.warp_size) == identity
     assert (first.device_index, second.device_index) == (0, 1)

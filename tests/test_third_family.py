@@ -65,8 +65,8 @@ def test_a_feature_that_the_code_lacks_is_a_verdict(tmp_path: Path) -> None:
     (tmp_path / "kernel.ttir").write_text("module {\n  tt.func public @kernel() {\n    tt.return\n  }\n}\n")
     artefact = SimpleNamespace(target_id="third_1", stages={"ttir": tmp_path / "kernel.ttir"}, resources=None)
     target = Target("third", 1, 32)
-    wanted = [codegen_checks.POINTER_STORE, codegen_checks.MMA]
-    verdicts = codegen_checks.check(artefact, target, requires=wanted)  # type: ignore[arg-type]
+    required = [codegen_checks.POINTER_STORE, codegen_checks.MMA]
+    verdicts = codegen_checks.check(artefact, target, requires=required)  # type: ignore[arg-type]
     assert [verdict.passed for verdict in verdicts] == [False, False]
     assert "third code has no such thing" in verdicts[[v.feature.name for v in verdicts].index("MMA")].text
 

@@ -296,7 +296,7 @@ def test_the_first_plan_that_a_kernel_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "taken", "verdicts", "judged"),
+    ("name", "accepts", "verdicts", "judged"),
     [
         ("mm", False, [("refused", False)], 0),  # ours: the code is not that of the suite
         ("elsewhere", False, [("refused", True)], 0),
@@ -304,13 +304,13 @@ def test_the_first_plan_that_a_kernel_takes() -> None:
     ],
 )
 def test_a_kernel_without_limits_may_take_what_ours_refuse(
-    name: str, taken: bool, verdicts: list[tuple[str, bool]], judged: int
+    name: str, accepts: bool, verdicts: list[tuple[str, bool]], judged: int
 ) -> None:
     class Case(PointerGemm):
         limits = GemmLimits() if name == "mm" else None  # type: ignore[assignment]
 
         def refusal(self, plan: Plan) -> Reason | None:
-            return None if taken else Reason(ReasonCode.LAYOUT, "a", "never")
+            return None if accepts else Reason(ReasonCode.LAYOUT, "a", "never")
 
     kernel, seen, calls = Case(name, "mm", "mm"), [], []
     recorder = SimpleNamespace(

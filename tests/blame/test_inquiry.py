@@ -67,8 +67,8 @@ class Stack:
         answer = {"status": "pass", "error": "", "stages": {}, "metadata": {}, "passes": [], "folder": str(folder)}
         answer["seconds"] = 1.0
         module = entry and entry["module"]
-        taken = "between passes" if module else entry and entry["stage"]
-        if taken in self._refuses:
+        source = "between passes" if module else entry and entry["stage"]
+        if source in self._refuses:
             return {**answer, "status": "compile-error", "error": "ValueError: CannotEnter: it is not parsed"}
         words = Path(module or files[entry["stage"]]).read_text() if entry else ""
         for number, stage in enumerate(NAMES[len(files) :]):

@@ -124,13 +124,13 @@ def launched(kernel: Any, executor: Any, out: Tensor, what: str, **tensors: Tens
     return out
 
 
-def differing(made: Tensor, wanted: Tensor, what: str) -> list[str]:
+def differing(actual: Tensor, expected: Tensor, what: str) -> list[str]:
     """What is wrong with ``made``, whose NaN may have any bits."""
-    same = (bits(made) == bits(wanted)) | (made.double().isnan() & wanted.double().isnan())
+    same = (bits(actual) == bits(expected)) | (actual.double().isnan() & expected.double().isnan())
     if bool(same.all()):
         return []
     at = int((~same).nonzero()[0])
-    return [f"{what}: element {at} is {made[at].item()}, {wanted[at].item()} is right"]
+    return [f"{what}: element {at} is {actual[at].item()}, {expected[at].item()} is right"]
 
 
 def conversions() -> list[str]:
@@ -152,20 +152,20 @@ def conversions() -> list[str]:
     ]:
         x = ties(name, source)[:SIZE]
         for mode in modes:
-            made = launched(unary, executor, torch.zeros(len(x), dtype=DTYPES[name]), mode, x=x)
+            actual = launched(unary, executor, torch.zeros(len(x), dtype=DTYPES[name]), mode, x=x)
             if mode == "nearest":
                 overflow = "saturate" if name in ("e4m3", "e5m2") else "ieee"
-                wanted = round_to(x.double(), name, overflow=overflow)
+                expected = round_to(x.double(), name, overflow=overflow)
             else:
                 cut = torch.tensor([towards_zero(value, name) for value in x.tolist()], dtype=torch.float64)
-                wanted = round_to(cut, name)
-            wrong += differing(made, wanted, f"{source} to {name}, {mode}")
+                expected = round_to(cut, name)
+            wrong += differing(actual, expected, f"{source} to {name}, {mode}")
     whole = torch.tensor([0, 1, -1, 255, 257, 2**24 + 1, 2**25 + 2**17 + 1, -(2**31) + 1] * 8, dtype=torch.int32)
-    made = launched(unary, executor, torch.zeros(SIZE, dtype=torch.bfloat16), "nearest", x=whole)
-    wrong += differing(made, round_to(whole.double(), "bf16"), "int32 to bf16")
+    actual = launched(unary, executor, torch.zeros(SIZE, dtype=torch.bfloat16), "nearest", x=whole)
+    wrong += differing(actual, round_to(whole.double(), "bf16"), "int32 to bf16")
     x = special("bf16").nan_to_num(0.0, 5.0, -5.0).clamp(-1000, 1000)
-    made = launched(unary, executor, torch.zeros(SIZE, dtype=torch.int32), "nearest", x=x)
-    wrong += [] if torch.equal(made, x.double().trunc().int()) else ["bf16 to int32"]
+    actual = launched(unary, executor, torch.zeros(SIZE, dtype=torch.int32), "nearest", x=x)
+    wrong += [] if torch.equal(actual, x.double().trunc().int()) else ["bf16 to int32"]
     return wrong
 
 
@@ -176,9 +176,9 @@ def arithmetic() -> list[str]:
     executor, wrong = InterpreterExecutor(), []
 
     def judge(kernel: Any, name: str, what: str, exact: Tensor, **tensors: Tensor) -> None:
-        made = launched(kernel, executor, torch.zeros(SIZE, dtype=DTYPES[name]), what, **tensors)
-        made = made + 0 if what == "minus" else made  # 0 - x, or the other sign since Triton 3.9
-        wrong.extend(differing(made, round_to(exact, name), f"{name} {what}"))
+        actual = launched(kernel, executor, torch.zeros(SIZE, dtype=DTYPES[name]), what, **tensors)
+        actual = actual + 0 if what == "minus" else actual  # 0 - x, or the other sign since Triton 3.9
+        wrong.extend(differing(actual, round_to(exact, name), f"{name} {what}"))
 
     for name in ("bf16", "fp16", "fp32"):
         x = special(name)
@@ -239,22 +239,22 @@ def reductions() -> list[str]:
         x[::16] = torch.tensor([large, 1.0, 1.0, 1.0])  # large + 1 is a tie, and is large
         x = x.to(DTYPES[name])
         # any tree adds at least one of the ones to the large number alone: 3 more never come out
-        made = launched(unary, executor, torch.zeros(SIZE, dtype=DTYPES[name]), "sum", x=x)
-        if not set(made.tolist()) <= {large, large + 2}:
-            wrong.append(f"{name} sum is {made[0].item()}")
+        actual = launched(unary, executor, torch.zeros(SIZE, dtype=DTYPES[name]), "sum", x=x)
+        if not set(actual.tolist()) <= {large, large + 2}:
+            wrong.append(f"{name} sum is {actual[0].item()}")
         ones = torch.ones(SIZE, dtype=DTYPES[name])
-        made = launched(unary, executor, torch.zeros(4, dtype=DTYPES[name]), "sum of rows", x=ones)
-        wrong += [] if made.tolist() == [16.0] * 4 else [f"{name} sums of rows are {made.tolist()}"]
-        made = launched(unary, executor, torch.zeros(SIZE), "maximum of all", x=special(name))
-        wrong += [] if made[0].item() == math.inf else [f"{name} maximum of all is {made[0].item()}"]
+        actual = launched(unary, executor, torch.zeros(4, dtype=DTYPES[name]), "sum of rows", x=ones)
+        wrong += [] if actual.tolist() == [16.0] * 4 else [f"{name} sums of rows are {actual.tolist()}"]
+        actual = launched(unary, executor, torch.zeros(SIZE), "maximum of all", x=special(name))
+        wrong += [] if actual[0].item() == math.inf else [f"{name} maximum of all is {actual[0].item()}"]
     x = torch.tensor([256.0, 1.0, math.nan, 1.0] + [1.0078125, 2.0**-9, 0.5, -1.0] * 15).bfloat16()
     out = torch.zeros(SIZE, dtype=torch.bfloat16)
-    made = launched(binary, executor, out, "atomic", x=x, y=x)
+    actual = launched(binary, executor, out, "atomic", x=x, y=x)
     rest = round_to(torch.tensor(1.0078125 + 2.0**-9, dtype=torch.float64), "bf16").double()
     rest = round_to(round_to(rest + 0.5, "bf16").double() - 1, "bf16").item()
-    wanted = torch.tensor([256.0] + [rest] * 15 + [0.0] * 48).bfloat16()
-    wrong += differing(made, wanted, "bf16 atomic")
+    expected = torch.tensor([256.0] + [rest] * 15 + [0.0] * 48).bfloat16()
+    wrong += differing(actual, expected, "bf16 atomic")
     x = torch.arange(SIZE, dtype=torch.int32).to(torch.uint8)
-    made = launched(unary, executor, torch.zeros(SIZE, dtype=torch.uint8), "inverted", x=x)
-    wrong += [] if torch.equal(made, ~x) else ["inverted uint8"]
+    actual = launched(unary, executor, torch.zeros(SIZE, dtype=torch.uint8), "inverted", x=x)
+    wrong += [] if torch.equal(actual, ~x) else ["inverted uint8"]
     return wrong

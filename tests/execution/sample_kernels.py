@@ -237,8 +237,8 @@ def hang(marker: str, target: Target) -> Launch:
 
 def hungry(size: int, target: Target) -> Launch:
     """A compiler that takes ``size`` bytes of memory and then hangs."""
-    taken = b"x" * size
-    while taken:
+    block = b"x" * size
+    while block:
         time.sleep(1)
     raise AssertionError("it goes on for ever")
 

@@ -47,22 +47,22 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_triton_takes_a_carried_kernel_under_its_own_key(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = elsewhere / "here"
-    taken = compiled(here, monkeypatch, (str(elsewhere), MINE.edition)).artefact
-    assert taken is not None
-    assert taken.cached
-    assert taken.text("ptx").endswith("// elsewhere\n")
-    assert all(path.is_relative_to(here) for path in taken.stages.values())
-    assert taken.metadata["hash"] not in ("", "elsewhere")
+    artefact = compiled(here, monkeypatch, (str(elsewhere), MINE.edition)).artefact
+    assert artefact is not None
+    assert artefact.cached
+    assert artefact.text("ptx").endswith("// elsewhere\n")
+    assert all(path.is_relative_to(here) for path in artefact.stages.values())
+    assert artefact.metadata["hash"] not in ("", "elsewhere")
     again = compiled(here, monkeypatch).artefact
     assert again is not None
-    assert (again.cached, again.metadata) == (True, taken.metadata), "a launch finds it without help"
+    assert (again.cached, again.metadata) == (True, artefact.metadata), "a launch finds it without help"
 
 
 def test_a_kernel_of_another_toolchain_is_not_taken(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = compiled(elsewhere / "here", monkeypatch, (str(elsewhere), "another")).artefact
-    assert made is not None
-    assert not made.cached
-    assert "elsewhere" not in made.text("ptx")
+    artefact = compiled(elsewhere / "here", monkeypatch, (str(elsewhere), "another")).artefact
+    assert artefact is not None
+    assert not artefact.cached
+    assert "elsewhere" not in artefact.text("ptx")
 
 
 def test_files_of_another_kernel_are_not_taken_for_it(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_files_of_another_kernel_are_not_taken_for_it(elsewhere: Path, monkeypat
     with kernels._database:
         kernels._database.execute("UPDATE files SET name = 'other.' || name")
     kernels.close()
-    made = compiled(elsewhere / "here", monkeypatch, (str(elsewhere), MINE.edition)).artefact
-    assert made is not None
-    assert not made.cached, "it was compiled, and says so"
+    artefact = compiled(elsewhere / "here", monkeypatch, (str(elsewhere), MINE.edition)).artefact
+    assert artefact is not None
+    assert not artefact.cached, "it was compiled, and says so"
 
 
 def test_a_failure_is_carried_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,7 @@ def compiled_counts(kernel, problem, config, target, variant, stage):
 
 
 def compiled_text(kernel, problem, config, target, variant, stage):
-    if target not in {known.id for known in targets.compile_targets()}:
+    if target not in {one.id for one in targets.compile_targets()}:
         pytest.skip(f"the installed Triton cannot compile for {target}")
     plan = get(kernel).plan(problem, config, targets.find(target), variant, estimated=False)
     with CompilePool(1, 240) as pool:

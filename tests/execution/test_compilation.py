@@ -310,7 +310,7 @@ def test_a_pool_needs_workers_and_time(workers: int, deadline: float) -> None:
 def test_another_pool_finds_what_was_compiled_never_interprets_and_sees_no_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    known = compiled(COPY, SM90)
+    first = compiled(COPY, SM90)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert "TRITON_INTERPRET" not in child_environment()
     with CompilePool(1, artefact_dir=tmp_path) as other:
@@ -319,7 +319,7 @@ def test_another_pool_finds_what_was_compiled_never_interprets_and_sees_no_gpu(
     assert reused is not None
     assert reused.cached
     assert {path.relative_to(tmp_path).parts[0] for path in reused.stages.values()} == {"sm_90"}
-    assert (reused.key, reused.resources, reused.text("ptx")) == (known.key, known.resources, known.text("ptx"))
+    assert (reused.key, reused.resources, reused.text("ptx")) == (first.key, first.resources, first.text("ptx"))
     assert "{'TRITON_INTERPRET': None, 'CUDA_VISIBLE_DEVICES': ''} interpret=False cuda=False" in error
 
 

@@ -69,9 +69,9 @@ def result(text: str) -> CompileResult:
 
 def test_a_pool_asks_the_index_first_and_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored, missing = Sample("copy"), Sample("copy", offset=2)
-    known = identity(launch(stored, SM90), SM90)
+    launch_id = identity(launch(stored, SM90), SM90)
     CompiledIndex.write(
-        tmp_path / INDEX_FILE, {known: result("stored"), "idle": result("idle")}, {"a": [known, "idle"]}
+        tmp_path / INDEX_FILE, {launch_id: result("stored"), "idle": result("idle")}, {"a": [launch_id, "idle"]}
     )
     pools = IndexedPools(1, 60.0, tmp_path, "gw0")
     try:
@@ -82,7 +82,7 @@ def test_a_pool_asks_the_index_first_and_says_what_it_lacks(tmp_path: Path, monk
     finally:
         pools.close()
     missed, used = asked(tmp_path)
-    assert (missed, used) == (["tma_store_wgmma_tcgen05 for sm_90"], {known})
+    assert (missed, used) == (["tma_store_wgmma_tcgen05 for sm_90"], {launch_id})
     assert asked(tmp_path) == ([], set()), "the files are gone"
     assert CompiledIndex(tmp_path / INDEX_FILE).idle(used) == {"a": "idle"}
 

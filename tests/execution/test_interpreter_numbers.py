@@ -28,10 +28,13 @@ def without_corrections() -> dict[str, list[str]]:
 def without_correction(method: str) -> list[str]:
     from conformance.execution.interpreter import executor as interpreter
 
-    made = interpreter.corrections
+    corrections = interpreter.corrections
 
     def others(module: Any) -> Any:
-        return [(owner, {name: new for name, new in names.items() if name != method}) for owner, names in made(module)]
+        return [
+            (owner, {name: new for name, new in names.items() if name != method})
+            for owner, names in corrections(module)
+        ]
 
     with (
         mock.patch.object(interpreter, "corrections", others),

@@ -62,10 +62,10 @@ def faulty(interpreter: Any, methods: dict[str, Any]) -> dict[str, tuple[str, An
         return methods["create_dot_scaled"](self, a, a_scale, a_format, b, b_scale, *more)
 
     def least_scale_is_zero(self: Any, a: Any, scale: Any, *more: Any) -> Any:
-        made = methods["create_dot_scaled"](self, a, scale, *more)
+        result = methods["create_dot_scaled"](self, a, scale, *more)
         if scale is None or scale.data.shape[-1] > 1:
-            return made
-        return handle(np.where(scale.data == 0, 0, made.data).astype(np.float32), made.dtype)
+            return result
+        return handle(np.where(scale.data == 0, 0, result.data).astype(np.float32), result.dtype)
 
     return {
         "truncating cast": ("cast_impl", truncating_cast),

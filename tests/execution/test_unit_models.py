@@ -229,8 +229,8 @@ def test_what_may_leave_fp32s_range_or_is_not_finite_has_no_bits():
     kernel = catalogue.get("mm")
     plan = kernel.plan(MM, CONFIG, HOPPER)
     contract = kernel.contract(plan, "device")
-    known = measured_units.known_unit(HOPPER, "wgmma", "fp16")
-    model = unit_verdict.UnitModel(MM, contract, WGMMA, known)
+    unit = measured_units.known_unit(HOPPER, "wgmma", "fp16")
+    model = unit_verdict.UnitModel(MM, contract, WGMMA, unit)
     (fill,) = fills(MM, contract, 0, ("randn",))
     assert model.allowed(dataclasses.replace(fill, cache={})) is not None
     infinite = dataclasses.replace(fill, cache={}, expected=fill.expected / 0)

@@ -200,8 +200,8 @@ def test_the_loaded_backends_say_their_hashes(monkeypatch: pytest.MonkeyPatch) -
     class Foreign(Compiler):
         supports_target = staticmethod(lambda target: False)
 
-    made = {name: SimpleNamespace(compiler=one) for name, one in (("a", Compiler), ("b", Broken), ("c", Foreign))}
-    monkeypatch.setattr(module, "backends", made)
+    backends = {name: SimpleNamespace(compiler=one) for name, one in (("a", Compiler), ("b", Broken), ("c", Foreign))}
+    monkeypatch.setattr(module, "backends", backends)
     assert backend_hashes() == {
         "a": "of a vendor",
         "b": "unknown: Exception: ROCm linker not found",
@@ -239,11 +239,11 @@ def test_the_signed_statement_covers_the_bill(tmp_path: Path) -> None:
 def test_the_signed_statement_names_the_backends(tmp_path: Path) -> None:
     digest = "a" * 64
     bill = {"backend third (third_backend) sha256": digest, "backend third (third_backend) hash()": "third"}
-    made = sample(tmp_path, bill=bill)
-    subjects = verify(made.data, made.policy).statement["subject"]
+    bundle = sample(tmp_path, bill=bill)
+    subjects = verify(bundle.data, bundle.policy).statement["subject"]
     assert {"name": "backend third (third_backend)", "digest": {"backend_files_sha256": digest}} in subjects
-    (tmp_path / "run.zip").write_bytes(made.data)
-    lines = describe(verify(made.data, made.policy), made.policy).splitlines()
+    (tmp_path / "run.zip").write_bytes(bundle.data)
+    lines = describe(verify(bundle.data, bundle.policy), bundle.policy).splitlines()
     (line,) = [line for line in lines if line.startswith("backends")]
     assert line.split(maxsplit=1)[1] == f"third (third_backend) hash() third; third (third_backend) sha256 {digest}"
 

@@ -58,7 +58,7 @@ def test_a_stack_with_variables_of_its_own_has_no_command():
 
 
 def test_the_worst_are_asked_about(monkeypatch):
-    def ask_case(case, good, bad, folder, wanted):
+    def ask_case(case, good, bad, folder, symptoms):
         if case.endswith("[mm-b]"):
             raise BlameError("the case is not there")
         return CaseAnswer(case, "sm_90", ("a", "b"), LAUNCHES, 1.0)

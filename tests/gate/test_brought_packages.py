@@ -59,13 +59,13 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
     }
 
     def plan(arguments: Sequence[str], cache: Path, say: object) -> list[dict[str, object]]:
-        wanted = [_requirement(word) for word in arguments if not word.startswith("-")]
+        requirements = [_requirement(word) for word in arguments if not word.startswith("-")]
         entries = []
-        for text in wanted:
+        for text in requirements:
             pinned = next((one for one in packages if text in (one, one.partition("+")[0])), None)
             if pinned is None:
                 raise PipError(f"no index that pip knows has it\n{text}")
-            wanted += () if "--no-deps" in arguments else packages[pinned]
+            requirements += () if "--no-deps" in arguments else packages[pinned]
             name, _, version = pinned.partition("==")
             entries.append({"metadata": {"name": name, "version": version, "requires_dist": [*packages[pinned]]}})
         return entries

@@ -252,9 +252,9 @@ def titled(before: dict[str, str] | None = None, after: dict[str, str] | None = 
 
     def text(folder: Path) -> str:
         one = compared(folder)
-        known = {"stack": {}} if stack else {}
+        fields = {"stack": {}} if stack else {}
         sides = [
-            replace(side, bill=bill or {}, **known) for side, bill in ((one.baseline, before), (one.candidate, after))
+            replace(side, bill=bill or {}, **fields) for side, bill in ((one.baseline, before), (one.candidate, after))
         ]
         return html_data._title(replace(one, baseline=sides[0], candidate=sides[1]))
 

@@ -42,18 +42,18 @@ def declared(text: str = ENTRY) -> KernelDeclarations:
 
 def evidence_of(folder: Path, declarations: dict[str, KernelDeclarations], **changes: Any) -> Sample:
     """A run in which the third case failed as the entry of vendor_mm says, but for ``changes`` of its record."""
-    made = sample(folder)
-    lines = (made.folder / "records.jsonl").read_text().splitlines()
+    bundle = sample(folder)
+    lines = (bundle.folder / "records.jsonl").read_text().splitlines()
     reason = Reason(ReasonCode.KNOWN_DEFECT, "vendor-skips", "known")
     excused = {"case": EXCUSED, "kernel": "vendor_mm", "target": "sm_90", "diagnosis": "numerics/randn: FAIL"}
     record = replace(from_line(lines[2]), status=Status.EXPECTED_FAIL, reason=reason, **{**excused, **changes})
     lines[2] = record.to_line().rstrip("\n")
-    (made.folder / "records.jsonl").write_text("".join(line + "\n" for line in lines))
-    (made.folder / "selected.txt").write_text("".join(f"{from_line(line).case}\n" for line in lines))
-    run = json.loads((made.folder / "run.json").read_text())
+    (bundle.folder / "records.jsonl").write_text("".join(line + "\n" for line in lines))
+    (bundle.folder / "selected.txt").write_text("".join(f"{from_line(line).case}\n" for line in lines))
+    run = json.loads((bundle.folder / "run.json").read_text())
     run["declared"] = jsonable(declarations)
-    (made.folder / "run.json").write_text(json.dumps(run))
-    return replace(made, data=pack(made.folder, made.key, [], {}))
+    (bundle.folder / "run.json").write_text(json.dumps(run))
+    return replace(bundle, data=pack(bundle.folder, bundle.key, [], {}))
 
 
 def test_an_entry_is_recorded_and_read_as_it_was():
@@ -64,13 +64,13 @@ def test_an_entry_is_recorded_and_read_as_it_was():
 
 
 def test_evidence_names_who_excused_which_case(tmp_path, capsys):
-    made = evidence_of(tmp_path, {"vendor_mm": declared()})
-    policy = replace(made.policy, waivers=None, mustpass=None)
-    predicate = verify(made.data, policy).statement["predicate"]
+    bundle = evidence_of(tmp_path, {"vendor_mm": declared()})
+    policy = replace(bundle.policy, waivers=None, mustpass=None)
+    predicate = verify(bundle.data, policy).statement["predicate"]
     assert predicate["result"] == "WARNED"
     assert predicate["warnedTests"] == [EXCUSED]
     assert predicate[EXTENSION]["declared"] == {"vendor_mm": {"by": BY, "excused": {"vendor-skips": [EXCUSED]}}}
-    (tmp_path / "b.zip").write_bytes(made.data)
+    (tmp_path / "b.zip").write_bytes(bundle.data)
     assert call(command, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
     assert (
         f"vendor_mm by {BY}: expected failure vendor-skips (https://example.org/1), owner vendor, until 2099-01-01, "
@@ -79,8 +79,8 @@ def test_evidence_names_who_excused_which_case(tmp_path, capsys):
 
 
 def test_a_run_without_declarations_has_the_statement_that_it_had(tmp_path):
-    made = sample(tmp_path)
-    assert "declared" not in verify(made.data, made.policy).statement["predicate"][EXTENSION]
+    bundle = sample(tmp_path)
+    assert "declared" not in verify(bundle.data, bundle.policy).statement["predicate"][EXTENSION]
 
 
 @pytest.mark.parametrize(

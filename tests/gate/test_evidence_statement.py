@@ -77,12 +77,12 @@ PROOFS = {
 def test_the_statement_and_verify_say_what_proves_the_cases(name, tmp_path, capsys):
     fields, result, proven_by = PROOFS[name]
     records = [record(number, PASS, **changes) for number, changes in enumerate(fields)]
-    made = sample(tmp_path, records=records)
-    predicate = verify(made.data, made.policy).statement["predicate"]
+    bundle = sample(tmp_path, records=records)
+    predicate = verify(bundle.data, bundle.policy).statement["predicate"]
     assert predicate["result"] == ("PASSED" if result == "PASSED" else "WARNED")
     assert predicate[EXTENSION]["result"] == result
     assert sum(predicate[EXTENSION]["proven_by"].values()) == len(records)
-    (tmp_path / "run.zip").write_bytes(made.data)
+    (tmp_path / "run.zip").write_bytes(bundle.data)
     assert call(command, tmp_path / "run.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
     lines = dict(re.split(r" {2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert (lines["result"], lines["proven by"]) == (result, proven_by)

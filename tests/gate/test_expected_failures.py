@@ -102,11 +102,11 @@ def test_an_entry_holds_on_its_last_day(monkeypatch):
             return Clock.today
 
     monkeypatch.setattr("conformance.user_files.expected_failures.datetime", Clock)
-    known = known_failure({}, date(2027, 6, 30))
+    failure = known_failure({}, date(2027, 6, 30))
     Clock.today = date(2027, 6, 30)
-    assert not known.expired()
+    assert not failure.expired()
     Clock.today = date(2027, 7, 1)
-    assert known.expired()
+    assert failure.expired()
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_an_entry_holds_on_its_last_day(monkeypatch):
     ],
 )
 def test_an_entry_excuses_no_other_check(checks, failing, others):
-    (known,) = parsed(entry(seen='"numerics/hot"', checks=checks), "f")
+    (failure,) = parsed(entry(seen='"numerics/hot"', checks=checks), "f")
     verdicts = (Verdict("grid", True, "3"), *(Verdict(check, False, "wrong") for check in failing))
     record = CaseRecord("test_bad.py::test_x", "bad", Status.FAIL, stack={"python": "3.11"}, verdicts=verdicts)
-    outcome = ExpectedFailures((known,)).failure(record, Status.FAIL, "numerics/hot: wrong")
+    outcome = ExpectedFailures((failure,)).failure(record, Status.FAIL, "numerics/hot: wrong")
     assert outcome.status is (Status.FAIL if others else Status.EXPECTED_FAIL)
     assert (f"does not excuse that {others} failed" in outcome.diagnosis) is bool(others)
 
@@ -139,24 +139,24 @@ def test_two_entries_may_concern_one_case():
 
 
 def test_the_built_in_entries_are_valid_and_hold_where_they_should():
-    known = read_expected_failures()
+    failures = read_expected_failures()
     record = CaseRecord(
         "test_inductor_gemm.py::test_addmm_persistent_tma[sm_90-store=True]",
         "inductor_gemm",
         Status.FAIL,
         stack={"torch": "2.13.0+cpu"},
     )
-    outcome = known.failure(record, Status.FAIL, "InductorError: Unregistered range symbol xindex")
+    outcome = failures.failure(record, Status.FAIL, "InductorError: Unregistered range symbol xindex")
     assert outcome.status is Status.EXPECTED_FAIL
     for other in (
         CaseRecord(record.case.replace("True", "False"), record.suite, Status.FAIL, stack=record.stack),
         CaseRecord(record.case, record.suite, Status.FAIL, stack={"torch": "2.14.0"}),
     ):
-        assert known.failure(other, Status.FAIL, "Unregistered range symbol").status is Status.FAIL
+        assert failures.failure(other, Status.FAIL, "Unregistered range symbol").status is Status.FAIL
 
 
 def test_a_measured_fusion_may_fail_on_a_device_with_torch_2_11():
-    known = read_expected_failures()
+    failures = read_expected_failures()
     stack = {"torch": "2.11.0+cu130", "device": "NVIDIA H200"}
     case = "test_inductor_prologues.py::test_pending_fusion_pro_and_epi[measured={}-sm_90]"
     message = (
@@ -164,5 +164,5 @@ def test_a_measured_fusion_may_fail_on_a_device_with_torch_2_11():
     )
     for measured, status in ((True, Status.EXPECTED_FAIL), (False, Status.COMPILE_ERROR)):
         record = CaseRecord(case.format(measured), "inductor_prologues", Status.PASS, stack=stack)
-        assert known.failure(record, Status.COMPILE_ERROR, message).status is status
-        assert known.success(record) is None
+        assert failures.failure(record, Status.COMPILE_ERROR, message).status is status
+        assert failures.success(record) is None

@@ -57,8 +57,8 @@ def test_the_age_of_a_cause(sights, more, text):
 
 
 def group(kind: Kind, cause: str, *cases: str, kernel: str = "mm") -> Group:
-    made = (Finding(kind, case, case.partition("-")[0] or kernel, "sm_90", cause, "", "") for case in cases)
-    return Group(kind, cause, tuple(made))
+    findings = (Finding(kind, case, case.partition("-")[0] or kernel, "sm_90", cause, "", "") for case in cases)
+    return Group(kind, cause, tuple(findings))
 
 
 def test_each_cause_has_a_case_before_any_has_two():

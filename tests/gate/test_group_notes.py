@@ -15,8 +15,8 @@ BASE = run_of_all()
 
 
 def group(kind: Kind, what: str, cases: range, *targets: str) -> Group:
-    made = [Finding(kind, f"{case}-{t}", "mm", t, f"{what} on {t}", "", "") for t in targets for case in cases]
-    return Group(kind, f"{what} on {targets[0]}", tuple(made))
+    findings = [Finding(kind, f"{case}-{t}", "mm", t, f"{what} on {t}", "", "") for t in targets for case in cases]
+    return Group(kind, f"{what} on {targets[0]}", tuple(findings))
 
 
 def notes(*groups: Group) -> list[tuple[str, ...]]:

@@ -20,11 +20,11 @@ SIDE = Side("triton==3.8.0", {}, "quick", 0, 9, {}, started="2026-11-19T08:00:00
 
 
 def group(kind: Kind, cause: str, *places: tuple[str, str], minor: bool = False) -> Group:
-    made = (
+    findings = (
         Finding(kind, f"test_a.py::test_x[{number}-{kernel}]", kernel, target, cause, "pass", "fail", minor=minor)
         for number, (kernel, target) in enumerate(places)
     )
-    return Group(kind, cause, tuple(made))
+    return Group(kind, cause, tuple(findings))
 
 
 def comparison(*groups: Group) -> Comparison:

@@ -37,7 +37,7 @@ def report(tmp_path, monkeypatch):
     monkeypatch.setattr(finding_ages.OlderRuns, "run", lambda *arguments: older)
     monkeypatch.setattr(gate_runs, "index_versions", lambda name: [Version("3.7.0"), Version("3.7.1")])
 
-    def make(*words, repeats=(), known=()):
+    def make(*words, repeats=(), earlier_answers=()):
         parser = argparse.ArgumentParser()
         gate.configure(parser)
         arguments = parser.parse_args(["--candidate", "triton==3.8.0", "--cache", str(tmp_path), *words])
@@ -45,7 +45,7 @@ def report(tmp_path, monkeypatch):
         candidate = StackRun(Environment(parse("triton==3.8.0"), after, {}), after)
         output = tmp_path / "output"
         pair = (baseline, candidate, output, gate_runs.Stages(1))
-        status, comparison = gate_runs.report_pair(arguments, *pair, known, arguments.issues)
+        status, comparison = gate_runs.report_pair(arguments, *pair, earlier_answers, arguments.issues)
         data = json.loads((output / "comparison.json").read_text())
         assert (status, data["safe"], comparison.safe) == (1, False, False)
         (group,) = data["groups"]
@@ -73,7 +73,7 @@ def test_an_earlier_answer_changes_the_words_and_no_verdict(report, tmp_path):
     report("--no-age")
     file = tmp_path / "last.json"
     (tmp_path / "output" / "comparison.json").rename(file)
-    data, group = report("--no-age", known=[read_earlier_answer(file)])
+    data, group = report("--no-age", earlier_answers=[read_earlier_answer(file)])
     assert group["earlier"] == f"as in the answer of 2026-01-01 ({file})"
     assert data["history"] == [
         f"since the answer of 2026-01-01 ({file}): 0 are new of 1 cause of regressions, 1 is as there"

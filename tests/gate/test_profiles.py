@@ -236,7 +236,7 @@ def test_cases_are_chosen_by_what_their_ids_say():
 def test_every_kernel_proves_a_profile_of_the_package():
     """So that a kernel is not forgotten when it is added. One that only older Tritons have proves none."""
     profiles = [profile for profile in read_profiles().profiles.values() if profile.kernels]
-    for kernel in filter(lambda known: known.offered, catalogue.catalogue().values()):
+    for kernel in filter(lambda one: one.offered, catalogue.catalogue().values()):
         assert any(
             covers(profile, f"test_a.py::test_x[{kernel.name}-bf16-sm_90]")
             for profile in profiles

@@ -182,7 +182,7 @@ def test_a_comparison_holds_the_records_of_one_case(tmp_path, monkeypatch):
         nonlocal held, most
         held += 1
         most = max(most, held)
-        record = made(line)
+        record = original(line)
         return Held(record)
 
     class Held:
@@ -196,7 +196,7 @@ def test_a_comparison_holds_the_records_of_one_case(tmp_path, monkeypatch):
             nonlocal held
             held -= 1
 
-    made = from_line
+    original = from_line
     monkeypatch.setattr(run_reader.records, "from_line", counted)
     untimed = [{**one, "observed": {}} for one in run_of_all()]
     after = [failing(one) for one in untimed[:-9]]

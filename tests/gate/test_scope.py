@@ -20,7 +20,7 @@ from tests.gate.made_records import Record, compared, record
 
 
 def cases(count: int, level: str = "device", shape: str = "", **changes: object) -> list[Record]:
-    made = []
+    copies = []
     for number in range(count):
         one = record(f"mm{number}")
         if shape:
@@ -32,16 +32,16 @@ def cases(count: int, level: str = "device", shape: str = "", **changes: object)
         if level == "compiled":
             one["status"] = "not-run"
             one["reason"] = {"code": "no-device", "subject": "compile-only", "detail": "nothing was to be run"}
-        made.append({**one, **changes})
-    return made
+        copies.append({**one, **changes})
+    return copies
 
 
 def not_applicable(count: int, code: str) -> list[Record]:
     reason = {"code": code, "subject": "config", "detail": "why"}
-    made = cases(count, status="not-applicable", reason=reason, executor=None, verdicts=[], observed={})
-    for one in made:
+    refused = cases(count, status="not-applicable", reason=reason, executor=None, verdicts=[], observed={})
+    for one in refused:
         one["case"] = one["case"].replace("mm", code)
-    return made
+    return refused
 
 
 def test_a_safe_answer_says_how_many_of_how_many_by_which_proof_in_which_shapes(tmp_path: Path) -> None:

@@ -72,11 +72,11 @@ def test_an_entry_excuses_its_own_defect(full, entry):
     """Each has cases with a release that was measured; without the entry they fail, and so they do with other words."""
     cases = Ids(full).matching(entry.cases)
     record = next(failed(case, release) for case in cases for release in TF32 if entry.concerns(failed(case, release)))
-    known, words = ExpectedFailures((entry,)), f"before {entry.seen} after"
-    assert known.failure(record, Status.FAIL, words).status is Status.EXPECTED_FAIL
+    failures, words = ExpectedFailures((entry,)), f"before {entry.seen} after"
+    assert failures.failure(record, Status.FAIL, words).status is Status.EXPECTED_FAIL
     assert ExpectedFailures(()).failure(record, Status.FAIL, words).status is Status.FAIL
-    assert known.failure(record, Status.FAIL, "other words").status is Status.FAIL
-    assert known.success(record).status is Status.UNEXPECTED_PASS
+    assert failures.failure(record, Status.FAIL, "other words").status is Status.FAIL
+    assert failures.success(record).status is Status.UNEXPECTED_PASS
 
 
 def test_quick_has_some_of_them():
@@ -89,12 +89,12 @@ def test_this_triton_fails_as_its_entries_say_and_nowhere_else():
     """Cases of sm_100 are compiled, and their code checked, without a look at the entries."""
     target = find("sm_100")
     selection = Selection((target,), "full", ("int_mm", "mm_blackwell_ws"), asked_for_targets=True)
-    wanted = (
+    texts = (
         "::test_int8[int_mm-int8-64x64x32-",
         "tile=64x64",
         "test_nested_loops[mm_blackwell_ws-bf16-128x128x64-s5-w4",
     )
-    cases = [case for case in case_ids(selection, SUITES) if any(text in case for text in wanted)]
+    cases = [case for case in case_ids(selection, SUITES) if any(text in case for text in texts)]
     settings = Settings("full", ("sm_100",), (), (), 0, None, Gpus(), None, 60.0, (), ExpectedFailures())
     plans = plan_cases((settings, selection, tuple(cases)), target)
     assert len(plans) > 16

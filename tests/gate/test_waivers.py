@@ -433,8 +433,8 @@ def test_stars_match_any_text(pattern, text, held):
 
 
 def test_narrow_patterns_keep_to_one_test_function():
-    wanted = ["test_a.py::test_x[1-b]", "test_a.py::test_x[2-b]", "test_b.py::test_y"]
-    assert narrowest(wanted, ["test_c.py::z"]) == ["test_a.py::test_x[*-b]", "test_b.py::test_y"]
+    ids = ["test_a.py::test_x[1-b]", "test_a.py::test_x[2-b]", "test_b.py::test_y"]
+    assert narrowest(ids, ["test_c.py::z"]) == ["test_a.py::test_x[*-b]", "test_b.py::test_y"]
     assert narrowest(["test_a.py::x[a]", "test_a.py::x[aa]"], []) == ["test_a.py::x[a*]"]
 
 

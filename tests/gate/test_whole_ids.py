@@ -55,9 +55,9 @@ def test_a_script_that_cannot_run_names_the_whole_case():
 @pytest.mark.parametrize("render", [render_terminal, render_markdown, lambda one: "\n".join(annotation_lines(one))])
 def test_reports_name_whole_cases(tmp_path, render):
     """The failing check's text holds the id of another case, wherever the text is cut."""
-    known = {one["case"] for one in BASE} | {CASE}
+    ids = {one["case"] for one in BASE} | {CASE}
     for words in (20, 50, 70, 95):
         wrong = failing("numerics/randn", f"{'word ' * words}{CASE} {CASE} {'word ' * words}{CASE}")
         text = render(compared(tmp_path, BASE, changed(BASE, wrong, **KERNEL)))
         for found in re.findall(r"test_config_space\.py::test_row\[?[^\]\n]*\]?", text.replace("%3A", ":")):
-            assert found in known, found
+            assert found in ids, found

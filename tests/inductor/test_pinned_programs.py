@@ -184,7 +184,7 @@ def test_the_dialect_is_that_of_the_installed_template() -> None:
 
 
 def target(arch: int | str, index: int | None = None) -> Target:
-    backend = next(known.backend for known in KNOWN if known.arch == arch)
+    backend = next(one.backend for one in KNOWN if one.arch == arch)
     return Target(backend, arch, 32, index)
 
 
@@ -200,17 +200,17 @@ def test_the_default_tier_does_not_cross_the_parameters_of_a_sampled_test(tier: 
     def test(first: int, second: int) -> None: ...
 
     values = {"first": [1, 2, 3], "second": [4, 5]}
-    made = generated(sampled=True, **values)(test)
+    sampled = generated(sampled=True, **values)(test)
     selection = Selection((find("sm_90"), find("sm_100")), tier)
-    rows = getattr(made, ATTRIBUTE).table(selection, ()).rows.values()
+    rows = getattr(sampled, ATTRIBUTE).table(selection, ()).rows.values()
     assert len(rows) == (12 if whole else 3)
     for place, of_parameter in enumerate(values.values()):
         assert {row[place] for row in rows} == set(of_parameter)
 
 
 def test_code_is_generated_for_some_architectures_unless_asked() -> None:
-    known = [target(arch) for arch in (80, 90, 100, "gfx942", "gfx1201")]
-    assert [one.id for one in generated_for(known, all_of_them=False)] == ["sm_90", "sm_100", "gfx942"]
-    assert [one.id for one in generated_for(known, all_of_them=True)] == [one.id for one in known]
-    assert [one.id for one in generated_for(known, False, ("amd", "nvidia"))] == ["gfx942", "sm_90", "sm_100"]
+    targets_here = [target(arch) for arch in (80, 90, 100, "gfx942", "gfx1201")]
+    assert [one.id for one in generated_for(targets_here, all_of_them=False)] == ["sm_90", "sm_100", "gfx942"]
+    assert [one.id for one in generated_for(targets_here, all_of_them=True)] == [one.id for one in targets_here]
+    assert [one.id for one in generated_for(targets_here, False, ("amd", "nvidia"))] == ["gfx942", "sm_90", "sm_100"]
     assert [one.id for one in generated_for([target(80, 0)], all_of_them=False)] == ["sm_80"]

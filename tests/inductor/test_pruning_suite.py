@@ -26,11 +26,11 @@ NUMBERS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 3, "num_wa
 CHOICE = Choice("triton_mm_0", ", ".join(f"{name}={value}" for name, value in NUMBERS.items()), "triton")
 
 
-def pinned(taken: int | None, estimate: int, *, kept: bool = True, note: Mapping[str, Any] = NUMBERS) -> Generated:
+def pinned(used_bytes: int | None, estimate: int, *, kept: bool = True, note: Mapping[str, Any] = NUMBERS) -> Generated:
     """One choice that takes so many bytes, or none was compiled, and what torch says of it."""
-    used = KernelResources(64, 0, "bytes", taken or 0, 0, 128, "cubin")
+    used = KernelResources(64, 0, "bytes", used_bytes or 0, 0, 128, "cubin")
     artefact = Artefact(SM90.id, "k", "", {}, used, {}, cached=False)
-    kernel = GeneratedKernel("k", "template", "", artefact if taken is not None else None, "no kernel")
+    kernel = GeneratedKernel("k", "template", "", artefact if used_bytes is not None else None, "no kernel")
     return Generated(
         kernels=(kernel,),
         lowerings=(Lowering("mm", (CHOICE,), (CHOICE,), 1),),
@@ -102,10 +102,10 @@ def test_torchs_own_estimate_is_what_is_noted() -> None:
         assert heuristic._prune_exceeding_max_shared_mem_configs([small, large, small], 2) == [small, large, small]
     assert [note["kept"] for note in notes] == [True, False]
     assert [note["estimate"] for note in notes] == [stages * 2 * 2 * 64 * 32 + 128 for stages in (3, 40)]
-    taken = 3 * 2 * 2 * 64 * 32
+    used_bytes = 3 * 2 * 2 * 64 * 32
     one_stage = notes[0]["estimate"] // 3
-    assert without_config(checks.check_estimate(pinned(taken, notes[0]["estimate"]), "mm", SM90)) == []
-    assert without_config(checks.check_estimate(pinned(taken, one_stage), "mm", SM90)) == ["estimate"]
+    assert without_config(checks.check_estimate(pinned(used_bytes, notes[0]["estimate"]), "mm", SM90)) == []
+    assert without_config(checks.check_estimate(pinned(used_bytes, one_stage), "mm", SM90)) == ["estimate"]
 
 
 # --- prescreening -----------------------------------------------------------------------------------------------------

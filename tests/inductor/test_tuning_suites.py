@@ -514,8 +514,8 @@ def test_options_outside_the_key() -> None:
     usual = GeneratedCodeCache().make_key
     with_options = functools.wraps(usual)(lambda **arguments: f"{usual(**arguments)} {options()}")
     assert failed(caches.check_options(with_options, options)) == []
-    wanted = [f"distinct/{option}" for option in caches.OPTIONS_IN_THE_TEXT]
-    assert failed(caches.check_options(functools.wraps(usual)(lambda **arguments: "one"), options)) == wanted
+    expected = [f"distinct/{option}" for option in caches.OPTIONS_IN_THE_TEXT]
+    assert failed(caches.check_options(functools.wraps(usual)(lambda **arguments: "one"), options)) == expected
     assert failed(caches.check_options(usual, lambda: "the same text")) == []
 
 

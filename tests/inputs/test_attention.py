@@ -198,10 +198,10 @@ NARROW = dataclasses.replace(BASE, dtype="e4m3", head_dim=64)
 def test_fp8_has_exact_fills(mask, dtype, scaled):
     """With a head dim of 64 e4m3 holds the codes too: q reaches 256 of 448. No score is far from zero and exact."""
     problem = dataclasses.replace(NARROW, dtype=dtype, mask=mask, scaled=scaled)
-    made = {fill.name: fill for fill in fills(problem, fp8_contract(problem))}
-    assert made.keys() == {"selector", "tie", "uniform", "randn", "levels", "special"}
-    assert all(made[name].method == "exact" for name in ("selector", "tie"))
-    for name, fill in made.items():
+    by_name = {fill.name: fill for fill in fills(problem, fp8_contract(problem))}
+    assert by_name.keys() == {"selector", "tie", "uniform", "randn", "levels", "special"}
+    assert all(by_name[name].method == "exact" for name in ("selector", "tie"))
+    for name, fill in by_name.items():
         values = torch.cat([fill.inputs[operand].double().flatten() for operand in "qkv"])
         assert bool(values.isfinite().all()) or name == "special"
         assert {"q_scale", "k_scale", "v_scale"} <= fill.inputs.keys() or not scaled

@@ -57,8 +57,8 @@ def test_value_is_that_of_torch_and_of_windows(problem):
     result = value(problem, x)
     assert result.shape == problem.output.shape
     operands = x["x"], x["w"], x.get("bias")
-    wanted = convolve(*operands, problem.stride, problem.padding, problem.dilation, problem.groups)
-    assert torch.equal(result, wanted)
+    expected = convolve(*operands, problem.stride, problem.padding, problem.dilation, problem.groups)
+    assert torch.equal(result, expected)
     assert torch.equal(result, unfolded(problem, *operands))
     sizes = {name: tensor.abs() for name, tensor in x.items()}
     assert torch.equal(magnitude(problem, x), unfolded(problem, sizes["x"], sizes["w"], None))

@@ -61,9 +61,9 @@ def test_every_fill_and_its_value(problem):
             left = a[group] if a.dim() == 3 else a[where] if problem.ragged == "M" else a[:, where]
             right = b[group] if b.dim() == 3 else b[:, where] if problem.ragged == "N" else b[where]
             pieces.append((left @ right) * factor(problem, fill, group, where))
-        wanted = {"2d-3d": torch.cat, "3d-2d": lambda p: torch.cat(p, 1)}.get(problem.kind, torch.stack)(pieces)
+        expected = {"2d-3d": torch.cat, "3d-2d": lambda p: torch.cat(p, 1)}.get(problem.kind, torch.stack)(pieces)
         assert tuple(fill.expected.shape) == problem.output.shape
-        torch.testing.assert_close(fill.expected, wanted, rtol=1e-12, atol=1e-12, equal_nan=True)
+        torch.testing.assert_close(fill.expected, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
         assert (fill.error is None) == (fill.method == "exact")
         assert fill.error is None or bool((fill.error >= 0).all() | fill.error.isnan().any())
 

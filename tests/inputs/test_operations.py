@@ -180,8 +180,8 @@ def test_a_large_batch_is_made_of_few_matrices():
     (fill,) = fills(problem, contract_of(problem), names=["transparent"])
     assert len(torch.unique(fill.inputs["a"].flatten(1), dim=0)) == 5
     assert len(torch.unique(fill.inputs["b"].flatten(1), dim=0)) == 7
-    wanted = fill.inputs["a"][6999].double() @ fill.inputs["b"][6999].double()
-    assert torch.equal(fill.expected[6999], wanted)
+    expected = fill.inputs["a"][6999].double() @ fill.inputs["b"][6999].double()
+    assert torch.equal(fill.expected[6999], expected)
 
 
 def test_the_reference_of_a_batch_is_checked(monkeypatch):
@@ -293,8 +293,8 @@ def test_what_a_tf32_unit_sees_is_representable(prologue):
     problem = fused(prologue=prologue, stored=stored, dtype="fp32", precision="tf32")
     for fill in fills(problem, contract_of(problem)):
         for factor in gemm.factors(problem, fill.inputs):
-            known = factor[factor.isfinite()]
-            assert torch.equal(round_to(known, "tf32").double(), known)
+            finite = factor[factor.isfinite()]
+            assert torch.equal(round_to(finite, "tf32").double(), finite)
 
 
 def test_relu_has_something_to_do():

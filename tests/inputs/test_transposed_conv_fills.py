@@ -73,8 +73,8 @@ def test_gradient_for_the_image_is_that_of_autograd(forward):
     x = t["x"].requires_grad_()
     out = torch.nn.functional.conv2d(x, t["w"], None, forward.stride, forward.padding, forward.dilation, forward.groups)
     upstream = torch.randint(-9, 10, out.shape).double()
-    (wanted,) = torch.autograd.grad(out, x, upstream)
-    assert torch.equal(value(problem, {"x": upstream, "w": t["w"]}), wanted)
+    (gradient,) = torch.autograd.grad(out, x, upstream)
+    assert torch.equal(value(problem, {"x": upstream, "w": t["w"]}), gradient)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)

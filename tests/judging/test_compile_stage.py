@@ -163,8 +163,8 @@ def test_unrolled_products_and_large_tiles_come_first():
         (launch,) = planned(lambda conform: conform(kernel, problem, config=config, target=SM90))
         return launch.work
 
-    taken = [config for config in kernel.configs if kernel.example_refusal("fp32", config, SM90) is None]
-    small, *_, large = sorted(taken, key=lambda config: config.tile[0] * config.tile[1] / config.num_warps)
+    accepted = [config for config in kernel.configs if kernel.example_refusal("fp32", config, SM90) is None]
+    small, *_, large = sorted(accepted, key=lambda config: config.tile[0] * config.tile[1] / config.num_warps)
     assert work("bf16", small) < work("bf16", large) < work("fp32", large)
 
 

@@ -44,19 +44,19 @@ def judge(monkeypatch, tmp_path):
     """Judges a text; what is kept lies in a folder of the test's own, and ``judge.runs`` counts what was executed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     real = harness.executed
-    made = Harness(SETTINGS)
+    judging = Harness(SETTINGS)
 
     def counted(*arguments, **options):
         judge_text.runs += 1
         return real(*arguments, **options)
 
     def judge_text(text, kernel=KERNEL, **options):
-        return made.executed(kernel, PLAN, [text], ("transparent",), **{"anew": False, **options})
+        return judging.executed(kernel, PLAN, [text], ("transparent",), **{"anew": False, **options})
 
     monkeypatch.setattr(harness, "executed", counted)
-    judge_text.runs, judge_text.harness = 0, made
+    judge_text.runs, judge_text.harness = 0, judging
     yield judge_text
-    made.pool.close()
+    judging.pool.close()
 
 
 def test_a_verdict_of_the_same_is_kept(judge, text):

@@ -91,8 +91,8 @@ def test_the_code_of_a_plan_is_what_it_asks(artefacts, name):
     plan = plan_of(name)
     kernel = catalogue.get(plan.kernel)
     assert not list(plan_verdicts(kernel, plan, artefacts[name], launch_of(name)[1]))
-    wanted = descriptor_features(kernel, plan)
-    verdicts = codegen_checks.check(artefacts[name], plan.target, wanted.required, wanted.forbidden)
+    features = descriptor_features(kernel, plan)
+    verdicts = codegen_checks.check(artefacts[name], plan.target, features.required, features.forbidden)
     assert all(verdict.passed for verdict in verdicts), [verdict.text for verdict in verdicts]
     assert bool(verdicts) == (name in ("device", "host"))
 
@@ -143,8 +143,8 @@ def test_code_of_other_operands_fails(artefacts, code, plan, check, text):
 @pytest.mark.parametrize(("code", "asked"), [("device", "host"), ("host", "device")])
 def test_descriptors_made_elsewhere_fail(artefacts, code, asked):
     plan = plan_of(asked)
-    wanted = descriptor_features(catalogue.get(plan.kernel), plan)
-    verdicts = codegen_checks.check(artefacts[code], plan.target, wanted.required, wanted.forbidden)
+    features = descriptor_features(catalogue.get(plan.kernel), plan)
+    verdicts = codegen_checks.check(artefacts[code], plan.target, features.required, features.forbidden)
     assert {verdict.feature.name for verdict in verdicts if not verdict.passed} == {
         "HOST_DESCRIPTOR",
         "DEVICE_DESCRIPTOR",

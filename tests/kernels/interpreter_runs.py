@@ -114,16 +114,16 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     kernel = catalogue.get(name)
     plan = kernel.plan(problem, config, target, variant or Variant())
     inputs = {operand.name: draw(problem, operand) for operand in problem.operands}
-    wanted = meaning(problem, inputs)
+    expected = meaning(problem, inputs)
     launcher, once = functools.partial(kernel.launch, plan), kernel.contract(plan, executor.name).stores_once
     outputs, wrongs, ran = run_guarded(launcher, problem, inputs, executor, 0, stores_once=once)
     out = outputs["out"].double()
     if spoil:
         out.view(-1)[-1] += 1
-    wrong = ~((out - wanted).abs() <= tolerance(problem, wanted, outputs["out"].dtype))
+    wrong = ~((out - expected).abs() <= tolerance(problem, expected, outputs["out"].dtype))
     if wrong.any():
         at = tuple(wrong.nonzero()[0].tolist())
-        wrongs.append(f"{int(wrong.sum())} wrong, {at} is {out[at]}, {wanted[at]} is right")
+        wrongs.append(f"{int(wrong.sum())} wrong, {at} is {out[at]}, {expected[at]} is right")
     sums = inputs["a"].double().sum(1).float() if "sums" in outputs else None
     if sums is not None and not torch.equal(outputs["sums"], sums):
         wrongs.append(f"row sums {outputs['sums'].tolist()}, {sums.tolist()} are right")
@@ -132,14 +132,14 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     return wrongs
 
 
-def tolerance(problem, wanted, dtype):
+def tolerance(problem, expected, dtype):
     """0 unless a gelu or silu makes numbers that are no integers: then a unit of the output, and some of fp32 of the
     largest number, because gelu adds 1 to a nearby -1."""
     import torch
 
     if problem.op != "dual_mm" and (problem.fusion is None or "gelu" not in problem.fusion.epilogue):
         return 0
-    return wanted.abs() * torch.finfo(dtype).eps + wanted.abs().max() * 2.0**-22
+    return expected.abs() * torch.finfo(dtype).eps + expected.abs().max() * 2.0**-22
 
 
 def draw(problem, operand):

@@ -177,9 +177,9 @@ def wrong_sums():
         stored = {o.name: values[o.name].to(DTYPES[o.dtype]) for o in problem.operands}
         convolve = torch.nn.functional.conv2d if problem.op == "conv2d" else torch.nn.functional.conv3d
         operands = (values["x"], values["w"], values.get("bias"))
-        wanted = convolve(*operands, problem.stride, problem.padding, problem.dilation, problem.groups)
+        expected = convolve(*operands, problem.stride, problem.padding, problem.dilation, problem.groups)
         outputs, disturbed, _ = run_guarded(functools.partial(kernel.launch, plan), problem, stored, executor, 0)
-        wrong = int((outputs["out"] != wanted.to(DTYPES[problem.output_dtype])).sum())
+        wrong = int((outputs["out"] != expected.to(DTYPES[problem.output_dtype])).sum())
         if wrong or disturbed:
             failures.append(f"{name} {problem.id}: {wrong} wrong {disturbed}")
     return failures

@@ -27,14 +27,14 @@ FAMILIES = {
 
 def vendor_kernel(base, ours):
     """A kernel with no base but the family's, which does what the kernel ``ours`` of the catalogue does."""
-    known = catalogue()[ours]
+    kernel = catalogue()[ours]
 
     def asked(method):
-        return lambda self, plan, *rest: getattr(known, method)(dataclasses.replace(plan, kernel=ours), *rest)
+        return lambda self, plan, *rest: getattr(kernel, method)(dataclasses.replace(plan, kernel=ours), *rest)
 
     members = {name: asked(name) for name in ("refusal", "grid", "launch", "contract", "features")}
-    members |= {name: getattr(known, name) for name in ("operations", "dtypes", "configs")}
-    members |= {"operation": known.operation} if base is AttentionFamily else {}
+    members |= {name: getattr(kernel, name) for name in ("operations", "dtypes", "configs")}
+    members |= {"operation": kernel.operation} if base is AttentionFamily else {}
     return type("Vendor", (base,), {**members, "name": f"vendor_{ours}", "table": None})()
 
 

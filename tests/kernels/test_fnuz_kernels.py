@@ -84,7 +84,7 @@ def test_both_in_one_product():
 def test_nothing_is_rounded_to_them_as_a_result():
     assert [name for name in DTYPES if name not in RESULTS] == list(FNUZ)
     sizes = {"N": 32, "K": 32, "dtype": "e4m3", "scaling": "row", "layout_b": Layout("col")}
-    for made in (
+    for build in (
         lambda: scaled_mm(64, 64, 64, "e4m3fnuz", out_dtype="e4m3fnuz"),
         lambda: mm(64, 64, 64, out_dtype="e5m2fnuz"),
         lambda: GroupedGemm("2d-3d", (8,), None, out_dtype="e4m3fnuz", **sizes),
@@ -92,7 +92,7 @@ def test_nothing_is_rounded_to_them_as_a_result():
         lambda: conv2d(1, 16, 4, 16, 1, "e4m3fnuz"),
     ):
         with pytest.raises(ValueError, match="fnuz' is unknown: use one of"):
-            made()
+            build()
     assert scaled_mm(64, 64, 64, "e4m3fnuz").output_dtype == "bf16"
 
 
@@ -173,8 +173,8 @@ def test_formats_are_exchanged_as_the_operands_are(tmp_path, pair, transposed):
     for is_transposed in ("true", "false"):
         layout = f"#mma = #ttg.amd_mfma<{{version = 3, isTransposed = {is_transposed}}}>\n"
         verdicts = list(plan_verdicts(kernel, plan, Code(tmp_path / f"{is_transposed}.amdgcn", text, layout)))
-        wanted = [] if is_transposed == transposed else ["codegen/operand-order"]
-        assert [verdict.check for verdict in verdicts] == wanted
+        expected = [] if is_transposed == transposed else ["codegen/operand-order"]
+        assert [verdict.check for verdict in verdicts] == expected
 
 
 def test_only_a_scenario_that_names_them_has_cases():

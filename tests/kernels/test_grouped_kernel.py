@@ -228,7 +228,7 @@ def pool():
 )
 def test_code(pool, name, variant, kind, target):
     kernel = catalogue.get(name)
-    if target not in {known.id for known in targets.compile_targets()}:
+    if target not in {one.id for one in targets.compile_targets()}:
         pytest.skip(f"the installed Triton cannot compile for {target}")
     target = targets.find(target)
     split = {"2d-3d": "M", "2d-2d": "K"}.get(kind)

@@ -101,8 +101,8 @@ def test_launches(offered):
         space = launch.arguments["workspace_ptr"]
         assert (space.dtype, space.numel()) == (torch.uint8, programs * 3 * 128)
         host = meta_launch(kernel.plan(mm(96, 128, 128), SMALL, HOPPER, Variant("host", sms=3)), HOPPER)
-        made = [type(host.arguments[f"{operand}_desc"]) for operand in "abc"]
-        assert made == [HostTensormap, HostTensormap, type(None)]
+        types = [type(host.arguments[f"{operand}_desc"]) for operand in "abc"]
+        assert types == [HostTensormap, HostTensormap, type(None)]
         with pytest.raises(RuntimeError, match="made without a device"):
             host.arguments["a_desc"].tma_desc_cpu_ptr()
 

@@ -258,12 +258,12 @@ def test_grids_of_batches():
     assert kernel.plan(_batch(batch=0), LARGE, HOPPER).grid == (0,)
 
 
-@pytest.mark.parametrize("made", ["device", "host"])
-def test_features_of_batches(made):
+@pytest.mark.parametrize("descriptors", ["device", "host"])
+def test_features_of_batches(descriptors):
     kernel = catalogue.get(BATCH)
-    features = kernel.features(kernel.plan(_batch(), LARGE, HOPPER, Variant(made, tma_store=True)))
+    features = kernel.features(kernel.plan(_batch(), LARGE, HOPPER, Variant(descriptors, tma_store=True)))
     assert {codegen.TMA_LOAD, codegen.TMA_STORE, codegen.WGMMA, codegen.POINTER_LOAD} <= features.required
-    rewritten = kernel.features(kernel.plan(_batch(), LARGE, AMD, Variant(made, tma_store=True)))
+    rewritten = kernel.features(kernel.plan(_batch(), LARGE, AMD, Variant(descriptors, tma_store=True)))
     assert {codegen.POINTER_LOAD, codegen.POINTER_STORE, codegen.SCALED_MMA} <= rewritten.required
     assert {codegen.TMA_LOAD, codegen.TMA_STORE, codegen.TENSOR_DESCRIPTOR} <= rewritten.forbidden
     assert not rewritten.required & rewritten.forbidden
@@ -301,8 +301,8 @@ def test_the_stride_of_a_single_matrix_is_one_that_a_descriptor_takes():
     problem = _batch(batch=1, layout_a=Layout(pad=16, batch_pad=5))
     assert problem.operand("a").strides[0] % 16
     by_host, by_device = (
-        catalogue.meta_launch(kernel.plan(problem, LARGE, HOPPER, Variant(made)), HOPPER).arguments
-        for made in ("host", "device")
+        catalogue.meta_launch(kernel.plan(problem, LARGE, HOPPER, Variant(descriptors)), HOPPER).arguments
+        for descriptors in ("host", "device")
     )
     assert by_host["a_desc"].strides[0] == by_device["stride_az"] == 160 * 144
 

@@ -158,7 +158,7 @@ def wrong_sums():
         geometry = forward.stride, forward.padding, forward.dilation, False, [0, 0], forward.groups
         w = torch.zeros(forward.weights_shape, dtype=torch.float64)
         sizes, mask = [forward.out_channels], [False, True, True]
-        wanted = dict(
+        expected = dict(
             zip(
                 ("grad_w", "grad_bias"),
                 torch.ops.aten.convolution_backward(values["grad_out"], values["x"], w, sizes, *geometry, mask)[1:],
@@ -167,7 +167,7 @@ def wrong_sums():
         )
         outputs, disturbed, _ = run_guarded(functools.partial(kernel.launch, plan), problem, stored, executor, 0)
         for name, output in outputs.items():
-            wrong = int((output != wanted[name].to(DTYPES[problem.output_dtype])).sum())
+            wrong = int((output != expected[name].to(DTYPES[problem.output_dtype])).sum())
             if wrong or disturbed:
                 failures.append(f"{name} of {problem.id}: {wrong} wrong {disturbed}")
     return failures

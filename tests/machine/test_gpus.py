@@ -45,7 +45,7 @@ def test_worker_count(gpus, cores, workers):
 
 
 @pytest.mark.parametrize(
-    ("preset", "wanted", "entries"),
+    ("preset", "count", "entries"),
     [
         (None, None, ("0", "1", "2", "3")),
         (None, 2, ("0", "1")),
@@ -57,12 +57,12 @@ def test_worker_count(gpus, cores, workers):
         ("-1", None, ()),
     ],
 )
-def test_find_gpus(four_gpus, monkeypatch, preset, wanted, entries):
+def test_find_gpus(four_gpus, monkeypatch, preset, count, entries):
     if preset is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", preset)
-    made = find_gpus(wanted)
-    assert made.entries == entries
-    assert made.names == (("H200",) * 4 if entries else ())
+    gpus = find_gpus(count)
+    assert gpus.entries == entries
+    assert gpus.names == (("H200",) * 4 if entries else ())
 
 
 def test_a_list_alone_is_no_gpu(monkeypatch):

@@ -52,10 +52,10 @@ def test_faults_are_killed_and_an_unknown_survivor_fails_the_command(first):
 
 def test_what_was_judged_is_kept_and_a_known_survivor_is_none(first, tmp_path):
     folder, options, _ = first
-    known = tmp_path / "known.txt"
-    known.write_text(f"{SURVIVOR} masked rows of B are 0\n")
+    survivors = tmp_path / "known.txt"
+    survivors.write_text(f"{SURVIVOR} masked rows of B are 0\n")
     before = (folder / "results.jsonl").read_text()
-    ran = mutants(folder, *options, "--no-compile", f"--known={known}")
+    ran = mutants(folder, *options, "--no-compile", f"--known={survivors}")
     assert ran.returncode == 0, ran.stderr
     assert (folder / "results.jsonl").read_text() == before
 

@@ -36,9 +36,9 @@ def test_tables_name_rows_and_survivors():
     assert "| loop | 1 | 0 | 0 | 1 | 0 | 0 | 0.0 |" in text
     assert "| **all** | 3 | 1 | 0 | 1 | 0 | 1 | 50.0 |" in text
     assert "| numerics/wide-A | 1 |" in text
-    known = {SURVIVED.mutant: "the loop has one step"}
-    assert "| tiles.f | 2 | 1 | 0 | 0 | 1 | 0 | 50.0 |" in score.report(results, known, causes=False)
-    assert score.survivors(results, known) == f"{SURVIVED.mutant}: the loop has one step\n    -a\n    +b"
+    explained = {SURVIVED.mutant: "the loop has one step"}
+    assert "| tiles.f | 2 | 1 | 0 | 0 | 1 | 0 | 50.0 |" in score.report(results, explained, causes=False)
+    assert score.survivors(results, explained) == f"{SURVIVED.mutant}: the loop has one step\n    -a\n    +b"
 
 
 def test_only_survivors_that_are_not_known_are_complained_about():

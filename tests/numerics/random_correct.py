@@ -215,13 +215,13 @@ def judged(seed: int) -> tuple[int, list[str]]:
         contract = dataclasses.replace(contract, operand="tf32")
     if contract.accumulator.kind == "fma":
         contract = dataclasses.replace(contract, zero_sign="ieee")
-    made = RandomKernel(problem, contract, choice)
+    emulated = RandomKernel(problem, contract, choice)
     alarms = []
     every_fill = fills(problem, contract, choice.randrange(4))
     for fill in every_fill:
-        verdict = judge(problem, contract, fill, made(fill.inputs))
+        verdict = judge(problem, contract, fill, emulated(fill.inputs))
         if not verdict.passed:
-            alarms.append(f"seed {seed}: {problem.id}, {contract}, {made.unit}, {made.order}: {verdict.text}")
+            alarms.append(f"seed {seed}: {problem.id}, {contract}, {emulated.unit}, {emulated.order}: {verdict.text}")
     return len(every_fill), alarms
 
 

@@ -39,14 +39,14 @@ def check_every_code(name):
     np.testing.assert_array_equal(rounded(values, name), CODES)
     positive = values[:0x80]
     middle, even = (positive[1:] + positive[:-1]) / 2, CODES[:0x7F] + CODES[:0x7F] % 2
-    for x, wanted in (
+    for x, expected in (
         (middle, even),
         (np.nextafter(middle, -np.inf), CODES[:0x7F]),
         (np.nextafter(middle, np.inf), CODES[1:0x80]),
         (np.nextafter(positive, np.inf), CODES[:0x80]),
     ):
-        np.testing.assert_array_equal(rounded(x, name), wanted)
-        np.testing.assert_array_equal(rounded(-x, name), np.where(wanted == 0, 0, wanted | 0x80))
+        np.testing.assert_array_equal(rounded(x, name), expected)
+        np.testing.assert_array_equal(rounded(-x, name), np.where(expected == 0, 0, expected | 0x80))
     assert rounded([0.0, -0.0, -1e-300, math.nan, -math.nan], name).tolist() == [0, 0, 0, 0x80, 0x80]
     past = [positive[-1] * 1.5, 1e300, math.inf]
     past += [-value for value in past]

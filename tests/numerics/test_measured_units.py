@@ -41,9 +41,9 @@ def calibration(*units, target="sm_89"):
 
 
 def test_the_package_proves_hopper_in_every_dtype():
-    known = evidence()["sm_90"]
-    assert all(unit.proven for unit in known.units)
-    wide = {(unit.instruction, unit.operands): unit.unit for unit in known.units}
+    hopper = evidence()["sm_90"]
+    assert all(unit.proven for unit in hopper.units)
+    wide = {(unit.instruction, unit.operands): unit.unit for unit in hopper.units}
     for instruction in ("wgmma", "mma"):
         assert wide[instruction, "bf16"] == wide[instruction, "fp16"] == Unit(16, 25, 23)
         assert wide[instruction, "tf32"] == Unit(8, 25, 23)

@@ -40,7 +40,7 @@ def test_every_code_midpoint_and_neighbour(name):
     sign = 1 << (FORMATS[name].width - 1)
     middle = (values[1:] + values[:-1]) / 2
     even = code[:-1] + code[:-1] % 2
-    for x, wanted in (
+    for x, expected in (
         (values, code),
         (middle, even),
         (np.nextafter(middle, -np.inf), code[:-1]),
@@ -48,8 +48,8 @@ def test_every_code_midpoint_and_neighbour(name):
         (np.nextafter(values[1:], -np.inf), code[1:]),
         (np.nextafter(values, np.inf), code),
     ):
-        np.testing.assert_array_equal(codes(x, name), wanted)
-        np.testing.assert_array_equal(codes(-x, name), wanted | sign)
+        np.testing.assert_array_equal(codes(x, name), expected)
+        np.testing.assert_array_equal(codes(-x, name), expected | sign)
 
 
 @pytest.mark.parametrize("name", NARROW)
@@ -92,9 +92,9 @@ def test_fp32_against_numpy():
     middle = ((single + after) / 2)[np.isfinite(after)]
     x = np.concatenate([x, middle, np.nextafter(middle, 0), np.nextafter(middle, np.inf), [0.0, -0.0, np.inf, -np.inf]])
     with np.errstate(all="ignore"):
-        wanted = x.astype(np.float32)
+        expected = x.astype(np.float32)
     numbers = ~np.isnan(x)
-    np.testing.assert_array_equal(codes(x, "fp32")[numbers], wanted.view(np.uint32)[numbers])
+    np.testing.assert_array_equal(codes(x, "fp32")[numbers], expected.view(np.uint32)[numbers])
     assert np.isnan(round_to(torch.from_numpy(x), "fp32").numpy()[~numbers]).all()
 
 

@@ -56,8 +56,8 @@ def test_a_sum_goes_on_from_another():
     generator = torch.Generator().manual_seed(1)
     a, b = operand("bf16", generator, (3, 40), -4, 4), operand("bf16", generator, (40, 3), -4, 4)
     start = torch.randn(3, 3, generator=generator).double()
-    wanted = expected(a, b, "bf16", HOPPER, [fractions(row) for row in start])
-    assert sum_products(HOPPER, Factors(a, b, "bf16", "bf16"), start).tolist() == wanted
+    right = expected(a, b, "bf16", HOPPER, [fractions(row) for row in start])
+    assert sum_products(HOPPER, Factors(a, b, "bf16", "bf16"), start).tolist() == right
 
 
 def test_results_below_fp32s_normal_numbers_end_at_its_last_bit():
@@ -126,9 +126,9 @@ def test_a_fused_multiply_add_rounds_once():
     # halfway between two fp32 numbers but for a bit far below: rounding twice is wrong
     a[0], b[0], c[0] = 1 + 2.0**-12, 2.0**-24 + 2.0**-36, 1.0
     a[1], b[1], c[1] = 1 + 2.0**-23, 2.0**-24, 1 + 2.0**-23
-    wanted = [
+    right = [
         fp32(Fraction(x) * Fraction(y) + Fraction(z))
         for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
     ]
-    assert fused_multiply_add(a, b, c).tolist() == wanted
-    assert ((a * b + c) != torch.tensor(wanted)).any()
+    assert fused_multiply_add(a, b, c).tolist() == right
+    assert ((a * b + c) != torch.tensor(right)).any()

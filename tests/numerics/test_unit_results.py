@@ -45,13 +45,13 @@ def sums(a, b, **more):
     return np.array([[dot(row, column, **more) for column in b.double().t()] for row in a.double()], dtype=np.float32)
 
 
-def is_allowed(problem, order, inputs, wanted, unit=UNIT):
+def is_allowed(problem, order, inputs, expected, unit=UNIT):
     """Whether every element of ``wanted`` is among the results, which are as many as ``wanted``."""
     values = [value.numpy() for value in unit_results(problem, order, unit, inputs)]
-    for one in wanted:
+    for one in expected:
         assert np.any([value == one for value in values], axis=0).all()
-    return len(values) == len(wanted) and all(
-        np.any([value == one for one in wanted], axis=0).all() for value in values
+    return len(values) == len(expected) and all(
+        np.any([value == one for one in expected], axis=0).all() for value in values
     )
 
 
@@ -76,11 +76,11 @@ def test_parts_of_k_are_added_in_order():
 def test_two_products_in_one_sum_begin_with_steps_of_their_own():
     problem = mm_plus_mm(4, 3, 24, "bf16", out_dtype="fp32")
     inputs = inputs_of(problem)
-    wanted = np.zeros((4, 3), np.float32)
+    expected = np.zeros((4, 3), np.float32)
     for m, n in itertools.product(range(4), range(3)):
         first = dot(inputs["a"][m].double(), inputs["b"][:, n].double())
-        wanted[m, n] = dot(inputs["c"][m].double(), inputs["d"][:, n].double(), total=first)
-    assert is_allowed(problem, WGMMA, inputs, [wanted])
+        expected[m, n] = dot(inputs["c"][m].double(), inputs["d"][:, n].double(), total=first)
+    assert is_allowed(problem, WGMMA, inputs, [expected])
 
 
 def test_alpha_and_beta_may_be_fused_with_either_product():
@@ -88,13 +88,13 @@ def test_alpha_and_beta_may_be_fused_with_either_product():
     inputs = inputs_of(problem)
     total, bias = sums(inputs["a"], inputs["b"]), array(inputs, "bias")
     alpha, beta = np.float32(0.3), np.float32(0.7)
-    wanted = [
+    expected = [
         total * alpha + bias * beta,
         fused(total, alpha, bias * beta),
         fused(bias, beta, total * alpha),
     ]
-    assert is_allowed(problem, WGMMA, inputs, wanted)
-    assert not np.array_equal(wanted[0], wanted[1])
+    assert is_allowed(problem, WGMMA, inputs, expected)
+    assert not np.array_equal(expected[0], expected[1])
 
 
 def fused(x, y, z):
@@ -118,8 +118,8 @@ def test_scales_come_one_after_the_other_and_promotion_starts_sums_anew(scaling)
     parts = [sums(a[:, k : k + 64], b[k : k + 64], unit=NARROW, form="e4m3") for k in (0, 64, 128)]
     scaled = ((parts[0] + parts[1]) + parts[2]) * array(inputs, "scale_a")
     second, bias = array(inputs, "scale_b"), array(inputs, "bias")
-    wanted = [scaled * second + bias, fused(scaled, second, bias)]
-    assert is_allowed(problem, SumOrder("wgmma", 64), inputs, wanted, NARROW)
+    expected = [scaled * second + bias, fused(scaled, second, bias)]
+    assert is_allowed(problem, SumOrder("wgmma", 64), inputs, expected, NARROW)
 
 
 def test_each_partial_sum_of_a_block_has_its_scales():
@@ -154,15 +154,15 @@ def test_groups(kind, sizes):
     problem = GroupedGemm(kind, sizes, **{**extents, ragged: None}, dtype="bf16", out_dtype="fp32")
     inputs = inputs_of(problem)
     a, b = inputs["a"], inputs["b"]
-    wanted, begin = [], 0
+    expected, begin = [], 0
     for group, size in enumerate(sizes):
         part = slice(begin, begin + size)
         begin += size
         one_a = a[part] if kind == "2d-3d" else a[group] if kind == "3d-2d" else a[:, part]
         one_b = b[group] if kind == "2d-3d" else b[:, part] if kind == "3d-2d" else b[part]
         m, n, _ = problem.group_extents(group)
-        wanted.append(sums(one_a, one_b).reshape(m, n))
-    joined = np.stack(wanted) if kind == "2d-2d" else np.concatenate(wanted, 0 if kind == "2d-3d" else 1)
+        expected.append(sums(one_a, one_b).reshape(m, n))
+    joined = np.stack(expected) if kind == "2d-2d" else np.concatenate(expected, 0 if kind == "2d-3d" else 1)
     assert is_allowed(problem, WGMMA, inputs, [joined])
 
 
@@ -172,13 +172,13 @@ def test_a_convolution_takes_its_taps_in_order_and_its_channels_within_a_tap():
     x = torch.nn.functional.pad(inputs["x"].double(), (0, 0, 1, 1))
     w, bias = inputs["w"].double(), array(inputs, "bias")
     rows, columns = problem.out_size
-    wanted = np.zeros(problem.output.shape, np.float32)
+    expected = np.zeros(problem.output.shape, np.float32)
     for o, i, j in itertools.product(range(6), range(rows), range(columns)):
         total, group = 0.0, slice(o // 3 * 20, o // 3 * 20 + 20)
         for kh, kw in itertools.product(range(2), range(2)):
             total = dot(x[0, group, i + kh, 2 * j + kw], w[o, :, kh, kw], total=total)
-        wanted[0, o, i, j] = np.float32(total) + bias[o]
-    assert is_allowed(problem, WGMMA, inputs, [wanted])
+        expected[0, o, i, j] = np.float32(total) + bias[o]
+    assert is_allowed(problem, WGMMA, inputs, [expected])
 
 
 def test_a_gradient_for_weights_takes_the_positions_of_all_images_in_order():
@@ -189,11 +189,11 @@ def test_a_gradient_for_weights_takes_the_positions_of_all_images_in_order():
     grad_out = inputs["grad_out"].double()
     rows, columns = forward.out_size
     assert problem.positions > 20, "a step of the unit does not hold all"
-    wanted = np.zeros(problem.output.shape, np.float32)
+    expected = np.zeros(problem.output.shape, np.float32)
     for o, c, kh, kw in itertools.product(range(6), range(2), range(2), range(2)):
         seen = x[:, o // 3 * 2 + c, kh : kh + rows, kw : kw + 2 * columns : 2]
-        wanted[o, c, kh, kw] = dot(grad_out[:, o].flatten(), seen.flatten())
-    assert is_allowed(problem, WGMMA, inputs, [wanted])
+        expected[o, c, kh, kw] = dot(grad_out[:, o].flatten(), seen.flatten())
+    assert is_allowed(problem, WGMMA, inputs, [expected])
 
 
 def test_a_unit_may_begin_at_the_bias_where_the_loop_has_one_step():
@@ -203,9 +203,9 @@ def test_a_unit_may_begin_at_the_bias_where_the_loop_has_one_step():
     pixels, w = inputs["x"].double()[0].flatten(1), inputs["w"].double().flatten(1)
     after = np.array([[np.float32(dot(p, w[o])) + bias[o] for p in pixels.t()] for o in range(4)], np.float32)
     first = np.array([[dot(p, w[o], total=float(bias[o])) for p in pixels.t()] for o in range(4)], np.float32)
-    wanted = [value.reshape(problem.output.shape) for value in (after, first)]
-    assert is_allowed(problem, SumOrder("wgmma", begins_at_addend=True), inputs, wanted)
-    assert is_allowed(problem, WGMMA, inputs, wanted[:1])
+    expected = [value.reshape(problem.output.shape) for value in (after, first)]
+    assert is_allowed(problem, SumOrder("wgmma", begins_at_addend=True), inputs, expected)
+    assert is_allowed(problem, WGMMA, inputs, expected[:1])
 
 
 @pytest.mark.parametrize("one_step", [False, True])
@@ -218,9 +218,9 @@ def test_fused_steps_after_the_sum(one_step):
     pairs = list(zip(inputs["b"].double().t(), bias.tolist(), strict=True))
     begin = np.array([[dot(row, column, total=n) for column, n in pairs] for row in a.double()], np.float32)
     starts = [sums(a, inputs["b"]) + bias, begin]
-    wanted = [np.where(mask != 0, 2 * (np.maximum(value, 0) + residual), np.float32(0)) for value in starts]
+    expected = [np.where(mask != 0, 2 * (np.maximum(value, 0) + residual), np.float32(0)) for value in starts]
     order = SumOrder("wgmma", begins_at_addend=one_step)
-    assert is_allowed(problem, order, inputs, wanted[: 1 + one_step])
+    assert is_allowed(problem, order, inputs, expected[: 1 + one_step])
 
 
 def test_what_nobody_knows_the_bits_of_is_refused():

@@ -146,8 +146,8 @@ def test_assumed_contracts_are_marked():
     for fill in fills(problem, contract):
         text = judge(problem, contract, fill, round_to(fill.expected, "fp16")).text
         assert "(contract assumed)" in text
-        known = Contract("fp16", Accumulator())
-        assert "assumed" not in judge(problem, known, fill, round_to(fill.expected, "fp16")).text
+        measured = Contract("fp16", Accumulator())
+        assert "assumed" not in judge(problem, measured, fill, round_to(fill.expected, "fp16")).text
 
 
 @pytest.mark.parametrize("sizes", [(0, 8, 8), (8, 0, 8), (8, 8, 0), (0, 0, 0)])

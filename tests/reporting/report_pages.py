@@ -22,13 +22,13 @@ def failing(name: str = "test_a.py::test_x[mm-wrong]", **fields: Any) -> CaseRec
         Verdict("memory", True, "untouched"),
         Verdict("numerics/randn", False, "2055 wrong", {"wrong": 2055, "worst_ratio": 31.5, "tiles": TILES}),
     )
-    known = {"suite": "gemm", "status": Status.FAIL, "kernel": "mm", "target": "sm_90", "verdicts": verdicts}
-    known |= {"diagnosis": "the last K block is missing"}
-    known |= {
+    usual = {"suite": "gemm", "status": Status.FAIL, "kernel": "mm", "target": "sm_90", "verdicts": verdicts}
+    usual |= {"diagnosis": "the last K block is missing"}
+    usual |= {
         "repro": "python -m pytest --conformance-case x",
         "observed": {"resources": {"registers": 96, "spills": 0}},
     }
-    return CaseRecord(name, **{**known, **fields})
+    return CaseRecord(name, **{**usual, **fields})
 
 
 def sweep(config: str, us: float, spills: int = 0) -> CaseRecord:
@@ -38,7 +38,7 @@ def sweep(config: str, us: float, spills: int = 0) -> CaseRecord:
         "compile_s": 0.5,
     }
     verdicts = (Verdict("numerics/randn", True),)
-    known = {"kernel": "mm", "target": "sm_90", "config": {"id": config}, "options": {"dtype": "bf16"}}
+    fields = {"kernel": "mm", "target": "sm_90", "config": {"id": config}, "options": {"dtype": "bf16"}}
     return CaseRecord(
         f"sweep[{config}]",
         "config_space",
@@ -46,7 +46,7 @@ def sweep(config: str, us: float, spills: int = 0) -> CaseRecord:
         observed=observed,
         verdicts=verdicts,
         problem={"id": "p"},
-        **known,
+        **fields,
     )
 
 

@@ -179,14 +179,14 @@ def test_a_safe_answer_names_the_cases_that_newly_fail_first() -> None:
 
 
 def test_what_to_do_about_known_defects_comes_before_what_is_slow() -> None:
-    known = comparison(Kind.NEW_KNOWN_DEFECT, Kind.LOST_COVERAGE, Kind.SLOWER)
+    before = comparison(Kind.NEW_KNOWN_DEFECT, Kind.LOST_COVERAGE, Kind.SLOWER)
     defect = KnownDefect("entry", Harm.WRONG, "https://a.b/1", "triton 3.9.0")
-    wrong = replace(known.groups[0], findings=(replace(known.groups[0].findings[0], defect=defect),))
-    steps = next_steps(replace(known, groups=(wrong, *known.groups[1:]), objections=("a waiver has expired",)), INFO)
+    wrong = replace(before.groups[0], findings=(replace(before.groups[0].findings[0], defect=defect),))
+    steps = next_steps(replace(before, groups=(wrong, *before.groups[1:]), objections=("a waiver has expired",)), INFO)
     begins = ("Keep the baseline", "Follow the links of the known defects", "Read what else", "Remove what keeps")
     assert all(step.startswith(words) for step, words in zip(steps, begins, strict=False))
     assert "is triton 3.9.0." in steps[1]
-    assert "release that mends it" not in next_steps(known, INFO)[1]
+    assert "release that mends it" not in next_steps(before, INFO)[1]
 
 
 @pytest.mark.parametrize(

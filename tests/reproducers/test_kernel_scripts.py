@@ -99,7 +99,7 @@ SOFTMAX = Case(
     ],
 )
 def test_wrong_numbers_show_and_right_ones_do_not(run, fault, fill, says):
-    fault = fault if isinstance(fault, Fault) else next(known for known in FAULTS if known.name == fault)
+    fault = fault if isinstance(fault, Fault) else next(one for one in FAULTS if one.name == fault)
     with planted(fault) as kernel:
         text = interpreted(kernel, fault.case, fill)
     status, output = run(text)
@@ -345,8 +345,8 @@ def test_arguments_are_written_as_source():
     sources = Sources()
     values = [None, True, 3, -0.5, float("inf"), "ieee", (1, (2.0, None)), (4,), torch.float16, tl.float8e4nv]
     texts = [written(value, sources, without_memory) for value in [*values, tl.constexpr(tl.int32)]]
-    wanted = ["None", "True", "3", "-0.5", 'float("inf")', "'ieee'", "(1, (2.0, None))", "(4,)", "torch.float16"]
-    assert texts == [*wanted, "tl.float8e4nv", "tl.constexpr(tl.int32)"]
+    expected = ["None", "True", "3", "-0.5", 'float("inf")', "'ieee'", "(1, (2.0, None))", "(4,)", "torch.float16"]
+    assert texts == [*expected, "tl.float8e4nv", "tl.constexpr(tl.int32)"]
     base = torch.empty(72, dtype=torch.float16, device="meta")[8:]
     descriptor = TensorDescriptor(base, [8, 8], [8, 1], [4, 8])
     assert written(descriptor, sources, without_memory) == (

@@ -41,7 +41,7 @@ Watch = Callable[[Agent, Mapping[str, Any]], None]
 def _watched(
     watch: Watch, accessed: Callable[[View, int, bool], None], awaited: Callable[[Any], None]
 ) -> Iterator[None]:
-    def made(operation: Operation) -> Any:
+    def step_of(operation: Operation) -> Any:
         return watch
 
     def access(view: View, owner: int, time: int, clock: Any, what: str, *, writes: bool) -> None:
@@ -53,7 +53,7 @@ def _watched(
         own_learn(agent, clock)
 
     own, own_learn = View.access, Agent.learn
-    regions.STEPS["planted.watch"] = made
+    regions.STEPS["planted.watch"] = step_of
     known_words.WORDS["planted.watch"] = "by"
     View.access, Agent.learn = access, learn  # type: ignore[method-assign]
     try:
@@ -143,8 +143,8 @@ class _State:
             view, phase = (names.get(name) for name in self.names[:2])
             barrier = barrier_at(agent, view, "the watch")
             over = barrier.phase & 1 != int(phase) & 1
-            known = all(agent.clock.get(number, 0) >= time for number, time in barrier.complete.items())
-            self.quiet = self.quiet and over and known
+            complete = all(agent.clock.get(number, 0) >= time for number, time in barrier.complete.items())
+            self.quiet = self.quiet and over and complete
         elif operation == "ttng.tc_gen5_mma":
             into = names[self.names[2]]
             self.zero = self.zero and not np.any(into.read())
@@ -174,11 +174,11 @@ class _State:
             self.groups.closes(agent)
             self.writes.follow(self.writes.by.get(copy.number) for copy in agent.copies[-1])
         elif operation == "ttng.fence_async_shared":
-            known = [
+            views = [
                 view for view, owner, time, _ in agent.program.unfenced.values() if agent.clock.get(owner, 0) >= time
             ]
-            if known:
-                _serves(agent.program, known, self)
+            if views:
+                _serves(agent.program, views, self)
 
     def verdict(self) -> str:
         kind = self.edit.kind
@@ -294,20 +294,20 @@ def _is_unused(barrier: str, text: str) -> bool:
     def with_name(name: str) -> list[str]:
         return [line for line in lines if re.search(re.escape(name) + r"(?![\w$.#-])", line)]
 
-    made = next((line for line in with_name(barrier) if f"{barrier} = ttg.memdesc_index" in line), None)
-    array = _NAME.findall(made.split("memdesc_index")[1])[0] if made else barrier
+    definition = next((line for line in with_name(barrier) if f"{barrier} = ttg.memdesc_index" in line), None)
+    array = _NAME.findall(definition.split("memdesc_index")[1])[0] if definition else barrier
     slots = [line.split(" = ")[0].strip() for line in with_name(array) if "memdesc_index" in line]
     uses = [line for name in (array, *slots) for line in with_name(name)]
     idle = ("ttg.local_alloc", "ttg.memdesc_index", "ttng.init_barrier", "ttng.inval_barrier", "ttg.local_dealloc")
     return all(any(word in line for word in idle) for line in uses)
 
 
-def _serves(program: ProgramRun, known: list[View], state: _State) -> None:
+def _serves(program: ProgramRun, views: list[View], state: _State) -> None:
     """Marks ``state`` when an asynchronous operation reads what the fence that is to come makes visible."""
     own = program.check_fence
 
     def check(view: View, what: str, *, writes: bool) -> None:
-        if not writes and any(one.buffer is view.buffer and one.overlaps(view) for one in known):
+        if not writes and any(one.buffer is view.buffer and one.overlaps(view) for one in views):
             state.fence_serves = True
         own(view, what, writes=writes)
 

@@ -155,7 +155,7 @@ def elements(x_ptr, out_ptr, N: tl.constexpr):
 def transposed_tiles(x_ptr, out_ptr, R: tl.constexpr, C: tl.constexpr):
     """Reads a tensor by one descriptor and writes it transposed by another, in tiles past its end."""
     given = tl.make_tensor_descriptor(x_ptr, [R, C], [C, 1], [8, 16])
-    made = tl.make_tensor_descriptor(out_ptr, [C, R], [R, 1], [16, 8])
+    result = tl.make_tensor_descriptor(out_ptr, [C, R], [R, 1], [16, 8])
     for row in range(0, R, 8):
         for column in range(0, C, 16):
-            made.store([column, row], given.load([row, column]).T)
+            result.store([column, row], given.load([row, column]).T)

@@ -94,10 +94,10 @@ def chosen_edits(texts: Mapping[str, str], most: int, seed: str) -> list[tuple[s
     """At most ``most`` edits of each class, drawn with ``seed``, with the function whose text each is in."""
     edits = [(function, edit) for function, text in texts.items() for edit in edits_of(text)]
     random.Random(seed).shuffle(edits)
-    taken, chosen = Counter[str](), []
+    counts, chosen = Counter[str](), []
     for function, edit in edits:
-        taken[edit.kind] += 1
-        if taken[edit.kind] <= most:
+        counts[edit.kind] += 1
+        if counts[edit.kind] <= most:
             chosen.append((function, edit))
     return chosen
 
@@ -128,8 +128,8 @@ def outcome(
 
 def judged_layouts(text: str, edit: Edit) -> tuple[Seen | None, str]:
     """What is wrong with the layouts of the edited ``text``, and why nothing is: both layouts are one map there."""
-    known = verified(parse(text)).faults
-    if new := [fault for fault in verified(parse(edit.text)).faults if fault not in known]:
+    before = verified(parse(text)).faults
+    if new := [fault for fault in verified(parse(edit.text)).faults if fault not in before]:
         return Seen(0, "layouts", new[0]), ""
     aliases = parse(text).layouts
     maps = [
@@ -214,19 +214,19 @@ def main() -> None:
         options.output.write_text(table(rows))
         return
     part, parts = map(int, options.share.split("/"))
-    known = {target.id for target in targets.compile_targets()}
-    wanted = [
+    target_ids = {target.id for target in targets.compile_targets()}
+    plans = [
         plan
         for kernel in own_kernels().values()
         if not options.kernels or kernel.name in options.kernels
         for target in options.targets
-        if target in known and (plan := plan_of(kernel, targets.find(target))) is not None
+        if target in target_ids and (plan := plan_of(kernel, targets.find(target))) is not None
     ]
-    random.Random(options.seed).shuffle(wanted)
+    random.Random(options.seed).shuffle(plans)
     ends, rows = time.monotonic() + 60 * options.minutes, []
     lines = options.output.open("w") if options.output.suffix == ".jsonl" else None
     with CompilePool(2, 240) as pool:
-        for plan, texts in compiled(pool, wanted[part - 1 :: parts]):
+        for plan, texts in compiled(pool, plans[part - 1 :: parts]):
             if time.monotonic() > ends:
                 break
             for row in outcomes(plan, texts, options.most, options.seed):

@@ -61,7 +61,7 @@ def compiled():
         def get_one(name):
             if name not in kept:
                 kernel, problem, target, variant = SOURCES[name]
-                if target not in {known.id for known in targets.compile_targets()}:
+                if target not in {one.id for one in targets.compile_targets()}:
                     pytest.skip(f"the installed Triton cannot compile for {target}")
                 plan = get(kernel).plan(problem, CONFIGS.get(name, TILE), targets.find(target), variant)
                 ((request, step),) = launches_to_compile(plan).values()
@@ -407,20 +407,20 @@ def test_what_nobody_wrote_is_known():
 
 def test_the_upper_half_of_a_product():
     text = "%a, %b : tensor<3xi32, #b>"
-    wanted, compute = MAKERS["tt.mulhiui"](Operation("tt.mulhiui", ["%c"], text, ""))
-    assert wanted == ["%a", "%b"]
+    names, compute = MAKERS["tt.mulhiui"](Operation("tt.mulhiui", ["%c"], text, ""))
+    assert names == ["%a", "%b"]
     values = np.array([-1, 1 << 30, 3], np.int32)
     assert np.array_equal(compute(values, np.array([-1, 8, 5], np.int32)), [-2, 2, 0])
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("max", [3, 6]), ("min", [1, 4])])
-def test_a_load_that_gives_the_largest_or_smallest_of_each_row(kind, wanted):
+@pytest.mark.parametrize(("kind", "expected"), [("max", [3, 6]), ("min", [1, 4])])
+def test_a_load_that_gives_the_largest_or_smallest_of_each_row(kind, expected):
     types = "!ttg.memdesc<2x3xf32, #t, #ttng.tensor_memory, mutable> -> tensor<2x3xf32, #l>, tensor<2xf32, #s>"
     words = f"%tile {{redOp = #ttng.redOp<{kind}>}} : {types}"
     load = STEPS["ttng.tmem_load"](Operation("ttng.tmem_load", ["%values", "%rows"], words, "k.py:1"))
     names = {"%tile": allocated("tile", (2, 3), "f32")}
     names["%tile"].write(np.array([[1, 2, 3], [4, 5, 6]]))
     load(machine()[0], names)
-    assert np.array_equal(names["%rows"], wanted)
+    assert np.array_equal(names["%rows"], expected)
     with pytest.raises(UnknownOperation, match="NaN"):
         prepared(Region([], [Operation("ttng.tmem_load", ["%v", "%r"], words.replace("}", ", NaN = true}"), "k.py:1")]))

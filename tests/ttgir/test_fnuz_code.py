@@ -27,10 +27,10 @@ def check_every_code(name):
     fraction, exponent = CODES % 2 ** (form.significand - 1), (CODES & 0x7F) >> (form.significand - 1)
     hidden = 2.0 ** (form.significand - 1) * (exponent > 0)
     sizes = (fraction + hidden) * form.smallest_subnormal * 2.0 ** (np.maximum(exponent, 1) - 1)
-    wanted = np.where(CODES == 0x80, np.nan, np.where(CODES > 0x80, -sizes, sizes))
-    np.testing.assert_array_equal(values, wanted)
+    expected = np.where(CODES == 0x80, np.nan, np.where(CODES > 0x80, -sizes, sizes))
+    np.testing.assert_array_equal(values, expected)
     np.testing.assert_array_equal(encoded(values, MLIR[name]), CODES)
-    np.testing.assert_array_equal(rounded(values, MLIR[name]), wanted)
+    np.testing.assert_array_equal(rounded(values, MLIR[name]), expected)
     assert not np.signbit(decoded(encoded(np.array([-0.0]), MLIR[name]), MLIR[name]))[0]
 
 
@@ -49,9 +49,9 @@ def test_codes_of_another_format_are_seen(name, monkeypatch):
 @pytest.fixture(scope="module")
 def compiled():
     """By dtype the plan of a scaled mm, and the TTGIR of its kernel by the function's name."""
-    if "gfx942" not in {known.id for known in targets.compile_targets()}:
+    if "gfx942" not in {one.id for one in targets.compile_targets()}:
         pytest.skip("the installed Triton cannot compile for gfx942")
-    made = {}
+    texts = {}
     with CompilePool(1, 240) as pool:
         for name in FNUZ:
             problem = scaled_mm(40, 56, 176, name)
@@ -59,8 +59,8 @@ def compiled():
             ((request, step),) = launches_to_compile(plan).values()
             result = pool.submit(request).result()
             assert result.artefact is not None, result.error
-            made[name] = plan, {step.function.fn.__name__: result.artefact.text("ttgir")}
-    return made
+            texts[name] = plan, {step.function.fn.__name__: result.artefact.text("ttgir")}
+    return texts
 
 
 def failed(plan, texts):

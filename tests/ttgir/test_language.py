@@ -29,7 +29,7 @@ POINTERS = {torch.float32: "*fp32", torch.int32: "*i32", torch.bfloat16: "*bf16"
 
 def run(function, tensors, constants, target):
     """Compiles ``function`` for ``target`` and runs it over copies of ``tensors``, which it returns."""
-    if target not in {known.id for known in targets.compile_targets()}:
+    if target not in {one.id for one in targets.compile_targets()}:
         pytest.skip(f"the installed Triton cannot compile for {target}")
     signature = {name: POINTERS[tensor.dtype] for name, tensor in tensors.items()}
     names = dict.fromkeys(function.arg_names, "constexpr") | signature
@@ -78,8 +78,8 @@ def by_library(x):
 def test_floats(name, constants, size, expected, target):
     given = {"x_ptr": FLOATS, "out_ptr": torch.full((size,), torch.nan)}
     out = run(getattr(kernels, name), given, constants, target)["out_ptr"]
-    wanted = torch.cat([part.reshape(-1).float() for part in expected(FLOATS)])
-    torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
+    right = torch.cat([part.reshape(-1).float() for part in expected(FLOATS)])
+    torch.testing.assert_close(out, right, atol=1e-5, rtol=1e-5)
 
 
 def counted():

@@ -48,7 +48,7 @@ def compiled():
         def text_of(name):
             if name not in texts:
                 kernel, problem, target, variant, config = SOURCES[name]
-                if target not in {known.id for known in targets.compile_targets()}:
+                if target not in {one.id for one in targets.compile_targets()}:
                     pytest.skip(f"the installed Triton cannot compile for {target}")
                 plan = get(kernel).plan(problem, config, targets.find(target), variant)
                 ((request, _),) = launches_to_compile(plan).values()

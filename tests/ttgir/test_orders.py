@@ -73,8 +73,8 @@ def plan_of(kernel, problem, config, target, variant=None):
 
 def served(plan):
     """What the code of a plan's main launch depends on, but for constants that say whether operands are empty."""
-    known = specialisation(meta_launch(plan, plan.target), plan.target)
-    return [pair for pair in known.arguments if pair[0] not in EMPTINESS]
+    key = specialisation(meta_launch(plan, plan.target), plan.target)
+    return [pair for pair in key.arguments if pair[0] not in EMPTINESS]
 
 
 @pytest.mark.parametrize("k", [176, 183])

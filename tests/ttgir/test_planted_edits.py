@@ -38,7 +38,7 @@ def sources():
     plans = {
         name: get(kernel).plan(problem, config, targets.find(target), variant)
         for name, (kernel, problem, config, target, variant) in SOURCES.items()
-        if target in {known.id for known in targets.compile_targets()}
+        if target in {one.id for one in targets.compile_targets()}
     }
     with CompilePool(2, 240) as pool:
         texts = {(plan.kernel, plan.target.id): texts for plan, texts in compiled(pool, list(plans.values()))}
@@ -67,9 +67,9 @@ def test_edits_are_seen_or_change_nothing(sources, name):
 
 
 def test_every_class_is_made(sources):
-    made = {edit.kind for plan, texts in sources.values() for text in texts.values() for edit in edits_of(text)}
+    kinds = {edit.kind for plan, texts in sources.values() for text in texts.values() for edit in edits_of(text)}
     # an arrival for more than one, and a product of two equal shapes, are in other kernels
-    assert set(CLASSES) - made <= {"operands swapped"}
+    assert set(CLASSES) - kinds <= {"operands swapped"}
 
 
 def edits_at(text, kind, pattern):

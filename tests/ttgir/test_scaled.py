@@ -34,8 +34,8 @@ def loaded(name: str, types: str) -> np.ndarray:
 @pytest.mark.parametrize("name", ["tranposed", "transposed"])
 def test_codes_packed_along_rows_are_loaded_packed_along_k(name):
     """Releases spell it in two ways."""
-    made = loaded(f"amdg.local_load_packed_{name}", "!ttg.memdesc<2x2xi8, #s, #smem> -> tensor<1x4xi8, #l>")
-    assert made.astype(np.uint8).tolist() == [[0x51, 0x62, 0x73, 0x84]]
+    values = loaded(f"amdg.local_load_packed_{name}", "!ttg.memdesc<2x2xi8, #s, #smem> -> tensor<1x4xi8, #l>")
+    assert values.astype(np.uint8).tolist() == [[0x51, 0x62, 0x73, 0x84]]
 
 
 def test_a_packed_load_of_other_sizes_is_not_known():
@@ -51,5 +51,5 @@ def test_a_batch_of_products():
     b = np.array([[[1], [2], [3], [4]], [[5], [6], [7], [8]]], np.float32)
     of_codes = np.array([[[127, 128]], [[128, 127]]], np.uint8).view(np.int8)
     of_b = np.array([[[127, 127]], [[127, 126]]], np.uint8).view(np.int8)
-    made = compute(codes, b, np.ones((2, 1, 1), np.float32), of_codes, of_b)
-    assert made.tolist() == [[[1 + 3 + 2 * 14]], [[1 + 2 * 8.5 + (10.5 + 16) / 2]]]
+    result = compute(codes, b, np.ones((2, 1, 1), np.float32), of_codes, of_b)
+    assert result.tolist() == [[[1 + 3 + 2 * 14]], [[1 + 2 * 8.5 + (10.5 + 16) / 2]]]

@@ -25,13 +25,13 @@ class Oracle:
         self.builder = gluon_ir.GluonOpBuilder(self.context)
 
     def __call__(self, layout, shape):
-        made = self.builder.to_linear_layout(self.of(layout, len(shape))._to_ir(self.builder), list(shape))
-        if hasattr(made, "reg_bases"):
+        linear = self.builder.to_linear_layout(self.of(layout, len(shape))._to_ir(self.builder), list(shape))
+        if hasattr(linear, "reg_bases"):
             names = {"register": "reg_bases", "lane": "lane_bases", "warp": "warp_bases", "block": "block_bases"}
         else:
             memory = {"row": "rows", "column": "cols"}
-            names = memory if hasattr(made, "rows") else {"offset": "offset_bases", "block": "block_bases"}
-        return {holder: getattr(made, name) for holder, name in names.items()}
+            names = memory if hasattr(linear, "rows") else {"offset": "offset_bases", "block": "block_bases"}
+        return {holder: getattr(linear, name) for holder, name in names.items()}
 
     def of(self, layout, rank):
         from triton.experimental.gluon.language import _layouts as gluon
