@@ -270,8 +270,8 @@ def test_features_of_batches(descriptors):
     scales = catalogue.get(BATCH_OF_SCALES)
     tiles = scales.problem(("mxfp8", "mxfp8"), 144, 160, 288)
     whole = Config(128, 128, 128, 2, 4)
-    assert codegen.POINTER_LOAD in scales.features(scales.plan(tiles, whole, BLACKWELL, Variant(made))).forbidden
-    loaded = scales.features(scales.plan(tiles, whole, AMD, Variant(made)))
+    assert codegen.POINTER_LOAD in scales.features(scales.plan(tiles, whole, BLACKWELL, Variant(descriptors))).forbidden
+    loaded = scales.features(scales.plan(tiles, whole, AMD, Variant(descriptors)))
     assert codegen.POINTER_LOAD in loaded.required - loaded.forbidden
 
 
