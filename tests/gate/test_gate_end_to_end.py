@@ -68,6 +68,8 @@ for argument; do case "$argument" in *.ptx) sed -i 's/^\.reqntid.*/& .maxnreg 16
 exec {ptxas} "$@"
 """
 KERNELS = ("mm_persistent_tma", "int_mm", "mm_plus_mm")
+#: Some of each kernel, of which those of the planted faults.
+CASES = "int_mm or test_store_as_asked or mm_plus_mm-bf16"
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +79,8 @@ def gate(tmp_path_factory: pytest.TempPathFactory):
 
     def run(candidate: str) -> tuple[int, dict]:
         output = folder / f"output-{len(list(folder.iterdir()))}"
-        options = [
-            "--no-gpu",
-            "--target",
-            "sm_90",
-            "--reproducers",
-            "0",
-            "--suite",
-            "config_space",
-            "--suite",
-            "tma_store",
-        ]
-        options += [word for kernel in KERNELS for word in ("--kernel", kernel)]
+        options = ["--no-gpu", "--target=sm_90", "--reproducers=0", "--suite=config_space", "--suite=tma_store"]
+        options += [*(f"--kernel={kernel}" for kernel in KERNELS), "-k", CASES]
         places = ["--cache", str(folder / "cache"), "--output", str(output)]
         status = main(["gate", "--candidate", candidate, *options, *places])
         assert {file.name for file in output.iterdir()} == {"comparison.json", "comparison.md", "report.html"}
@@ -120,7 +112,7 @@ def planted(folder: Path, config: str) -> str:
 def test_identical_stacks_are_safe_and_planted_faults_have_their_names(gate, tmp_path):
     status, comparison = gate("current")
     assert (status, comparison["groups"], comparison["compared"]) == (0, [], comparison["unchanged"])
-    assert comparison["compared"] > 20
+    assert comparison["compared"] > 10
 
     status, comparison = gate(planted(tmp_path, "64x128x32-s4-w8"))
     assert status == 1
