@@ -10,13 +10,15 @@ OTHER = "device/linear_attention_transposed.py"
 CONFIG = LinearAttentionConfig(16, 16, 2, 2)
 
 #: Three chunks of two blocks, the last one of a block and a few positions; two ragged tiles of columns.
-CHUNKS = Case("gated_linear_attention", LinearAttention(2, 3, 85, 24, 19, 32, pad=3), CONFIG)
+CHUNKS = Case("gated_linear_attention", LinearAttention(1, 3, 85, 24, 19, 32, pad=3), CONFIG)
+#: Fewer batches than heads.
+BATCHES = Case("gated_linear_attention", LinearAttention(2, 3, 21, 24, 19, 32, pad=3), CONFIG)
 FP16 = Case("gated_linear_attention", LinearAttention(1, 2, 53, 40, 24, 16, "fp16", order="bshd"), CONFIG)
 EMPTY = Case("gated_linear_attention", LinearAttention(2, 2, 0, 24, 24, 16), CONFIG)
 
 #: The compiler knows the length, whose last block has a rest, or none.
 KNOWN, KNOWN_BLOCKS, OVER_KNOWN = (
-    Case(name, LinearAttention(2, 3, length, 24, 19, 32, pad=3), CONFIG, Variant(static=True))
+    Case(name, LinearAttention(1, 2, length, 24, 19, 32, pad=3), CONFIG, Variant(static=True))
     for name, length in (
         ("gated_linear_attention", 85),
         ("gated_linear_attention", 80),
@@ -25,7 +27,7 @@ KNOWN, KNOWN_BLOCKS, OVER_KNOWN = (
 )
 
 #: The same sizes, and more dims than columns of v.
-OVER = Case("linear_attention_transposed", LinearAttention(2, 3, 85, 24, 19, 32, pad=3), CONFIG)
+OVER = Case("linear_attention_transposed", LinearAttention(1, 3, 85, 24, 19, 32, pad=3), CONFIG)
 OVER_FP16 = Case("linear_attention_transposed", LinearAttention(1, 2, 53, 40, 24, 16, "fp16", order="bshd"), CONFIG)
 
 _MASK = "rows[:, None] >= rows[None, :]"
@@ -102,7 +104,7 @@ LINEAR_ATTENTION = grouped(
     ),
     fault(
         "linear_heads_for_batches",
-        CHUNKS,
+        BATCHES,
         SOURCE,
         "batch * tl.num_programs(1) + query_head",
         "batch + tl.num_programs(2) * query_head",

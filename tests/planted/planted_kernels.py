@@ -1,6 +1,6 @@
-"""Kernels with a fault in their source: the package of the kernels, copied, edited and imported under another name.
+"""Kernels with a fault in their source: the package of the kernels, edited and imported under another name.
 
-The copy's files name each other by absolute imports, which are rewritten to the copy's name.
+The files name each other by absolute imports, which are rewritten to the other name.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import shutil
+import importlib.abc
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import conformance.kernels
@@ -48,20 +50,45 @@ def _module(kernel: str) -> str:
     return next(name for name, module in modules.items() if any(each.name == kernel for each in module.KERNELS))
 
 
+class _Copy(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Imports the package of the kernels as the package ``name``: each file as it is, but for those in ``edited``."""
+
+    def __init__(self, name: str, edited: dict[Path, Path]) -> None:
+        self.name, self.edited = name, edited
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        package, *parts = fullname.split(".")
+        if package != self.name:
+            return None
+        place = SOURCE.joinpath(*parts)
+        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        places = [str(place)] if place.is_dir() else None
+        return spec_from_file_location(
+            fullname, self.edited.get(file, file), loader=self, submodule_search_locations=places
+        )
+
+    def get_filename(self, fullname: str) -> str:
+        return str(sys.modules[fullname].__file__)
+
+    def get_data(self, path: str) -> bytes:
+        return Path(path).read_bytes().replace(conformance.kernels.__name__.encode(), self.name.encode())
+
+
 @contextlib.contextmanager
 def planted(fault: Fault) -> Iterator[Kernel]:
     """The fault's kernel with the fault in it. The copy is a package of its own; nothing outside it changes."""
-    texts, name = edited(fault), f"planted_{fault.name}"
+    name = f"planted_{fault.name}"
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(SOURCE, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for path in (Path(folder) / name).rglob("*.py"):
-            text = texts.get(path.relative_to(Path(folder) / name).as_posix()) or path.read_text()
-            path.write_text(text.replace(conformance.kernels.__name__, name))
-        sys.path.insert(0, folder)
+        files = {}
+        for number, (file, text) in enumerate(edited(fault).items()):
+            files[SOURCE / file] = Path(folder) / f"{number}_{Path(file).name}"
+            files[SOURCE / file].write_text(text)
+        finder = _Copy(name, files)
+        sys.meta_path.insert(0, finder)
         try:
             module = importlib.import_module(f"{name}.{_module(fault.case.kernel)}")
             yield next(kernel for kernel in module.KERNELS if kernel.name == fault.case.kernel)
         finally:
-            sys.path.remove(folder)
+            sys.meta_path.remove(finder)
             for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
                 del sys.modules[module]

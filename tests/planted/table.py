@@ -168,9 +168,9 @@ def _row(fault: Any, executor: Any, target: Any, compare: bool, brief: bool) -> 
     spoiled, case, baseline = False, fault.case, ()
     judged = functools.partial(_judged, executor=executor, compare=compare)
     try:
-        for number in _numbers(case, executor, target) if stops else (None,):
-            baseline = _baseline(case, executor, target, compare, number)
-            with planted(fault) as kernel:
+        with planted(fault) as kernel:
+            for number in _numbers(case, executor, target) if stops else (None,):
+                baseline = _baseline(case, executor, target, compare, number)
                 try:
                     plan = kernel.plan(case.problem, case.config, _target(case, target), case.variant, unchecked=True)
                     verdicts, diagnosis = judged(kernel, plan, number=number)
@@ -180,8 +180,8 @@ def _row(fault: Any, executor: Any, target: Any, compare: bool, brief: bool) -> 
                     spoiled, diagnosis = executor.on_device and isinstance(error, RuntimeError), ""
                     what = "device fault" if spoiled else "exception"
                     caught = (f"{what} {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:120],)
-            if baseline or caught:
-                break
+                if baseline or caught:
+                    break
     except RuntimeError as error:
         if executor.on_device and COMPILER_FAILURE in str(error):
             return Row(fault.name, (), not_compiled=str(error).partition("\n")[0]), False
