@@ -2,8 +2,8 @@
 
 :func:`executable` returns the path of a script that takes the place of ``sys.executable`` in a test whose subject is
 not the start of Python. The script sends its arguments, environment, folder and descriptors to the server, forwards
-signals, and ends as the fork ends. A fork has imported the rooms of this package that need no torch, and has read what
-a run keeps of files that do not change. It has not imported triton, which reads its environment. The script starts the
+signals, and ends as the fork ends. A fork has imported the rooms of this package that need no torch. It has read what a
+run keeps of files that do not change. It has not imported triton, which reads its environment. The script starts the
 interpreter itself where a fork would differ: see ``_CLIENT``.
 """
 

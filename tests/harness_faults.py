@@ -1,9 +1,9 @@
 """Plants faults in the harness itself and says which of its tests fails, so that two versions of the tests compare.
 
 ``python -m tests.harness_faults choose --count 150 --seed 0 --output faults.json`` chooses faults in all rooms of
-``conformance/``; with ``--also TREE`` only those that another checkout can have, too. ``python -m tests.harness_faults
-try faults.json --tree TREE --output results.jsonl`` plants each one in a copy of ``TREE`` and runs the tests of its
-room and then those of the rooms above it, until one fails.
+``conformance/``; with ``--also TREE`` only those that another checkout can have, too.
+``python -m tests.harness_faults try faults.json --tree TREE --output results.jsonl`` plants each one in a copy of
+``TREE``. It runs the tests of its room and then those of the rooms above it, until one fails.
 
 A fault is a function and its faulty source. It is found again by the function's name and source, wherever a checkout
 keeps it.
@@ -96,8 +96,8 @@ def bare(function: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def faulty_sources(function: ast.FunctionDef) -> list[str]:
-    """Returns each source that ``function`` has with one fault: an operator exchanged, a condition negated, an integer
-    one larger, a truth value turned, or a statement deleted."""
+    """Returns each source that ``function`` has with one fault. That is an operator exchanged, a condition negated, an
+    integer one larger, a truth value turned, or a statement deleted."""
     nodes = list(ast.walk(function))
     found: dict[str, None] = {}
     for place, node in enumerate(nodes):
@@ -170,8 +170,8 @@ def plant(fault: HarnessFault, tree: Path) -> Path:
 
 
 def near_tests(file: Path, tree: Path) -> list[list[str]]:
-    """Returns the test files for a fault in ``file``, in the groups in which they are run: those that name its module,
-    the others of its room, and those of the rooms above it, from the nearest to the farthest."""
+    """Returns the test files for a fault in ``file``, in the groups in which they are run. First come those that name
+    its module, then the others of its room. Those of the rooms above it follow, from the nearest to the farthest."""
     place = file.relative_to(tree / "conformance").with_suffix("")
     module, room = ".".join(("conformance", *place.parts)), place.parts[0]
     rank = {name: number for number, names in enumerate(ORDER) for name in names}

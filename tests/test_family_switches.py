@@ -29,8 +29,8 @@ def problem_classes() -> set[str]:
 def switches(source: str, classes: set[str]) -> list[int]:
     """Returns the lines of ``source`` with a switch.
 
-    A switch is an ``isinstance`` or a ``match`` of a problem's class, a comparison of an operation, of a family or of
-    the name of a kernel or class, or a lookup by one of these in a table that stands in the line.
+    A switch is an ``isinstance`` or a ``match`` of a problem's class. A comparison of an operation, of a family or of
+    the name of a kernel or class is one, too. So is a lookup by one of these in a table that stands in the line.
     """
     lines = []
     for node in ast.walk(ast.parse(source)):

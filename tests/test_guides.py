@@ -89,8 +89,8 @@ class Instead:
 
 @dataclass(frozen=True)
 class Beside:
-    """It is run as if the Triton in EARLIER were installed, which also takes the place of 3.8.0, with the pinned one in
-    place of Triton 3.9.0 from an index. It asks no older releases and has the further options ``narrowed``. It ends
+    """It is run as if the Triton in EARLIER were installed, which also takes the place of 3.8.0. The pinned one takes
+    the place of Triton 3.9.0 from an index. It asks no older releases and has the further options ``narrowed``. It ends
     with ``status`` and prints ``says``."""
 
     narrowed: str = ""
@@ -119,9 +119,9 @@ REQUIRES_GPU = Run(75, "--require device: no GPU was found")
 
 @dataclass(frozen=True)
 class Sample:
-    """The first block of ``text`` of a page that the reader does not save: lines of the output of ``command``, from the
-    one that begins with ``first`` to the one before ``end``; to the end of the output if nothing begins with that.
-    ``held`` is a pattern of the lines that must be those of each run. The others are of the last run that was accepted.
+    """The first block of ``text`` of a page that the reader does not save. It has lines of the output of ``command``,
+    from the one that begins with ``first``. The block ends before ``end``, or with the output. ``held`` is a pattern of
+    the lines that must be those of each run. The others are of the last run that was accepted.
     """
 
     command: str

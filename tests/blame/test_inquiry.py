@@ -17,11 +17,12 @@ CASE = "test_a.py::test_x[mm-a-sm_90]"
 
 
 class Stack:
-    """Stands for the process of a stack: each stage writes the stack's name behind the text that it takes. ``faults``
-    are words of the text, such as "bad:ttgir" or "bad:add_pipeline", that make the code spill 64 bytes, in the
-    ``guilty`` functions alone if any are named. What is in ``refuses`` cannot be taken from another stack; ``fails`` is
-    the stage or the pass that fails. ``together``: TTGIR is wrong if that of every function is the bad stack's.
-    ``longer`` are functions whose code is longer by the bad stack. ``plans`` are the numbers of the launches' plans."""
+    """Stands for the process of a stack: each stage writes the stack's name after the text that it takes. ``faults``
+    are words of the text, such as "bad:ttgir" or "bad:add_pipeline", that make the code spill 64 bytes. They do so in
+    the ``guilty`` functions alone if any are named. What is in ``refuses`` cannot be taken from another stack;
+    ``fails`` is the stage or the pass that fails. ``together``: TTGIR is wrong if that of every function is the bad
+    stack's. ``longer`` are functions whose code is longer by the bad stack. ``plans`` are the numbers of the launches'
+    plans."""
 
     def __init__(
         self,

@@ -198,8 +198,9 @@ def test_a_share_is_a_row_however_many_share_and_two_for_the_core():
 
 
 def lost_by_default(name):
-    """What the default sweep should hold of a kernel and does not: every config of a target's sample with each dtype
-    that takes it and compiles within seconds, or beyond the core with one dtype of each size."""
+    """Returns what the default sweep should hold of a kernel and does not. It should hold every config of a target's
+    sample with each dtype that takes it and compiles within seconds. Beyond the core one dtype of each size is enough.
+    """
     kernel, lost = get(name), []
     each = (lambda dtype: dtype) if kernel.core else scenarios._size
     cases = swept("default", kernels=[name])

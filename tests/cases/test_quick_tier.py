@@ -199,8 +199,8 @@ def test_the_sweep_has_every_dtype_and_both_shapes_of_a_kernel_from_elsewhere(ou
 
 
 def without_case(scenes):
-    """(test, kernel, tier) of each kernel that a test selects, and takes with some dtype, config and values, of which a
-    sampled tier has no case."""
+    """Returns (test, kernel, tier) of each kernel of which a sampled tier has no case. The test must select it, and it
+    must take some dtype, config and values."""
     lacking = []
     for title, scene in scenes:
         names = [name for name, kernel in catalogue().items() if scene.kernels(kernel)]

@@ -37,8 +37,8 @@ class ProtectedMemory:
 
 
 class EdgeExecutor(TorchExecutor):
-    """Computes with torch, and reads one byte beside an operand: ``beside`` maps the argument of the launch to how far
-    behind its last byte, or before its first one if negative."""
+    """Computes with torch, and reads one byte next to an operand. ``beside`` maps the argument of the launch to the
+    distance after its last byte, or before its first one if negative."""
 
     name = ExecutorName.DEVICE
     on_device = True

@@ -91,8 +91,8 @@ def tensors_of(limits):
     return [tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in tensors]
 
 
-#: By number: the beginning of the name of a masked load, what takes the place of the load (None: the load without its
-#: mask), the case, and the operand and edge that are to be named.
+#: By number: the beginning of the name of a masked load, and what takes the place of the load (None: the load without
+#: its mask). Then follow the case, and the operand and the edge that must be named.
 BESIDE = [
     ("tiles.py: tl.load(a_tile, mask=a_mask & inside", None, cases.MM, "a", "end"),
     ("tiles.py: tl.load(b_tile, mask=b_mask & inside", None, cases.MM, "b", "end"),

@@ -1,7 +1,7 @@
 """Plants faults in generated code, for tests that the checks which the fixture ``inductor`` runs catch each of them.
 
 A child process with Triton's interpreter drives the suites' own tests. What they compile is edited in the compile
-process before it is compiled to a binary, so that source, binary and numbers all have the fault.
+process before it is compiled to a binary. So source, binary and numbers all have the fault.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PATIENCE = 900
 class Fault:
     """One edit of generated modules: ``pattern`` (a regular expression) becomes ``replacement``, which changes it.
 
-    ``case`` is a key of the ``CASES`` of the tests' module, which drive a suite with ``inductor`` and a target, and
-    ``caught`` the beginnings of the names of checks that must fail; "raises X" stands for an exception.
+    ``case`` is a key of the ``CASES`` of the tests' module, which drive a suite with ``inductor`` and a target.
+    ``caught`` are the beginnings of the names of checks that must fail; "raises X" stands for an exception.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""Each check of the suite about AOT packages fails where a fault is planted: in what a package holds, in its constants,
-in its kernels, and in the process that loads it."""
+"""Each check of the suite about AOT packages fails where a fault is planted. Faults are in what a package holds, in its
+constants, in its kernels, and in the process that loads it."""
 
 from __future__ import annotations
 
@@ -223,8 +223,8 @@ def judge(cpp: CppProgram, path: str, altered: str) -> list[list[Verdict]]:
 
 @pytest.mark.long(70)
 def test_an_altered_constant_a_faulty_kernel_and_a_crash(tmp_path: Path) -> None:
-    """One package, as it is, with a kernel that is wrong, with a bit of its constant changed, and with a library whose
-    code is zeros."""
+    """One package is judged as it is, with a kernel that is wrong, and with a bit of its constant changed. Last, its
+    library's code is zeros."""
     reason = cpp_programs.no_compiler()
     if reason is not None:
         pytest.skip(str(reason))

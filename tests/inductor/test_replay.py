@@ -6,8 +6,8 @@ import pytest
 
 from tests.inductor.planted_code import in_kept_process
 
-#: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel:
-#: p = relu(x @ w) for x of (rows, 64) and w of (64, 32), and p @ v for v of (32, 8).
+#: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel.
+#: It computes p = relu(x @ w) for x of (rows, 64) and w of (64, 32), and p @ v for v of (32, 8).
 PRELUDE = """
 import linecache
 

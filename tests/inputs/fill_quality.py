@@ -51,8 +51,8 @@ def check_promises(problem: Gemm, fill: Fill, nonzero: float = 0.5) -> None:
 
 
 def visible_shares(fill: Fill, problem: Problem) -> dict[str, float]:
-    """Shares of elements of the first output that are not zero ("nonzero") and, for exact fills that state their unit,
-    that show a change of one unit after the rounding to the output ("transparent")."""
+    """Returns the share of elements of the first output that are not zero ("nonzero"). Exact fills that state their
+    unit also have the share that shows a change of one unit after the rounding to the output ("transparent")."""
     size = max(1, fill.expected.numel())
     rounded = round_to(fill.expected, problem.output_dtype).double()
     shares = {"nonzero": float((rounded != 0).sum()) / size}

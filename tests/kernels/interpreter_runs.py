@@ -133,8 +133,8 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
 
 
 def tolerance(problem, expected, dtype):
-    """0 unless a gelu or silu makes numbers that are no integers: then a unit of the output, and some of fp32 of the
-    largest number, because gelu adds 1 to a nearby -1."""
+    """Returns 0 unless a gelu or silu makes numbers that are no integers. Then it is a unit of the output, and some of
+    fp32 of the largest number, because gelu adds 1 to a nearby -1."""
     import torch
 
     if problem.op != "dual_mm" and (problem.fusion is None or "gelu" not in problem.fusion.epilogue):

@@ -1,7 +1,7 @@
 """The ranges of blocks that the attention kernels walk through, and the known survivors among their faults.
 
 The functions that compute them work on integers alone, so they run in Python. A fault changes no result if every
-visible pair is still in one block of the walk, and every pair of a block without a mask is visible: then more blocks
+visible pair is still in one block of the walk. In a block without a mask every pair must be visible. Then more blocks
 are walked through or masked than must be.
 """
 
@@ -80,8 +80,8 @@ def blocks(rows, columns):
 
 @functools.cache
 def programs():
-    """By "queries" and "keys", the programs that have a block of them: its begin and extent, the problem, and the
-    blocks of the others as :func:`blocks` gives them."""
+    """Returns by "queries" and "keys" the programs that have a block of them. Each has the block's begin and extent,
+    the problem, and the blocks of the others as :func:`blocks` gives them."""
     every = {"queries": [], "keys": []}
     for queries, keys, (kind, window), own in itertools.product(LENGTHS, LENGTHS, MASKS, OWN):
         seen = [[visible(kind, window, query + keys - queries, key) for key in range(keys)] for query in range(queries)]

@@ -24,8 +24,9 @@ LOG2E = 1.4426950408889634
 
 @dataclass(frozen=True)
 class Style:
-    """How the kernel works: keys per block, parts, whether sums are cut toward zero after every 16 products as tensor
-    cores do, the order of blocks (None: ascending; else a seed), and whether scores are scaled before the maximum.
+    """The way the kernel works. ``block`` is the keys per block, ``splits`` the parts. ``cut``: sums are cut toward
+    zero after every 16 products, as tensor cores do. ``order`` of blocks is None for ascending, else a seed.
+    ``scaled_first``: scores are scaled before the maximum.
 
     ``lazy``: the running maximum stays until it is this much too small, in powers of two. ``fused``: a score is scaled
     and shifted in one operation, without rounding between. ``noise``: exp2 is off by 2**-22 in a direction of each

@@ -36,8 +36,8 @@ def fp32(values):
 
 @dataclasses.dataclass
 class Unit:
-    """An accumulator of a contract, or a better one: steps of ``chunk`` products, aligned with ``alignment`` bits or
-    exactly (None), results with ``result`` bits, truncated or rounded."""
+    """An accumulator of a contract, or a better one. A step has ``chunk`` products, aligned with ``alignment`` bits or
+    exactly (None). Results have ``result`` bits, truncated or rounded."""
 
     chunk: int
     alignment: int | None

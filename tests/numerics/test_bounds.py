@@ -188,7 +188,7 @@ def test_fused_epilogues_carry_the_error():
 
 
 def test_scales_of_blocks_that_are_part_of_tf32_operands():
-    """Both operands are multiplied by their scales and cut to tf32: the error passes the bound of another contract, and
+    """Both operands are multiplied by their scales and cut to tf32. The error passes the bound of another contract, and
     stays below a bound that is at most four times as large."""
     problem = scaled_mm(24, 32, 384, scaling="1x128/128x128", out_dtype="fp32")
     unit = Accumulator(alignment_bits=25, chunk=4)

@@ -33,8 +33,8 @@ def rounded(values, name, **options):
 
 
 def check_every_code(name):
-    """Raises AssertionError unless the package's own format has each code of :func:`meaning`, all that lies between two
-    is rounded to the nearest, and the largest, smallest and special values are what they are."""
+    """Raises AssertionError unless the package's own format has each code of :func:`meaning`, and all that lies between
+    two is rounded to the nearest. The largest, smallest and special values are checked, too."""
     values, form = meaning(name), FORMATS[name]
     np.testing.assert_array_equal(rounded(values, name), CODES)
     positive = values[:0x80]

@@ -31,9 +31,9 @@ SPOILED = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One fault: the checks that failed ("crash" and the like where the process did not survive), the diagnosis, and
-    what the unchanged kernel failed on the same case: nothing, or the row is void. ``not_compiled``: why Triton does
-    not compile the unchanged kernel here, so that nothing was run."""
+    """One fault: the checks that failed ("crash" and the like where the process did not survive) and the diagnosis. The
+    last field is what the unchanged kernel failed on the same case: nothing, or the row is void. ``not_compiled``: why
+    Triton does not compile the unchanged kernel here, so that nothing was run."""
 
     fault: str
     caught_by: tuple[str, ...]

@@ -52,8 +52,8 @@ def masked_loads() -> list[Unmasked]:
 
 
 def results() -> tuple[list[str], dict[str, str]]:
-    """What the unchanged kernels are told of, and for each masked load what is told of it without its mask: empty if
-    nothing, "unreached" if no case runs it."""
+    """Returns the findings about the unchanged kernels, and those about each masked load without its mask. The latter
+    are empty if there are none, "unreached" if no case runs the load."""
     from unittest import mock
 
     import torch

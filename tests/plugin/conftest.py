@@ -71,7 +71,7 @@ def new_python() -> None:
 
 @pytest.fixture
 def bare(request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project without suites. Its pytest is a fork, unless the test asks for ``new_python``: where it
+    """A project without suites. Its pytest is a fork, unless the test asks for ``new_python``. A test does so if it
     asks what ended a process, what is imported or what is left running."""
     if "new_python" not in request.fixturenames:
         request.getfixturevalue("forked")

@@ -2,8 +2,8 @@
 
 Each rule watches every run, in every problem and order, by an operation that stands before the line and computes
 nothing. So a reason is a fact about those runs, and none is believed because of what a line looks like. Two rest on the
-executor's own rules. Where arrivals come in order and waits go round a ring of barriers, one wait of each round is for
-the round's last arrival, whichever slot the others take. And a program must have waited for everything at its end.
+executor's own rules. Let arrivals come in order and waits go round a ring of barriers. Then one wait of each round is
+for the round's last arrival, whichever slot the others take. And a program must have waited for everything at its end.
 """
 
 from __future__ import annotations

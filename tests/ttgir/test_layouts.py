@@ -162,8 +162,8 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def triton_says():
-    """Triton's own map of each of PAIRS: the bases of its holders, or why there are none. Triton stops its process at
-    some that it does not take, so a child asks it, and another one goes on behind the one at which it stopped."""
+    """Returns Triton's own map of each of PAIRS: the bases of its holders, or why there are none. Triton stops its
+    process at some pairs. So a child asks it, and another one goes on after the pair at which it stopped."""
     answers, stops = [], 0
     while len(answers) < len(PAIRS):
         if stops == 10:
