@@ -1,4 +1,4 @@
-"""What every test finds: signals as a shell in the foreground leaves them. And what it must leave as it was: the
+"""Fixtures of every test: signals are as a shell in the foreground leaves them. A test must leave as it was the
 registries of the package, which other tests list."""
 
 import signal

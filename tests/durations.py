@@ -1,4 +1,5 @@
-"""How long each test took when it ran last: ``python -m tests.durations`` lists the slowest files and tests.
+"""Reports the seconds that each test took when it ran last: ``python -m tests.durations`` lists the slowest files and
+tests.
 
 The times are kept in pytest's cache. The mark ``long`` says which tests take more than 10 seconds on an idle machine,
 with all their parameters. The files with the longest begin first, so that the workers of a run end together.

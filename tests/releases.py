@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TRITONS = Path(os.environ.get("TRITONS") or ROOT / ".venv" / "tritons")
 #: What an older interpreter needs to count a loop.
 OLD_NUMPY = "numpy<2.4"
-#: The releases that README.md and docs/run.md promise, each with what its interpreter needs beside it.
+#: The releases that README.md and docs/run.md promise, each with what its interpreter needs in addition.
 RELEASES: dict[str, tuple[str, ...]] = {
     "3.2.0": (OLD_NUMPY,),
     "3.3.1": (OLD_NUMPY,),
@@ -42,7 +42,7 @@ EARLIER = TRITONS / "3.7.1"
 
 @dataclass(frozen=True)
 class Result:
-    """How the run of one release ended. ``problem`` says why it proves nothing about the release; "" if it does."""
+    """The end of the run of one release. ``problem`` says why it proves nothing about the release; "" if it does."""
 
     release: str
     exit_status: int | None = None

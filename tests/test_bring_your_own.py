@@ -20,7 +20,7 @@ EVERY_FAMILY = ("--suite", "config_space", "--suite", "random_problems")
 
 
 def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Python in ``folder`` with the vendor's package installed beside ours."""
+    """Python in ``folder`` with the vendor's package installed next to ours."""
     path = os.pathsep.join([str(HERE / "bring_your_own"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERPRET"))

@@ -113,7 +113,7 @@ def test_the_model_of_a_unit_that_was_measured_is_proven_in_every_bit(form, figu
 
 
 def test_a_unit_that_does_not_follow_the_rule_is_not_proven():
-    """What it sums is not what it showed to the probes."""
+    """A unit that sums otherwise than it showed to the probes is caught."""
     plain, odd = simulated_unit(25, 23, 16), simulated_unit(25, 23, 8)
     measured = measure(plain, EXPONENTS["bf16"])
     evidence = prove(simulated_product(odd), measured, ("bf16", "bf16"), SMALL, "simulated")

@@ -124,7 +124,7 @@ def test_features_on_amd(artefacts: Artefacts, target: str, unit: str) -> None:
 
 
 def test_every_directive_matches_somewhere_and_fails_elsewhere(artefacts: Artefacts) -> None:
-    """What no target here can show (AMD's tensor data mover and copies) is in the next test, on text."""
+    """Features that no target here can show (AMD's tensor data mover and copies) are in the next test, on text."""
     outcomes: dict[tuple[str, str, str], set[bool]] = {}
     for (target, _), artefact in artefacts.items():
         vendor = find(target).vendor

@@ -37,12 +37,12 @@ def options_of_commands() -> set[str]:
 
 
 def first_cells(text: str, title: str) -> list[str]:
-    """What stands in backticks in the first cells of the tables below the heading ``title``."""
+    """Returns the words in backticks in the first cells of the tables below the heading ``title``."""
     return quoted("\n".join(re.findall(r"^\| (`.*?) \|", section(text, title), re.MULTILINE)))
 
 
 def wrong_names(text: str) -> list[str]:
-    """What the pages name that is gone, and what they do not name."""
+    """Returns the names on the pages that are gone, and those that the pages lack."""
     commands = set(re.findall(r"(?:^|`)conformance ([a-z][a-z-]*)", text, re.MULTILINE))
     options = {re.split(r"[ =]", cell)[0] for cell in first_cells(text, OPTIONS_OF_A_RUN)}
     mentioned = {word for words in quoted(text) for word in re.findall(r"(?<![\w-])--[a-z][\w-]*", words)}

@@ -56,7 +56,7 @@ PREPARED = {"ci.md": "cp -r conformance/data/mustpass lists"}
 
 
 class Why(Enum):
-    """Why a command is not run word for word."""
+    """The reasons why a command is not run word for word."""
 
     LONG = "it takes minutes"
     DOWNLOADS = "it needs a package index"
@@ -411,7 +411,8 @@ def all_commands(text: str) -> list[str]:
 
 
 def wrong_table(text: str, ways: dict[str, Way]) -> list[str]:
-    """What the page ``text`` and its part of COMMANDS do not share, and blocks in which a command may hide."""
+    """Returns the commands that only the page ``text`` or its part of COMMANDS has, and blocks in which a command may
+    hide."""
     written = all_commands(text)
     wrong = [
         f"a block is {each.language!r}, not of {LANGUAGES}" for each in blocks(text) if each.language not in LANGUAGES
@@ -515,7 +516,7 @@ class Follower:
         return faults
 
     def in_shell(self, command: str, way: Way) -> tuple[str, int, str]:
-        """What the shell runs for ``command``, the status that it must end with, and text that it must print."""
+        """Returns the shell's form of ``command``, the status that it must end with, and text that it must print."""
         if isinstance(way, Run):
             return command, way.status, way.says
         if isinstance(way, Instead):

@@ -200,7 +200,7 @@ def test_right_imports_are_taken(tmp_path):
     ],
 )
 def test_starts_without_the_stack(module):
-    """What is imported in passing counts too, so this asks a fresh interpreter in which neither can be imported."""
+    """Imports made in passing count too, so this asks a fresh interpreter in which neither can be imported."""
     code = f"import sys; sys.modules['torch'] = sys.modules['triton'] = None; import {module}"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)
 

@@ -1,4 +1,4 @@
-"""A target that nobody knew: its row, or an entry point, is all that has to be written."""
+"""A new target needs only its row, or an entry point."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_masks_show_the_keys_that_they_say(mask):
 
 
 def test_a_sum_of_one_term_is_no_negative_zero():
-    """Where there is one term, libraries differ in whether they add it to +0."""
+    """Libraries differ in whether they add a single term to +0."""
     forward, backward = (dataclasses.replace(BASE, op=op) for op in ("attention", "attention_backward"))
     results = (meaning.forward(forward, inputs_for(forward)), meaning.backward(backward, inputs_for(backward)))
     for result, field in zip(results, ("out", "grad_q"), strict=True):
@@ -144,7 +144,7 @@ def test_wrong_inputs_are_named():
 
 
 def _packed_by_hand(problem, inputs, query, key):
-    """Whether a query sees a key, number by number."""
+    """Rules for whether a query sees a key, number by number."""
     queries, keys = (inputs[name].tolist() for name in ("query_starts", "key_starts"))
     for sequence in range(problem.mask.size):
         if queries[sequence] <= query < queries[sequence + 1]:

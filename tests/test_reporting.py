@@ -1,4 +1,4 @@
-"""What people read is what the records say."""
+"""Reports say what the records say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read from the records of a sweep."""
+"""The facts that are read from the records of a sweep."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def test_a_feature_that_the_code_lacks_is_a_verdict(tmp_path: Path) -> None:
 
 
 def _evidence(folder: Path, capsys: pytest.CaptureFixture[str], faults: str) -> tuple[int, tuple[CaseRecord, ...], str]:
-    """What a run with the third vendor's compiler, wrong by ``faults``, ends with: its exit status, its records, and
-    what ``conformance verify`` says of the evidence."""
+    """Runs the third vendor's compiler, wrong by ``faults``. Returns the exit status, the records, and what
+    ``conformance verify`` says of the evidence."""
     command = ["-m", "conformance", "run", "-n", "0", "--no-gpu", "--tier", "quick", "--suite", "transposition"]
     command += ["--kernel", "mm", "-k", "fp16 and True", "--target", "third_1", "--run-dir=run"]
     done = _python(folder, *command, THIRD_BACKEND=faults)

@@ -37,7 +37,7 @@ THREE = ("tutorial_matmul", "tutorial_attention", "tutorial_persistent")
 
 
 def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Python in ``folder`` with the package installed beside ours."""
+    """Python in ``folder`` with the package installed next to ours."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_"))}
     path = os.pathsep.join([environment.pop("PACKAGE", str(PACKAGE)), str(ROOT), os.environ.get("PYTHONPATH", "")])
     variables = {**inherited, "PYTHONPATH": path, **environment}

@@ -1,4 +1,4 @@
-"""What somebody may get wrong who has only the README: each answer is a line or two, at once, and names the fault."""
+"""Mistakes of a user who has only the README: each answer is a line or two, at once, and names the fault."""
 
 from __future__ import annotations
 

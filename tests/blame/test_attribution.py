@@ -1,4 +1,4 @@
-"""Who is guilty follows from values alone: of one stage, of several that cannot be told apart, or of nobody."""
+"""Values alone tell the guilty: one stage, several that cannot be told apart, or none."""
 
 from __future__ import annotations
 

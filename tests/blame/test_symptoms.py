@@ -1,4 +1,4 @@
-"""What compilations show as figures, and which differences come first."""
+"""Symptoms are figures of compilations, and the worst differences come first."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def special(name: str) -> Tensor:
 
 
 def ties(name: str, source: str) -> Tensor:
-    """Numbers of ``source`` beside ties and at the ends of ``name``: each as it is, one down and one up."""
+    """Numbers of ``source`` next to ties and at the ends of ``name``: each as it is, one down and one up."""
     form = FORMATS[name]
     unit = 2.0 ** (1 - form.significand)
     numbers = [1 + unit * k / 2 for k in range(5)] + [form.largest * f for f in (1, 1 + unit / 8, 1 + unit / 2, 2)]
@@ -125,7 +125,7 @@ def launched(kernel: Any, executor: Any, out: Tensor, what: str, **tensors: Tens
 
 
 def differing(actual: Tensor, expected: Tensor, what: str) -> list[str]:
-    """What is wrong with ``made``, whose NaN may have any bits."""
+    """Returns the differences of ``actual`` from ``expected``; a NaN may have any bits."""
     same = (bits(actual) == bits(expected)) | (actual.double().isnan() & expected.double().isnan())
     if bool(same.all()):
         return []

@@ -1,4 +1,4 @@
-"""Host memory between pages that nobody may touch, and an executor over it: what a device does, without a device."""
+"""Host memory between protected pages, and an executor over it that does without a device what a device does."""
 
 from __future__ import annotations
 

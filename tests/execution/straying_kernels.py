@@ -142,7 +142,7 @@ DESCRIBED: dict[tuple[str, int, int, int, int], str] = {
 
 
 def strays() -> dict[tuple[Any, ...], list[str]]:
-    """What is said of each launch."""
+    """Returns the findings about each launch."""
     from conformance.kernels.launch import Launch
 
     def said(kernel: str, tensors: dict[str, torch.Tensor], **arguments: Any) -> list[str]:
@@ -167,7 +167,7 @@ def strays() -> dict[tuple[Any, ...], list[str]]:
 
 
 def undefined_numbers(dtype: torch.dtype, plausible: bool) -> list[float]:
-    """What 4 of 8 lanes hold that a mask leaves undefined; the others are 0, 1, 0 and 1."""
+    """Returns the values of 4 of 8 lanes that a mask leaves undefined; the others are 0, 1, 0 and 1."""
     from conformance.kernels.launch import Launch
 
     tensors = {"a": torch.tensor([0, 1] * 4).to(dtype), "out": torch.zeros(8, dtype=dtype)}
@@ -177,7 +177,7 @@ def undefined_numbers(dtype: torch.dtype, plausible: bool) -> list[float]:
 
 
 def refused(way: str) -> str:
-    """Why a launch cannot be interpreted."""
+    """Returns the reason why a launch cannot be interpreted."""
     from conformance.execution.interpreter.executor import InterpreterUnsupported
     from conformance.kernels.launch import Launch
 

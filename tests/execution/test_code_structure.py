@@ -1,4 +1,4 @@
-"""What the order of instructions shows, on small kernels with and without a planted fault."""
+"""The order of instructions of small kernels, with and without a planted fault, shows the fault."""
 
 from __future__ import annotations
 

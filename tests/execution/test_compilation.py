@@ -51,7 +51,7 @@ def ask(where: CompilePool, function: str, payload: object) -> CompileResult:
 
 
 def gone(pid: int, seconds: float = 20) -> bool:
-    """Whether process ``pid`` has ended, or is a zombie that nobody has collected, within ``seconds``."""
+    """Returns True if process ``pid`` ends within ``seconds``, or is a zombie whose status was not collected."""
     for _ in range(int(seconds * 20)):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""What the compile stage hands to the processes that run cases: by launch, and alike whether they interpret or not."""
+"""The compile stage hands its results to the processes that run cases, by launch, whether they interpret or not."""
 
 from __future__ import annotations
 

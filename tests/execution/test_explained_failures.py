@@ -1,4 +1,4 @@
-"""What memory, stores and the grid show becomes a cause; numbers that are right have none."""
+"""Faults of memory, stores and the grid become a cause; right numbers have none."""
 
 from __future__ import annotations
 

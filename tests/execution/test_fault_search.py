@@ -1,4 +1,4 @@
-"""The operand beside which a launch reads is named. Here pages of the host are protected; a fault ends a process."""
+"""The operand next to which a launch reads is named. Here pages of the host are protected; a fault ends a process."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ ARGUMENTS = {"a": "a_ptr", "b": "b_ptr", "out": "c_ptr"}
 
 
 def search(pipe, *, seed):
-    """What the process runs here: the search over protected memory, with the fault that comes first."""
+    """Runs in the process: the search over protected memory, with the fault that comes first."""
     asker = Connection(pipe)
     asker.send(READY)
     plan, fills, beside = *asker.recv(), FAULTS[seed]
@@ -41,7 +41,7 @@ class WithWorkspace:
         return dataclasses.replace(launch, arguments={**launch.arguments, **more})
 
 
-#: By seed, how far beside which arguments a launch reads.
+#: By seed, the arguments next to which a launch reads, and how far.
 FAULTS = [
     {},
     {"a_ptr": 64},

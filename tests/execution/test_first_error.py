@@ -39,7 +39,7 @@ def test_an_error_of_its_own_is_told_as_it_is():
 
 
 def raised_here(way):
-    """What is said of an error in an interpreted kernel, or in one of its functions."""
+    """An error in an interpreted kernel, or in one of its functions, names its line."""
     import torch
 
     from conformance.execution.interpreter.executor import InterpreterExecutor

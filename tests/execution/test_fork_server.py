@@ -23,7 +23,7 @@ HERE = "tests.execution.test_fork_server"
 
 
 def tell(pipe: int, *, name: str) -> None:
-    """What a fork runs here: it tells what it sees."""
+    """Runs in a fork, and reports what it sees."""
     Connection(pipe).send(
         (os.environ.get(name), os.getcwd(), sys.path, "torch" in sys.modules, os.getpgrp() == os.getpid())
     )

@@ -125,7 +125,7 @@ def executor(monkeypatch):
 
 
 class Function:
-    """What stands for a jitted function; ``launched`` counts."""
+    """Stands for a jitted function; ``launched`` counts."""
 
     fn = SimpleNamespace(__name__="copy")
     launched = 0

@@ -270,7 +270,7 @@ def test_savings_make_the_same_types_and_tensors():
 
 
 def planted(right, wrong):
-    """What replaces ``right`` in the savings by ``wrong``."""
+    """Replaces ``right`` in the savings by ``wrong``."""
     return f"""
     import pathlib
     from conformance.execution.interpreter import savings as interpreter_savings

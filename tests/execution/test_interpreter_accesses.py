@@ -64,7 +64,7 @@ def every_row(out, n, ROWS: tl.constexpr):
 
 
 def launched(function: str, grid: int, tensors: dict[str, Any], once: tuple[str, ...] = (), **more: Any) -> list[str]:
-    """What strays in a launch over ``tensors``, the operands."""
+    """Returns the stray accesses of a launch over ``tensors``, the operands."""
     from conformance.kernels.launch import Launch
 
     with executor().watching(tensors, once=once) as accesses:
@@ -151,7 +151,7 @@ def everything() -> tuple[dict[str, list[str]], list[list[float]]]:
 
 @pytest.fixture(scope="module")
 def results() -> Any:
-    """What one process gives for everything: its start takes longer."""
+    """Returns the answers of one process for everything, because its start takes longer."""
     return in_interpreter(everything)
 
 

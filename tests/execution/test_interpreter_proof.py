@@ -100,7 +100,8 @@ def named_faults() -> dict[str, tuple[str, dict[Any, str]]]:
 
 
 def faults_of_planted_kernels() -> dict[str, list[Any]]:
-    """What the kernels of the proof show without corrections of methods that the other part of the proof leaves out."""
+    """Returns the faults that the kernels of the proof show without corrections of methods that its other part leaves
+    out."""
     from conformance.execution.interpreter import executor as interpreter
     from conformance.execution.interpreter.probes import faults_of_kernels
 
@@ -122,7 +123,7 @@ def faults_of_planted_kernels() -> dict[str, list[Any]]:
 
 
 def refusals() -> list[str]:
-    """What becomes of sums of bf16 and of fp32 if those of bf16 are not proven."""
+    """Returns the outcomes of sums of bf16 and of fp32 if those of bf16 are not proven."""
     from conformance.execution.interpreter import executor as interpreter
     from conformance.kernels.launch import Launch
 

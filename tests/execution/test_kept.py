@@ -1,4 +1,4 @@
-"""What is kept is made once, and the oldest goes first."""
+"""A kept value is made once, and the oldest goes first."""
 
 from conformance.execution.trial.fill_groups import Kept
 

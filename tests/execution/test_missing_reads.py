@@ -1,4 +1,4 @@
-"""What programs did not read is told from what they touched; programs that read all that they need are not."""
+"""Programs that did not read all that they need are named, from what they touched."""
 
 from __future__ import annotations
 

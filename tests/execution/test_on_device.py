@@ -116,7 +116,7 @@ PLANTED = [fault_planted(number) for number in range(len(BESIDE))]
 
 
 def search_planted(pipe, *, seed):
-    """What the process of the search runs here: the search for the fault that has the seed's number."""
+    """Runs in the process of the search: it looks for the fault that has the seed's number."""
     asker, device = device_for(pipe)
     plan, fills = asker.recv()
     with planted(PLANTED[seed]) as kernel:

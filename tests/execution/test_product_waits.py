@@ -12,7 +12,7 @@ COPY = "cp.async.cg.shared.global [%r9 + 0], [%rd5 + 0], 0x10;"
 
 
 def fault(*lines: str) -> str:
-    """What is wrong with the waits in a kernel of ``lines``."""
+    """Returns the faults of the waits in a kernel of ``lines``."""
     (answer,) = (one for one in order_answers("ptx", "\n".join([*lines, "ret;"])) if one.subject == "wait")
     assert not answer.unknown
     return answer.fault

@@ -1,4 +1,4 @@
-"""Reads through the asynchronous proxy, with the fence that they need, and with it deleted, moved or in vain."""
+"""Reads through the asynchronous proxy, with the fence that they need, and with it deleted, moved or without effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes and goes shows when a launch is judged several times."""
+"""A fault that comes and goes shows when a launch is judged several times."""
 
 from __future__ import annotations
 

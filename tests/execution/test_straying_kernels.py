@@ -26,7 +26,7 @@ def everything() -> tuple[Any, dict[Any, list[list[float]]], str]:
 
 @pytest.fixture(scope="module")
 def results() -> Any:
-    """What one process gives for everything: its start takes longer."""
+    """Returns the answers of one process for everything, because its start takes longer."""
     return in_interpreter(everything)
 
 

@@ -33,7 +33,7 @@ def test_equal_launches_pass(dtype):
 
 
 def test_two_programs_that_write_one_element_are_seen():
-    """Which of them comes last changes now and then."""
+    """The product whose program comes last changes now and then."""
 
     def race(out, number):
         if number in (3, 17, 40):

@@ -21,7 +21,7 @@ LAUNCHES = [SimpleNamespace(place=place, steps=(STEP,)) for place in range(3)]
 
 class Profiled(DeviceExecutor):
     """A device on which each run is of ``kernels``; run number i takes i microseconds in each of them. What the library
-    launches beside takes longer."""
+    launches in addition takes longer."""
 
     device = torch.device("meta")
 

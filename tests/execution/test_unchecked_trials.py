@@ -17,7 +17,7 @@ from conformance.targets import find
 
 
 def tell(pipe: int, *, seed: int) -> None:
-    """What the process runs here: it tells what it was given."""
+    """Runs in the process, and reports what it was given."""
     asker = Connection(pipe)
     asker.send(READY)
     plan = asker.recv()

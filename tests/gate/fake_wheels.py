@@ -14,7 +14,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-no
 
 
 def wheel(folder: Path, name: str, version: str, requires: Sequence[str] = (), padding: int = 0) -> Path:
-    """A wheel of ``name`` that needs what ``requires`` says, with ``padding`` bytes beside its code."""
+    """A wheel of ``name`` that needs what ``requires`` says, with ``padding`` bytes in addition to its code."""
     folder.mkdir(exist_ok=True)
     module = name.replace("-", "_")
     file = folder / f"{module}-{version}-py3-none-any.whl"

@@ -162,7 +162,7 @@ def fail(one: Record, check: str, text: str, status: str = "fail") -> None:
 
 
 def kinds(comparison: Comparison) -> dict[str, int]:
-    """How many findings there are of each kind."""
+    """Returns the number of findings of each kind."""
     return dict(Counter(finding.kind.value for group in comparison.groups for finding in group.findings))
 
 

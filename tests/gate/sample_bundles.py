@@ -94,7 +94,7 @@ def write_run(
 
 @dataclass(frozen=True)
 class Sample:
-    """A run's folder with its bundle; ``waivers`` and ``mustpass`` lie beside it."""
+    """A run's folder with its bundle; ``waivers`` and ``mustpass`` lie next to it."""
 
     folder: Path
     key: PrivateKey

@@ -107,7 +107,7 @@ def backend(package: Path, name: str = "nvidia", code: str = "stages = 3") -> Pa
 
 
 def vendor(package: Path, value: str = "vendor_triton.backend", top: str = "vendor_triton") -> Path:
-    """A backend that another installed package brings, with a library beside it."""
+    """A backend that another installed package brings, with a library next to it."""
     folder = package.parent / top
     (folder / "backend").mkdir(parents=True)
     (folder / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""What the gate says about the guilty stages of regressions: an answer, or the command that gives it."""
+"""The gate names the guilty stages of regressions, or the command that finds them."""
 
 from __future__ import annotations
 

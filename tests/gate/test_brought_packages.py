@@ -1,4 +1,4 @@
-"""What a stack brings along is known, announced and named before anything is fetched."""
+"""Packages that a stack brings along are known, announced and named before anything is fetched."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_failure_that_got_worse_is_new(tmp_path, before, after, expected):
     ],
 )
 def test_an_accepted_failure_hides_no_other(tmp_path, more, expected):
-    """Wrong numbers and a lost TMA_STORE are accepted on both sides; what else fails beside them now is new."""
+    """Wrong numbers and a lost TMA_STORE are accepted on both sides; any other failure is new."""
     sides = []
     for failing in ((), more):
         (one,) = of_status("expected-fail")

@@ -145,7 +145,7 @@ def test_a_case_whose_row_torch_lost_is_a_warning(tmp_path):
         ("", GAINED, {}),  # a row of the tables here
         (ROW, GAINED, GAINED),  # torch still has it
         (ROW, {}, {}),  # it never had it
-        (ROW, GAINED, None),  # nobody knows
+        (ROW, GAINED, None),  # unknown
         ("cuda other_configs: 128x256x64-s4-w8", GAINED, {}),
     ],
 )

@@ -24,7 +24,7 @@ SCRIPT = "import os\nexec(os.environ['DOES'])\n"
 
 @pytest.fixture
 def confirmed(tmp_path):
-    """What running a script shows that does one thing in the baseline and another in the candidate."""
+    """Returns the finding of running a script that does one thing in the baseline and another in the candidate."""
 
     def run(baseline, candidate):
         script = tmp_path / "case.py"

@@ -60,7 +60,7 @@ def compared(folder: Path, change: Change | None = None, *, before: Change | Non
 
 
 def steps(change: Change | None, **fields: object) -> Text:
-    """What the page says to do next."""
+    """Returns the page's next steps."""
     return lambda folder: "\n".join(next_steps(replace(compared(folder, change), **fields), INFO))  # type: ignore[arg-type]
 
 
@@ -73,7 +73,7 @@ def terminal(change: Change, before: Change | None = None) -> Text:
 
 
 def page_limits(change: Change, before: Change | None = None) -> Text:
-    """How far the page says that the answer reaches, for a run whose stack and options name a GPU."""
+    """Returns the reach of the answer that the page states, for a run whose stack and options name a GPU."""
 
     def text(folder: Path) -> str:
         comparison = compared(folder, change, before=before)
@@ -235,7 +235,7 @@ def tried(before: Attempt, after: Attempt, outcome: ScriptOutcome) -> Text:
 
 
 def no_scripts(change: Change, before: Change | None = None) -> Text:
-    """What is said of regressions that no script shows."""
+    """Returns the sentence about regressions that no script shows."""
     return lambda folder: "\n".join(reproduced(compared(folder, change, before=before), None, None, folder, 0))  # type: ignore[arg-type]
 
 
@@ -473,7 +473,7 @@ def figureless(one: Record) -> None:
 
 
 def steps_of(change: Change | None, before: Change | None, *, all_: bool = False) -> Text:
-    """What to do next where the first run has ``before``; with ``all_`` in every case of both."""
+    """Returns the next steps where the first run has ``before``; with ``all_`` in every case of both."""
 
     def text(folder: Path) -> str:
         if all_ and before:
@@ -485,7 +485,7 @@ def steps_of(change: Change | None, before: Change | None, *, all_: bool = False
 
 
 def waived_beside_slower(folder: Path) -> str:
-    """A wrong result that a waiver covers, beside cases that are only slower."""
+    """A wrong result that a waiver covers, next to cases that are only slower."""
     comparison = compared(folder, _beside(slower, wrong))
     groups = tuple(
         replace(group, kind=Kind.WAIVED, findings=tuple(replace(one, kind=Kind.WAIVED) for one in group.findings))
@@ -497,7 +497,7 @@ def waived_beside_slower(folder: Path) -> str:
 
 
 def meanings(change: Change, before: Change) -> Text:
-    """What each group means, in words."""
+    """Returns the meaning of each group, in words."""
     return lambda folder: "\n".join(group.meaning for group in compared(folder, change, before=before).groups)
 
 

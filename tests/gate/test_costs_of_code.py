@@ -1,4 +1,4 @@
-"""What code costs has its name and its severity: spills and occupancy, and times where a device took them."""
+"""Costs of code have a name and a severity: spills and occupancy, and times where a device took them."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def wheel(folder: Path, version: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def unplanned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed is not asked for before, which would start pip once more; test_brought_packages.py is about
-    that."""
+    """No list of packages is resolved before the installation, which would start pip once more;
+    test_brought_packages.py is about that."""
     monkeypatch.setattr(environments, "planned", lambda *arguments: [])
 
 

@@ -1,4 +1,4 @@
-"""What third-party kernels declared is in the evidence: who excused which case, and each case is checked."""
+"""Declarations of third-party kernels are in the evidence: who excused which case. Each case is checked."""
 
 from __future__ import annotations
 

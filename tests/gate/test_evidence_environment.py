@@ -1,4 +1,4 @@
-"""What a run records of its stack, its checkout and its options when it begins."""
+"""A run records its stack, its checkout and its options when it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which options leave a run whole, which make it partial and which no evidence may have."""
+"""Some options leave a run whole, some make it partial, and some no evidence may have."""
 
 from __future__ import annotations
 

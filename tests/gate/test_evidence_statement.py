@@ -1,4 +1,4 @@
-"""What a statement says follows from the records."""
+"""Every claim of a statement follows from the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old a cause is: new in a release only if the release before it was judged and does not show it."""
+"""A cause is new in a release only if the release before it was judged and does not show it."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_what_is_no_older_release(tmp_path):
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """How a stack is asked: the options of the run that was made for it."""
+    """Returns the options of the run that was made for a stack."""
     options: list[list[str]] = []
     can = Abilities({}, ("sm_90",), {"sm_100": "too old"}, (), None, ())
     monkeypatch.setattr(finding_ages, "prepare", lambda stacks, *more: [Environment(stacks[0], tmp_path, {})])

@@ -48,7 +48,7 @@ def comparison(*findings: tuple[Kind, str], problems: tuple[str, ...] = ()) -> C
 
 
 def verdict(records=RECORDS, compared: Comparison | None = None, toml: str = "", run_problems=()) -> GateVerdict:
-    """What the gate's command does with its inputs."""
+    """The gate's command decides by its inputs."""
     accepted = waiver_file.parsed(toml, "w.toml")
     waived = apply_waivers.apply(accepted, records, date(2026, 9, 1), compared, complete=True)
     by_target = {mustpass_list.target: mustpass_list for mustpass_list in LISTS}

@@ -123,7 +123,7 @@ def test_what_a_defect_does_follows_from_the_record(tmp_path: Path, one: Record,
 
 
 def test_every_fault_of_the_code_has_a_class() -> None:
-    """A check of the code that nobody put into the table would be a defect of unknown class."""
+    """A check of the code that the table lacks would be a defect of unknown class."""
     sources = [path.read_text() for path in sorted(Path(conformance.judging.__path__[0]).glob("*.py"))]
     subjects = {name for text in sources for name in re.findall(r"""_verdict\(\s*f?"([a-z][\w/-]*)""", text)}
     assert {"operand-slots", "repeated-k", "products"} <= subjects

@@ -1,4 +1,4 @@
-"""What an earlier answer knows: it changes no verdict, and hides nothing that is new."""
+"""An earlier answer changes no verdict, and hides nothing that is new."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_answer_that_may_lack_causes_says_so(earlier):
 
 
 def gone(now: Comparison, then) -> str:
-    """What the first screen says after the number of new causes."""
+    """Returns the rest of the first screen's sentence after the number of new causes."""
     (text,) = with_known(now, [then]).history
     return text.partition("of regressions")[2]
 

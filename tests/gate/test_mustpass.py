@@ -333,7 +333,7 @@ def with_options(path, *options: str, **variables: str):
 
 @pytest.fixture
 def lists(tmp_path, capsys):
-    """The folder of the lists of :data:`RECORDS`, whose run lies beside it."""
+    """The folder of the lists of :data:`RECORDS`, whose run lies next to it."""
     assert conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", tmp_path / "lists") == 0
     return tmp_path / "lists"
 

@@ -1,4 +1,4 @@
-"""How many blocks are resident: worked examples, and a limit for every known target."""
+"""Numbers of resident blocks: worked examples, and a limit for every known target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which releases come before a candidate's, and the stacks that have them instead."""
+"""The releases that come before a candidate's, and the stacks that have them instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate makes of two runs that are there: reports with ages, earlier answers and further runs, and issues."""
+"""The gate makes of two finished runs reports with ages, earlier answers and further runs, and issues."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ CROSSED = {
 
 @pytest.mark.parametrize("which", CROSSED)
 def test_a_crossed_limit_shows_the_figures_of_what_crossed_it(compared, which):
-    """Whether the case is passed over, as for memory, or fails by the check of resources."""
+    """Returns True if the case is passed over, as for memory, or fails by the check of resources."""
     used, text, shown = CROSSED[which]
 
     def passed_over(one: Record) -> None:

@@ -1,4 +1,4 @@
-"""What was written under schema 1, which called an expected failure "waived", is still read and verified.
+"""Records of schema 1, which called an expected failure "waived", are still read and verified.
 
 ``schema_1/bundle.zip`` was packed and signed by the last version that wrote schema 1; ``key.pub.pem`` is its key.
 """

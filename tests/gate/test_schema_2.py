@@ -1,4 +1,4 @@
-"""What was written under schema 2 is still read, compared and verified.
+"""Records of schema 2 are still read, compared and verified.
 
 ``schema_2/bundle.zip`` was packed and signed by the last version that wrote schema 2; ``key.pub.pem`` is its key.
 ``records.jsonl`` has lines of a run on an H200.

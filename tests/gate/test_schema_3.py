@@ -1,4 +1,4 @@
-"""What was written under schema 3, which had short forms, is still read, compared and verified.
+"""Records of schema 3, which had short forms, are still read, compared and verified.
 
 ``schema_3/bundle.zip`` was packed and signed by the last version that wrote schema 3; ``key.pub.pem`` is its key.
 ``records.jsonl`` has every short form in lines of a run on an H200, ``in_full.jsonl`` what that version read from them.

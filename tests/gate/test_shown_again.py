@@ -1,4 +1,4 @@
-"""Whether another run shows a finding: by its record, or by the rules that made the finding. Unknown is neither."""
+"""Another run shows a finding by its record, or by the rules that made the finding; or it is unknown."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ SITE = sysconfig.get_paths()["purelib"]
 
 @pytest.fixture(autouse=True)
 def unchanged_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets nobody who works on the harness meanwhile change the runs of these tests. Installed packages have the digest
+    """Keeps edits of the harness meanwhile from changing the runs of these tests. Installed packages have the digest
     that they had first: to look at all their files takes a second."""
     monkeypatch.setattr(running, "code_digest", lambda: "the code")
     monkeypatch.setattr(running, "folder_digest", lambda path: (KEPT if SITE in str(path) else DIGEST)(path))
@@ -411,7 +411,7 @@ def test_the_gate_shows_how_far_a_run_is(tmp_path: Path, monkeypatch, capsys) ->
 
 
 def alive(process: int) -> bool:
-    """Whether ``process`` runs: one that ended and was not waited for does not."""
+    """Returns True if ``process`` runs: one that ended and was not waited for does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

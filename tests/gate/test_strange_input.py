@@ -1,4 +1,4 @@
-"""What a stranger's folder may hold instead of a run: every command answers at once, in a line."""
+"""A stranger's folder may hold anything instead of a run: every command answers at once, in a line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run, with a key beside it."""
+    """The folder of a run, with a key next to it."""
     return sample(tmp_path_factory.mktemp("good")).folder
 
 

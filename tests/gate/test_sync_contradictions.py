@@ -63,7 +63,7 @@ USUAL = {"barrier": 4, "mbarrier wait": 3, "fence": 2, "tcgen05.ld in loops": 2}
 
 
 def finding_of(tmp_path: Any, count: str, verdicts: list[Record], ttgir: Record | None, executor: str | None) -> str:
-    """What a comparison says of the code now, whose ``count`` is 9, in cases with these verdicts on their TTGIR."""
+    """Returns the findings about code whose ``count`` is 9 now, in cases with these verdicts on their TTGIR."""
 
     def plant(one: Record) -> None:
         one["observed"]["code"]["sync"] = {**USUAL, count: 9}

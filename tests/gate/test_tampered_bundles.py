@@ -194,7 +194,7 @@ def with_words(*words: str) -> Tampering:
 
 
 def list_with(change: Callable[[mustpass.MustpassList], dict[str, Any]]) -> Tampering:
-    """The mustpass list with other fields, as if it had been written so, before everything is signed anew."""
+    """The mustpass list with other fields, as if it had been written so, before everything is signed again."""
 
     def tampered(bundle: Sample) -> bytes:
         honest = mustpass.read_list(bundle.files["mustpass"])
@@ -209,7 +209,7 @@ def list_cut_short(bundle: Sample) -> bytes:
 
 
 def owing_the_device(owed: mustpass.MustpassList) -> dict[str, Any]:
-    """What passed without a device owes one."""
+    """A case that passed without a device owes one."""
     ways = {case: "pass:device" if way.startswith("pass") else way for case, way in owed.outcomes.items()}
     return {"outcomes": ways}
 

@@ -48,7 +48,7 @@ def failed(case, release):
 
 
 def measured(case, release):
-    """Whether the case failed when it was measured."""
+    """Returns True if the case failed when it was measured."""
     flattened, nested = TF32[release]
     order = case.partition("order=")[2][:7]
     if "_blackwell_ws-" in case and "flatten=False" in case:
@@ -108,7 +108,7 @@ def test_this_triton_fails_as_its_entries_say_and_nowhere_else():
 
 
 def failure(request, result):
-    """Why a compilation failed, or what its code lacks; empty if nothing is wrong."""
+    """Returns the reason why a compilation failed, or what its code lacks; empty if nothing is wrong."""
     if result.artefact is None:
         return result.error
     plan, _ = request.payload

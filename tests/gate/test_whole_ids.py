@@ -1,4 +1,4 @@
-"""What a user may copy, such as the id of a case, is whole or absent in a shortened text."""
+"""A text that a user may copy, such as the id of a case, is whole or absent in a shortened text."""
 
 from __future__ import annotations
 

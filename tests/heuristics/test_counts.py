@@ -1,4 +1,4 @@
-"""How many candidates are left for a problem, as counted once by a program of its own (CUDA, no hints)."""
+"""The numbers of candidates left for a problem, as a separate program counted them once (CUDA, no hints)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which device class a target gets, and what the classes do differently."""
+"""Device classes of the targets, and the differences of these classes."""
 
 import dataclasses
 

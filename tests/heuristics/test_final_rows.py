@@ -1,4 +1,4 @@
-"""What is launched: each distinct config once, with warps that fit its tile."""
+"""Each distinct config is launched once, with warps that fit its tile."""
 
 from conformance.heuristics import base, rocm
 from conformance.heuristics.configs import Config

@@ -1,4 +1,4 @@
-"""What cannot fit a multiprocessor, by estimate."""
+"""Estimates tell which rows cannot fit a multiprocessor."""
 
 import pytest
 

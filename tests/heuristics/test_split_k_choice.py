@@ -1,4 +1,4 @@
-"""Which deep products are worth dividing along K, and into how many parts."""
+"""Deep products are divided along K where that pays, into the most promising numbers of parts."""
 
 import pytest
 

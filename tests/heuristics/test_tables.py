@@ -1,4 +1,4 @@
-"""The tables hold as many distinct rows as published, and nobody can change them."""
+"""The tables hold as many distinct rows as published, and they cannot be changed."""
 
 import dataclasses
 import zlib

@@ -1,4 +1,4 @@
-"""What does not fit a target is told by the compiled code: rows that fit are judged whatever the kernel estimates."""
+"""The compiled code tells what does not fit a target: rows that fit are judged whatever the kernel estimates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPES = 4
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, list[dict[str, Any]]]]:
-    """What a sweep over the two rows prints, with its summary, and its records by row."""
+    """Returns the output of a sweep over the two rows, with its summary, and its records by row."""
     folder = tmp_path_factory.mktemp("run") / "records"
     targets = [f"--target={target}" for target in ("sm_90", "gfx942")]
     words = ["--tier=full", "--suite=config_space", "--kernel=mm", *targets, "--no-gpu", "-n1", "-q"]

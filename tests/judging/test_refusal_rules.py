@@ -1,4 +1,4 @@
-"""Refusals are judged by rules of the harness: too strict, too lax, and for a reason that nobody states."""
+"""Refusals are judged by rules of the harness: too strict, too lax, and for a reason that is stated nowhere."""
 
 from __future__ import annotations
 

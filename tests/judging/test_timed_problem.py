@@ -1,4 +1,4 @@
-"""A config is timed alone, and whatever else takes the device for it happens beside others."""
+"""A config is timed alone, and other work on the device shares it."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def run_here(cases, spoil):
 
 
 def complaints(name, problem, config, variant=None, *, executor, target, spoil):
-    """What is wrong with one case: numbers, memory, grid."""
+    """Returns the faults of one case: numbers, memory, grid."""
     import functools
 
     import torch

@@ -282,8 +282,8 @@ def test_features_follow_the_rows_of_the_tile():
 
 
 def test_features_of_descriptors():
-    """What loads and stores: a copy unit where there is one, else pointers. Warps of a specialised loop differ, unless
-    the compiler knows that there is no loop."""
+    """Loads and stores are those of a copy unit where there is one, else by pointers. Warps of a specialised loop
+    differ, unless the compiler knows that there is no loop."""
     stored = KERNELS[DESCRIBED].features(plan(DESCRIBED, forward(), SPECIALISED, tma_store=True))
     assert {codegen.TMA_LOAD, codegen.TMA_STORE, codegen.WARP_SPECIALIZED, codegen.WGMMA} <= stored.required
     assert codegen.POINTER_LOAD in stored.forbidden

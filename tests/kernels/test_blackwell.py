@@ -175,7 +175,7 @@ def test_the_loop_has_the_form_that_is_asked_for(monkeypatch):
     assert all(kernel.draw_variant(Draw("", number, large=False)).flatten for number in range(20))
 
 
-#: The nested loop is compiled as if nobody had asked for its warps to get different work.
+#: The nested loop is compiled as if it were not to be warp-specialised.
 SAME_WORK = Fault(
     "ws_nested_same_work",
     Edit(PERSISTENT, "warp_specialize=WARP_SPECIALIZE and HAS_PRODUCT", "warp_specialize=WARP_SPECIALIZE and FLATTEN"),

@@ -166,7 +166,7 @@ def test_the_instructions_formats_are_those_of_the_operands(tmp_path, dtype, ins
 
 @pytest.mark.parametrize(("pair", "transposed"), [("fp8_bf8", "false"), ("bf8_fp8", "true")])
 def test_formats_are_exchanged_as_the_operands_are(tmp_path, pair, transposed):
-    """Where the tile is made transposed, B comes first."""
+    """B comes first if the tile is made transposed."""
     kernel = catalogue.get("scaled_mm")
     plan = kernel.plan(scaled_mm(64, 64, 64, "e4m3fnuz", b_dtype="e5m2fnuz"), SMALL, CDNA3)
     text = f"\tv_mfma_f32_32x32x16_{pair} a[0:15], v[0:1], v[2:3], a[0:15]\n"

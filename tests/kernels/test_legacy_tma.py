@@ -33,7 +33,7 @@ API = {
 
 @pytest.fixture(params=[True, False], ids=["offered", "missing"])
 def offered(request, monkeypatch):
-    """Whether this Triton seems to have the API."""
+    """Returns True if this Triton seems to have the API."""
     for name, owner in API.items():
         if request.param:
             monkeypatch.setattr(owner, name, None, raising=False)

@@ -55,7 +55,7 @@ def _draft(name, problem, config=LARGE, target=HOPPER, **variant):
             ReasonCode.ALIGNMENT_EXTENT,
             "out",
         ),
-        # four-bit codes beside eight-bit ones, which tcgen05 reads with gaps
+        # four-bit codes next to eight-bit ones, which tcgen05 reads with gaps
         (TMA, _problem("mxfp4", K=192), LARGE, BLACKWELL, {}, ReasonCode.ALIGNMENT_EXTENT, "a"),
         (TMA, _problem(b="mxfp4", K=192), LARGE, BLACKWELL, {}, ReasonCode.ALIGNMENT_EXTENT, "b"),
         (TMA, _problem("mxfp4", layout_a=Layout(offset=16)), LARGE, BLACKWELL, {}, ReasonCode.ALIGNMENT_BASE, "a"),
@@ -205,7 +205,7 @@ def _batch(a="mxfp8", b="mxfp8", K=128, batch=3, **fields):
         (_batch(layout_a=Layout(batch_pad=2**40)), HOPPER, {}, ReasonCode.EXTENT, "a"),
         (_batch(layout_out=Layout(batch_pad=1)), HOPPER, {"tma_store": True}, ReasonCode.ALIGNMENT_PITCH, "out"),
         (_batch(layout_out=COLUMN), HOPPER, {"tma_store": True}, ReasonCode.LAYOUT, "out"),
-        # four-bit codes beside eight-bit ones, which tcgen05 reads with gaps
+        # four-bit codes next to eight-bit ones, which tcgen05 reads with gaps
         (_batch(b="mxfp4", layout_b=Layout("col", batch_pad=16)), BLACKWELL, {}, ReasonCode.ALIGNMENT_PITCH, "b"),
         (_batch(b="mxfp4", K=192), BLACKWELL, {}, ReasonCode.ALIGNMENT_EXTENT, "b"),
     ],

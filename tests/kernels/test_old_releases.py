@@ -1,4 +1,4 @@
-"""What older releases of Triton lack: no kernel by pointers needs it, and kernels that do are refused by its name."""
+"""No kernel by pointers needs what older releases of Triton lack; kernels that need it are refused by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has started is known and ended, wherever its parents have gone."""
+"""Descendants of a process are known and ended, wherever their parents have gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A device's memory is shared: who needs much waits, who found none tries again alone, nobody keeps what is idle."""
+"""A device's memory is shared: a case that needs much waits, one that found none tries again alone, and no process
+keeps idle memory."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ SHORT = [
 
 
 class Turns:
-    """Says in ``taken`` whose turn was taken; ``busy`` lets nobody be alone."""
+    """Says in ``taken`` whose turn was taken; ``busy`` lets no process be alone."""
 
     def __init__(self, busy: bool = False) -> None:
         self.taken: list[str] = []

@@ -21,7 +21,7 @@ def use(folder, seconds, ready, how="together"):
 
 
 def waiting(folder):
-    """How many processes wait to be alone: they hold the turnstile together."""
+    """Returns the number of processes that wait to be alone: they hold the turnstile together."""
     (turnstile,) = folder.glob("*.turnstile")
     number = f":{turnstile.stat().st_ino} "
     return sum("READ" in line and number in line for line in Path("/proc/locks").read_text().splitlines())

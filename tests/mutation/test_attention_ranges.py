@@ -63,7 +63,7 @@ def made(mutant=None):
 
 
 def visible(kind, window, position, key):
-    """Whether a query at ``position`` may see a key."""
+    """Returns True if a query at ``position`` may see a key."""
     behind = key <= position and (kind == "causal" or key > position - window)
     return kind in ("full", "document") or behind
 
@@ -93,8 +93,8 @@ def programs():
 
 
 def right(walks, kind, some, full):
-    """Whether ``walks``, each with whether it masks and its range, visit the blocks ``some``, none twice, and without a
-    mask only those that are ``full``. Documents have no walk without a mask."""
+    """Returns True if ``walks``, each with its range and True if it masks, visit the blocks ``some``, none twice.
+    Without a mask they must visit only those that are ``full``. Documents have no walk without a mask."""
     walks = [(masks, walk) for masks, walk in walks if masks or kind != "document"]
     visited = [block for _, walk in walks for block in range(*walk)]
     unmasked = [block for masks, walk in walks if not masks for block in range(*walk)]

@@ -1,4 +1,4 @@
-"""What the compiler says of mutants: the same code, other code, or none."""
+"""The compiler gives mutants the same code, other code, or none."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def multiply(a: Tensor, b: Tensor, acc: Tensor | float, style: Style) -> Tensor:
 
 
 class EmulatedAttention:
-    """What forward and backward share: operands, scores."""
+    """The parts that forward and backward share: operands and scores."""
 
     def __init__(self, problem: Attention, inputs: Mapping[str, Tensor], style: Style, fault: str, form: str) -> None:
         self.problem, self.style, self.fault, self.form = problem, style, fault, form

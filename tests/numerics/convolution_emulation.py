@@ -15,7 +15,7 @@ from conformance.numerics.verdict import judge
 
 
 def judged(seed: int) -> tuple[int, list[str]]:
-    """How many judgements the problem and the kernel of ``seed`` gave, and the alarms among them."""
+    """Returns the number of judgements that the problem and the kernel of ``seed`` gave, and the alarms among them."""
     draws = Draws(seed, "correct convolutions")
     problem = _drawn(draws)
     contract = Contract(problem.dtype, FMA if problem.dtype == "fp32" else Accumulator())

@@ -196,7 +196,7 @@ class RandomKernel:
 
 
 def judged(seed: int) -> tuple[int, list[str]]:
-    """How many judgements the problem and the kernel of ``seed`` gave, and the alarms among them."""
+    """Returns the number of judgements that the problem and the kernel of ``seed`` gave, and the alarms among them."""
     choice = random.Random(f"correct {seed}")
     kernel = catalogue.get(choice.choice(KERNELS))
     problem = kernel.draw_problem(Draw(kernel.name, seed, large=False))
@@ -226,7 +226,7 @@ def judged(seed: int) -> tuple[int, list[str]]:
 
 
 def device_contract(problem: Gemm, unit, choice: random.Random) -> Contract:
-    """What a kernel promises on a target with this matrix unit; see ``kernels/gemm.py``."""
+    """Returns the contract of a kernel on a target with this matrix unit; see ``kernels/gemm.py``."""
     overflow = "saturate" if problem.output_dtype in FP8 else "ieee"
     if problem.dtype == "fp32" and problem.precision == "ieee":
         return Contract(problem.output_dtype, FMA, overflow=overflow)

@@ -90,7 +90,7 @@ def of_scores(change):
 
 
 def seen_of(problem, compute, seed=3):
-    """What a kernel that computes so gives for every fill that is not special."""
+    """Returns the outputs of a kernel that computes so, for every fill that is not special."""
     contract, seen = contract_of(problem), []
     for fill in fills(problem, contract, seed):
         if fill.method != "special":
@@ -336,7 +336,7 @@ def test_a_cause_that_another_fill_contradicts_is_not_named():
 
 
 def test_another_computation_is_no_cause_where_only_tiles_may_be():
-    """What was read outside the operands is no part of it."""
+    """Values read outside the operands are no part of it."""
     problem, compute, _ = FAULTS["first matrix"]
     seen = seen_of(problem, compute)
     fill, out = seen[0].fill, seen[0].outputs["out"]

@@ -79,7 +79,7 @@ def test_flushing_admits_the_smallest_normal_of_the_output():
 
 
 def test_a_bound_without_the_references_own_error_would_alarm():
-    """Where the exact sum is tiny against its terms, fp64 itself errs by more than an integer accumulator does."""
+    """If the exact sum is tiny against its terms, fp64 itself errs by more than an integer accumulator does."""
     problem = mm(1, 1, 3, "fp64")
     inputs = {"a": torch.tensor([[1e16, 1.0, -1e16]]).double(), "b": torch.ones(3, 1).double()}
     assert abs(float(reference.value(problem, inputs)) - 1.0) <= float(bound(problem, Contract("fp64", FMA), inputs))

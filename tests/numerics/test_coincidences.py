@@ -1,4 +1,4 @@
-"""What the harness's own values explain as well proves no other cause, and an output of one value proves none."""
+"""Wrong values that the harness's own values explain prove no other cause; an output of one value proves none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an output depends on, axis by axis: numbers at each index that is needed change it, and those at no other do."""
+"""Numbers at each index that an output needs change it, axis by axis, and those at no other do."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SCALED = (scaled_mm(M, N, K, bias=Bias()), Contract("bf16", FMA))
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Many small operations: threads would only wait for each other, the more so beside other tests."""
+    """Many small operations: threads would only wait for each other, the more so with other tests running."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

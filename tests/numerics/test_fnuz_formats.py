@@ -16,7 +16,7 @@ CODES = np.arange(256)
 
 
 def meaning(name):
-    """What each of the 256 codes means, in fp64: 0x80 is NaN, and the bias is half the number of exponents."""
+    """Returns the value of each of the 256 codes in fp64: 0x80 is NaN, and the bias is half the number of exponents."""
     fraction_bits = FRACTION[name]
     bias = 2 ** (6 - fraction_bits)
     values = []

@@ -1,4 +1,4 @@
-"""What the package and a run know of a device's tensor core, and which calibration files are refused."""
+"""Figures that the package and a run have of a device's tensor core, and calibration files that are refused."""
 
 import dataclasses
 import json

@@ -46,7 +46,7 @@ def sums(a, b, **more):
 
 
 def is_allowed(problem, order, inputs, expected, unit=UNIT):
-    """Whether every element of ``wanted`` is among the results, which are as many as ``wanted``."""
+    """Returns True if every element of ``expected`` is among the results, which are as many as ``expected``."""
     values = [value.numpy() for value in unit_results(problem, order, unit, inputs)]
     for one in expected:
         assert np.any([value == one for value in values], axis=0).all()

@@ -1,4 +1,4 @@
-"""What a comparison says to somebody who decides by its page alone."""
+"""A comparison's page alone is enough to decide."""
 
 from __future__ import annotations
 

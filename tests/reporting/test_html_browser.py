@@ -43,7 +43,7 @@ def test_the_first_screen_of_a_comparison_names_the_regressions(reader, compared
 
 
 def test_the_first_screen_of_a_comparison_is_enough_to_decide(reader, compared):
-    """What got worse for whom, what nobody looked at, and what to do, before any table of the run."""
+    """The page says what got worse and where, what was not tested, and what to do, before any table of the run."""
     page = reader.open(compared).page
     line, first, answer = reader.texts(".answer")
     assert line.startswith("NOT SAFE")

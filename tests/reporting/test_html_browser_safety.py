@@ -81,7 +81,7 @@ def test_the_policy_refuses_a_script_that_gets_in(browser, small):
 
 
 def test_the_data_survives_the_page(reader, small):
-    """What the page unpacked is what the records hold, to the letter."""
+    """The page unpacks exactly what the records hold."""
     page = reader.open(small, "case?id=" + quote(HOSTILE, safe="")).page
     page.click("summary:text-is('The record as JSON')")
     page.wait_for_selector("details pre")

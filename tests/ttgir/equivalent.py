@@ -1,4 +1,4 @@
-"""Why an edit that nothing shows changes nothing: rules over what its line did when the text ran unedited.
+"""Reasons why an edit that nothing shows changes nothing: rules over what its line did when the text ran unedited.
 
 Each rule watches every run, in every problem and order, by an operation that stands before the line and computes
 nothing. So a reason is a fact about those runs, and none is believed because of what a line looks like. Two rest on the
@@ -84,7 +84,7 @@ _NUMBERS = iter(range(1 << 30))
 def reason(
     edit: Edit, function: str, texts: Mapping[str, str], problems: Sequence[Prepared], orders: Sequence[Schedule]
 ) -> str:
-    """Why ``edit`` of ``texts[function]`` changes nothing; "" if no rule says so."""
+    """Returns the reason why ``edit`` of ``texts[function]`` changes nothing; "" if no rule says so."""
     line = texts[function].splitlines()[edit.line].split(" loc(")[0]
     state = _State(edit, line, texts[function])
     runs = [(one, order) for one in problems for order in orders]
@@ -102,7 +102,7 @@ def _by_the_executor(edit: Edit, seen: Seen | None) -> str:
 
 
 class _State:
-    """What every execution of one line had in common."""
+    """The facts that every execution of one line had in common."""
 
     def __init__(self, edit: Edit, line: str, text: str) -> None:
         self.edit, self.line, self.text = edit, line, text
@@ -220,7 +220,7 @@ class _State:
 
 
 class _Writes:
-    """What one line wrote, and whether anybody read that before it was overwritten."""
+    """The memory that one line wrote, and whether any agent read it before it was overwritten."""
 
     def __init__(self) -> None:
         self.any = self.read = False
@@ -278,8 +278,8 @@ class _Groups:
         agent.end = end  # type: ignore[method-assign]
 
     def end_with_the_next(self) -> bool:
-        """Whether one wait ended both, each time; and none was closed before the last one was over, for then waits
-        would count fewer groups."""
+        """Returns True if one wait ended both, each time; and none was closed before the last one was over, for then
+        waits would count fewer groups."""
         return not self.open and all(
             len({self.ends.get(id(one)) for one in (*group, *self.next.get(id(group), ()))}) == 1
             for _, group in self.closed
@@ -288,7 +288,7 @@ class _Groups:
 
 
 def _is_unused(barrier: str, text: str) -> bool:
-    """Whether the array of barriers that ``barrier`` is one of is only made, indexed and given back."""
+    """Returns True if the array of barriers that ``barrier`` is one of is only made, indexed and given back."""
     lines = text.splitlines()
 
     def with_name(name: str) -> list[str]:

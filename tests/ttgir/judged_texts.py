@@ -36,8 +36,8 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was wrong: in which problem (0: that of the plan itself, -1: one with another fill), in which order, and in
-    whose words."""
+    """A fault: in which problem (0: that of the plan itself, -1: one with another fill), in which order, and in whose
+    words."""
 
     problem: int
     order: str
@@ -45,8 +45,7 @@ class Seen:
 
     @property
     def how(self) -> str:
-        """What it took to see it: "eager", "late", "starved", "random", "sizes" or
-        "fills"."""
+        """Returns the order or problem that showed it: "eager", "late", "starved", "random", "sizes" or "fills"."""
         if self.problem < 0:
             return "fills"
         if self.problem:
@@ -80,7 +79,7 @@ def orders_of_all(texts: Mapping[str, str]) -> list[Schedule]:
 
 
 def wrong(one: Prepared, texts: Mapping[str, str], order: Schedule) -> str:
-    """What is wrong if ``texts`` run ``one`` in ``order``; "" if nothing is."""
+    """Returns the fault if ``texts`` run ``one`` in ``order``; "" if nothing is wrong."""
     executor: Any = TtgirExecutor(texts, order)
     launcher = functools.partial(get(one.plan.kernel).launch, one.plan)
     problem, contract = one.plan.problem, one.contract

@@ -110,7 +110,7 @@ def outcome(
     problems: Sequence[Prepared],
     orders: Sequence[Schedule],
 ) -> Outcome:
-    """What becomes of one edit."""
+    """The outcome of one edit."""
     edited = {**texts, function: edit.text}
     if edit.kind == "layout changed":
         seen, why = judged_layouts(texts[function], edit)
@@ -127,7 +127,8 @@ def outcome(
 
 
 def judged_layouts(text: str, edit: Edit) -> tuple[Seen | None, str]:
-    """What is wrong with the layouts of the edited ``text``, and why nothing is: both layouts are one map there."""
+    """Returns the faults of the layouts of the edited ``text``, and the reason if there are none: both layouts are one
+    map."""
     before = verified(parse(text)).faults
     if new := [fault for fault in verified(parse(edit.text)).faults if fault not in before]:
         return Seen(0, "layouts", new[0]), ""

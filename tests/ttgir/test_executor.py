@@ -74,7 +74,7 @@ def compiled():
 
 
 def verdict(compiled_one, text=None, schedules=SCHEDULES):
-    """What is said of the first order that is not right; "" if all are."""
+    """Returns the fault of the first order that is not right; "" if all are."""
     plan, function, own = compiled_one
     for schedule in schedules:
         try:

@@ -1,4 +1,4 @@
-"""What the compiler makes of each part of Triton's language runs as TTGIR, and gives what that part says."""
+"""The TTGIR of each part of Triton's language runs, and gives what that part says."""
 
 from __future__ import annotations
 

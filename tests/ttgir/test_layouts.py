@@ -146,7 +146,7 @@ MEMORY_SHAPES = [(128, 64), (128, 128)]
 
 
 def too_narrow(text, shape):
-    """Whether the rows of ``shape`` are shorter than what ``text`` swizzles together."""
+    """Returns True if the rows of ``shape`` are shorter than what ``text`` swizzles together."""
     layout = layout_of(text, {})
     row = shape[0 if layout.get("transposed") else 1] * layout.get("elementBitWidth", 16) // 8
     return layout.get("swizzlingByteWidth", 0) > row * (2 if layout.get("fp4Padded") else 1)

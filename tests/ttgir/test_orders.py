@@ -72,7 +72,7 @@ def plan_of(kernel, problem, config, target, variant=None):
 
 
 def served(plan):
-    """What the code of a plan's main launch depends on, but for constants that say whether operands are empty."""
+    """Returns the specialisation of a plan's main launch, but for constants that say whether operands are empty."""
     key = specialisation(meta_launch(plan, plan.target), plan.target)
     return [pair for pair in key.arguments if pair[0] not in EMPTINESS]
 

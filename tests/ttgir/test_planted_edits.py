@@ -106,7 +106,7 @@ def test_rules_say_nothing_of_edits_that_matter(sources):
 
 def test_a_rule_names_a_fresh_barrier(sources):
     plan, function, text = of(sources, "partitions")
-    first = edits_at(text, "wait dropped", "wait_barrier")[0]  # nobody has used the accumulators yet
+    first = edits_at(text, "wait dropped", "wait_barrier")[0]  # no operation has used the accumulators yet
     orders = orders_of_all({function: text})
     assert first_wrong(prepared(plan)[:2], {function: first.text}, orders) is None
     assert "fresh barrier" in reason(first, function, {function: text}, prepared(plan)[:2], orders)

@@ -22,7 +22,8 @@ def test_scales_as_the_instruction_reads_them_become_lines():
 
 
 def loaded(name: str, types: str) -> np.ndarray:
-    """What an operation ``name`` makes of 2 x 2 bytes, which hold the codes 1 to 8, two neighbours of a line each."""
+    """Returns the result of the operation ``name`` for 2 x 2 bytes, which hold the codes 1 to 8, two neighbours of a
+    line each."""
     memory = SimpleNamespace(read=lambda: np.array([[0x21, 0x43], [0x65, 0x87]], np.uint8))
     operation = Operation(name, ["%loaded"], f"%codes : {types}", "here")
     names = {"%codes": memory}

@@ -21,7 +21,7 @@ from conformance.targets import Target
 SKIPPED_BLOCKS = int(os.environ.get("VENDOR_SKIPPED_BLOCKS", "0"))
 #: Set by the test of known defects: the file that lists them.
 EXPECTED_FAILURES = Path(os.environ["VENDOR_EXPECTED"]) if "VENDOR_EXPECTED" in os.environ else None
-#: Its products spill where nobody waits for them: a comparison of two runs calls fewer bytes more a warning.
+#: Its products spill where no wait follows them: a comparison of two runs calls fewer bytes more a warning.
 THRESHOLDS = {"MORE_SPILLS": {"regression_bytes": 128}}
 
 MASKED_STORE = codegen.register_feature(

@@ -1,4 +1,4 @@
-"""Two boards: one for the backend beside this file, one whose backend is not installed."""
+"""Two boards: one for the backend next to this file, one whose backend is not installed."""
 
 from conformance.targets import Target
 

@@ -1,4 +1,4 @@
-"""What the three share: the arithmetic of 16-bit products, and the refusals that they have in common."""
+"""The arithmetic of 16-bit products, and the refusals, that the three kernels share."""
 
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import Reason, ReasonCode
