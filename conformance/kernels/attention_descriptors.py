@@ -53,7 +53,7 @@ class DescribedForward(Forward):
 
     @property
     def drawn_configs(self) -> tuple[AnyConfig, ...]:
-        """See :class:`Kernel`: those without a specialised loop, because the id of a random case does not say which,
+        """See :class:`Kernel`: those without a specialised loop. The id of a random case does not say which loop it is,
         and an expected failure of one form could not name it."""
         return tuple(config for config in self.configs if not getattr(config, "specialised", False))
 

@@ -43,8 +43,8 @@ class BlackwellGemm(PersistentTmaGemm):
     """Descriptor loads, tcgen05 and warp specialisation; descriptor or pointer store. The loops over tiles and over k
     are usually flattened, as Inductor has them.
 
-    With fp32 operands no row of their table fits, so one suite has those, with tiles of its own: tcgen05 reads 32-bit
-    operands along k only, and the compiler must turn the others inside the specialised loop.
+    With fp32 operands no row of their table fits, so one suite has those, with its own tiles. tcgen05 reads 32-bit
+    operands along k only, and the compiler must transpose the others inside the specialised loop.
     """
 
     limits = dataclasses.replace(PersistentTmaGemm.limits, needs=("tma", "tcgen05", "warp-specialization"))
@@ -109,8 +109,8 @@ class BlackwellGemm(PersistentTmaGemm):
         return dataclasses.replace(plain, arguments={**plain.arguments, **changed})
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """See :class:`Kernel`: always flattened, because the id of a random case does not say so, and an expected
-        failure of the other loop could not name it."""
+        """See :class:`Kernel`: always flattened. The id of a random case does not say so, and an expected failure of
+        the other loop could not name it."""
         return dataclasses.replace(super().draw_variant(draw), flatten=True)
 
     def features(self, plan: Plan) -> Features:

@@ -16,9 +16,9 @@ from conformance.families.attention.problem import Attention
 class BlockLists:
     """Lists of visited blocks. A "full" block is visible as a whole and needs no mask, a "partial" one in part.
 
-    ``partial_count`` and ``full_count`` are (batches, entries) int32, ``partial_index`` and ``full_index``
-    (batches, entries, blocks) int32: the first ``count`` indices of an entry are its blocks in increasing order.
-    ``batches`` is 1 where all batches have the same lists.
+    ``partial_count`` and ``full_count`` are (batches, entries) int32, ``partial_index`` and ``full_index`` (batches,
+    entries, blocks) int32. The first ``count`` indices of an entry are its blocks in increasing order. ``batches`` is 1
+    where all batches have the same lists.
     """
 
     partial_count: Tensor
@@ -40,8 +40,9 @@ class BlockLists:
 
 
 def block_lists(problem: Attention, tensors: Mapping[str, Tensor], *, transposed: bool = False) -> BlockLists:
-    """Lists for blocks of ``problem.block`` queries and keys: per block of queries the blocks of keys, or per block of
-    keys the blocks of queries if ``transposed``. On the device of ``tensors``; without memory if those have none.
+    """Returns lists for blocks of ``problem.block`` queries and keys. Each block of queries has its blocks of keys, or
+    each block of keys its blocks of queries if ``transposed``. On the device of ``tensors``; without memory if those
+    have none.
 
     A block that reaches past the last query or key is never full.
     """

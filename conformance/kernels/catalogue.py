@@ -94,7 +94,8 @@ def catalogue() -> dict[str, Kernel]:
     """All kernels by name: ours first, then those of the entry-point group ``conformance.kernels``.
 
     An entry point names a Kernel, or a callable that returns kernels. Raises OutsideError for one that cannot be
-    loaded, for anything else that it gives, for a name that two kernels have, and for one that ids cannot hold.
+    loaded, or that gives anything else. The same goes for a name that two kernels have, and for one that ids cannot
+    hold.
     """
     return _loaded()[0]
 

@@ -25,8 +25,8 @@ from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Layout
 from conformance.records import ExecutorName, Reason, ReasonCode
 
-#: The kernels of the product that a convolution is: they say what it asks of dtype, config and target, and what its
-#: arithmetic and its code must be.
+#: The kernels of the product that a convolution is. They state its demands on dtype, config and target, its arithmetic,
+#: and what its code must be.
 _PRODUCTS = {op: PointerGemm(op, op, "mm") for op in ("mm", "addmm")}
 
 
@@ -101,8 +101,8 @@ class PointerConv(ConvKernel):
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`: that of the product, tap by tap."""
         order, problem = super().order(plan), plan.problem
-        known = plan.variant.static or problem.group_channels == 1  # Triton takes an argument of 1 for a constant
-        once = known and problem.taps == 1 and problem.group_channels <= plan.config.block_k
+        is_constant = plan.variant.static or problem.group_channels == 1  # Triton takes an argument of 1 for a constant
+        once = is_constant and problem.taps == 1 and problem.group_channels <= plan.config.block_k
         return None if order is None else dataclasses.replace(order, begins_at_addend=once)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
@@ -147,8 +147,8 @@ class PointerConv(ConvKernel):
 
 
 class ProductConv(ConvKernel):
-    """A 1x1 kernel over channels-last operands: x and out are matrices of a row per position, w one of a column per
-    output channel, and the pointer kernel of the product does the work."""
+    """A 1x1 kernel over channels-last operands. x and out are matrices of a row per position, w one of a column per
+    output channel. The pointer kernel of the product does the work."""
 
     limits = ConvLimits(pointwise=True)
     pointwise = True
@@ -156,14 +156,14 @@ class ProductConv(ConvKernel):
 
     def _shape(self, plan: Plan) -> Reason | None:
         problem = plan.problem
-        for name, values, wanted in (
+        for name, values, required in (
             ("kernel", set(problem.kernel), {1}),
             ("stride", set(problem.stride), {1}),
             ("padding", set(problem.padding), {0}),
             ("groups", {problem.groups}, {1}),
         ):
-            if values != wanted:
-                detail = f"{name} is {getattr(problem, name)}: a product of matrices needs {wanted.pop()} throughout"
+            if values != required:
+                detail = f"{name} is {getattr(problem, name)}: a product of matrices needs {required.pop()} throughout"
                 return Reason(ReasonCode.OPERATION, name, detail)
         if problem.batch == 0:
             return Reason(ReasonCode.EXTENT, "batch", "the batch is 0: a product is launched for one image or more")

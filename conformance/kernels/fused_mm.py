@@ -52,8 +52,8 @@ class FusedGemm(PointerGemm):
         converted = itemsize(problem.a_dtype) != itemsize(problem.dtype)
         if order is None or (order.instruction == "mma" and converted):
             return None
-        known = plan.variant.static or problem.K == 1  # Triton takes an argument of 1 for a constant
-        return dataclasses.replace(order, begins_at_addend=known and plan.config.block_k >= problem.K)
+        is_constant = plan.variant.static or problem.K == 1  # Triton takes an argument of 1 for a constant
+        return dataclasses.replace(order, begins_at_addend=is_constant and plan.config.block_k >= problem.K)
 
     def shared_memory(self, plan: Plan) -> int:
         """See :class:`GemmKernel`: the staged tiles as they are stored, and one of A as it is multiplied, if the

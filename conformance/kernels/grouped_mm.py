@@ -258,8 +258,8 @@ def descriptor_arguments(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str,
 
 
 def most_tiles(problem: Any, config: Config) -> int:
-    """A bound of the number of tiles that holds for all sizes of the groups with the same sum: each group has one
-    ragged tile at most, and none is without elements."""
+    """Returns a bound of the number of tiles that holds for all sizes of the groups with the same sum. Each group has
+    one ragged tile at most, and none is without elements."""
 
     def blocks(name: str, block: int) -> int:
         extent = int(problem.extent(name))
@@ -283,8 +283,8 @@ def _group_strides(name: str, operand: Operand, axes: str, ragged: str) -> dict[
 
 
 def _scale_arguments(problem: GroupedGemm, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns the scales, and their strides from one group to the next (g), for each row or column of a group that
-    shares them with others (s), and from one row or column to the next; 0 for a scale of all."""
+    """Returns the scales and three strides; 0 for a scale of all. They go from one group to the next (g), to the next
+    row or column of a group that shares them (s), and from one row or column to the next."""
     arguments: dict[str, Any] = {"SCALED": problem.scaling is not None}
     for name, axis in (("scale_a", "M"), ("scale_b", "N")):
         by_line = int(problem.scaling == "row")

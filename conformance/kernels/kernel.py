@@ -225,17 +225,19 @@ class Kernel(abc.ABC):
         """Returns which of the capabilities that its :attr:`limits` name the plan's target lacks; None if it has
         all."""
         limits = self.limits or KernelLimits()
-        made = limits.makers.get(plan.variant.descriptors)
-        return lacking(plan, *limits.needs, *((made,) if made else ()))
+        maker = limits.makers.get(plan.variant.descriptors)
+        return lacking(plan, *limits.needs, *((maker,) if maker else ()))
 
     def other_variant(self, plan: Plan) -> Reason | None:
         """Returns the reason why the kernel does not work in the plan's variant, by its :attr:`limits`; None if it
         does."""
         unusual = {one.name for one in dataclasses.fields(Variant) if getattr(plan.variant, one.name) != one.default}
-        taken = self.limits.variant if self.limits is not None else frozenset()
-        if unusual <= taken:
+        accepted = self.limits.variant if self.limits is not None else frozenset()
+        if unusual <= accepted:
             return lacking(plan, "constant-argument") if plan.variant.static else None
-        detail = f"'{plan.variant.id}' was asked for: {self.name} works in variants of {', '.join(sorted(taken))} alone"
+        detail = (
+            f"'{plan.variant.id}' was asked for: {self.name} works in variants of {', '.join(sorted(accepted))} alone"
+        )
         return Reason(ReasonCode.CONFIG, "variant", detail)
 
     @abc.abstractmethod
@@ -300,8 +302,8 @@ class Kernel(abc.ABC):
         return True
 
     def fitted(self, dtype: str, config: AnyConfig, target: Target) -> Kernel | None:
-        """It, or a copy of it with another usual shape, orders or variant, so that it takes its example with this dtype
-        and config on ``target``; the nearest to what is usual. None if it takes none."""
+        """Returns the kernel, or a copy with another usual shape, orders or variant, that takes its example with this
+        dtype and config on ``target``. The copy is the nearest to what is usual. Returns None if there is none."""
         for way in ways(self):
             reason = way.example_refusal(dtype, config, target)
             if reason is None:

@@ -150,17 +150,19 @@ class LegacyTmaGemm(PersistentTmaGemm):
             described = {"a": (problem.operand("a"), a), "b": (problem.operand("b"), b)}
         if plan.variant.tma_store and 0 not in plan.grid:
             described["c"] = (problem.output, (config.block_m, config.block_n))
-        made = {f"{name}_desc": _host_tensormap(tensors[to.name], to, block) for name, (to, block) in described.items()}
-        return {"a_desc": None, "b_desc": None, "c_desc": None, **made}
+        tensormaps = {
+            f"{name}_desc": _host_tensormap(tensors[to.name], to, block) for name, (to, block) in described.items()
+        }
+        return {"a_desc": None, "b_desc": None, "c_desc": None, **tensormaps}
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of the persistent kernel, and tensor maps made where the variant says."""
         features = super().features(plan)
         used = plan.problem.has_product or plan.variant.tma_store
-        made = {codegen.TENSORMAP} if used and plan.variant.descriptors == "device" else set()
+        made_on_device = {codegen.TENSORMAP} if used and plan.variant.descriptors == "device" else set()
         return Features(
-            features.required - {codegen.TENSOR_DESCRIPTOR} | made,
-            features.forbidden | ({codegen.TENSORMAP} - made),
+            features.required - {codegen.TENSOR_DESCRIPTOR} | made_on_device,
+            features.forbidden | ({codegen.TENSORMAP} - made_on_device),
         )
 
 

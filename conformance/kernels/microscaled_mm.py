@@ -119,8 +119,8 @@ class MicroscaledMm(MicroscaledFamily):
     def multiplies_scaled(self, plan: Plan) -> bool:
         """True if the target's matrix unit takes the plan's operands with their scales, so that none is converted.
 
-        tcgen05 and the units of gfx950 and gfx1250 take every pair of scaled formats (gfx950 no scales of e4m3,
-        tcgen05 these with k side by side only), those of sm_120 pairs of one width with k side by side.
+        tcgen05 and the units of gfx950 and gfx1250 take every pair of scaled formats. gfx950 takes no scales of e4m3,
+        tcgen05 takes these with contiguous k only. sm_120 takes pairs of one width with contiguous k.
         """
         problem, target = plan.problem, plan.target
         formats = problem.formats
@@ -134,8 +134,8 @@ class MicroscaledMm(MicroscaledFamily):
         return bool(target.arch == 120 and formats[0].per_byte == formats[1].per_byte and along_k)
 
     def features(self, plan: Plan) -> Features:
-        """See :class:`Kernel`: those of the product of bf16 operands to which Triton converts, or in place of its
-        matrix instruction the product with scales where the unit has one."""
+        """See :class:`Kernel`: those of the product of bf16 operands to which Triton converts. If the unit has the
+        product with scales, that replaces the matrix instruction."""
         problem, config = plan.problem, plan.config
         product = mm(problem.M, problem.N, problem.K, "bf16", out_dtype=problem.out_dtype)
         if problem.formats[0].scale is None:  # Triton multiplies the transposed operands, so that A has the scales

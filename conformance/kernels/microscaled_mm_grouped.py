@@ -141,10 +141,12 @@ class MicroscaledGroupedTma(MicroscaledMmGrouped):
         problem, host = plan.problem, plan.variant.descriptors == "host"
         a, b = problem.operand("a"), problem.operand("b")
         tiles = tile_arguments(problem, plan.config)
-        made = code_descriptors(plan, tensors, tiles) if host and problem.has_product and 0 not in plan.grid else {}
+        descriptors = (
+            code_descriptors(plan, tensors, tiles) if host and problem.has_product and 0 not in plan.grid else {}
+        )
         switches = dict(zip(_SWITCHES, (row_major(a), row_major(b), problem.has_product), strict=True))
         arguments = {"lda": leading(a), "ldb": leading(b), "DESCRIPTORS": plan.variant.descriptors}
-        return {**super().loading(plan, tensors), **made, **arguments, **switches}
+        return {**super().loading(plan, tensors), **descriptors, **arguments, **switches}
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of one group's product, and offsets by pointers."""

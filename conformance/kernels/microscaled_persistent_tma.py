@@ -202,8 +202,8 @@ class MicroscaledPersistentTma(MicroscaledMm):
 
     def draw_variant(self, draw: Draw) -> Variant:
         """See :class:`Kernel`: descriptors and loops of both kinds, on few programs."""
-        made, flatten = draw.pick(("device", "host")), draw.chance(0.5)
-        return Variant(made, flatten=flatten, sms=draw.pick((None, 2, 3)))
+        descriptors, flatten = draw.pick(("device", "host")), draw.chance(0.5)
+        return Variant(descriptors, flatten=flatten, sms=draw.pick((None, 2, 3)))
 
 
 class ScalesByTma(MicroscaledPersistentTma):
@@ -322,8 +322,8 @@ class MicroscaledBlackwell(MicroscaledPersistentTma):
         return specialises(plan.config)
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """See :class:`Kernel`: always nested, because the id of a random case does not say so, and an expected failure
-        of the flattened loop could not name it."""
+        """See :class:`Kernel`: always nested. The id of a random case does not say so, and an expected failure of the
+        flattened loop could not name it."""
         return dataclasses.replace(super().draw_variant(draw), flatten=False)
 
 

@@ -62,8 +62,8 @@ class AtomicSplitKGemm(SplitKGemm):
         return super()._dtype(plan)
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
-        """See :class:`Kernel`. On a device programs add in any order, and an atomic addition in global memory may take
-        a subnormal for zero (PTX says that ``atom.add.f32`` does). The interpreter runs one program after the other."""
+        """See :class:`Kernel`. On a device programs add in any order. An atomic addition in global memory may take a
+        subnormal for zero (PTX says that ``atom.add.f32`` does). The interpreter runs one program after the other."""
         contract = dataclasses.replace(super().contract(plan, executor), stores_once=False)
         if executor == ExecutorName.INTERPRETER:
             return contract
@@ -92,7 +92,7 @@ class AtomicSplitKGemm(SplitKGemm):
 
 
 class DescriptorSplitKGemm(AtomicSplitKGemm):
-    """The same by a descriptor of the output: the copy unit adds a tile to memory, and where there is none the compiler
+    """The same by a descriptor of the output. The copy unit adds a tile to memory; where there is none, the compiler
     makes atomics of it."""
 
     limits = dataclasses.replace(

@@ -50,7 +50,7 @@ class PersistentPointerGemm(PointerGemm):
         return dataclasses.replace(variant, flatten=draw.chance(0.5), static=draw.chance(0.5))
 
     def shared_memory(self, plan: Plan) -> int:
-        """See :class:`GemmKernel`. In one loop, loads of the next tile begin before a tile is stored: the tile of C
+        """See :class:`GemmKernel`. In one loop, loads of the next tile begin before a tile is stored. So the tile of C
         changes its layout while the operands are there."""
         config, operands = plan.config, super().shared_memory(plan)
         if not plan.variant.flatten:

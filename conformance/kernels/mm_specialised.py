@@ -116,8 +116,8 @@ class SpecialisedGemm(PointerGemm):
 
     @property
     def drawn_configs(self) -> tuple[AnyConfig, ...]:
-        """See :class:`Kernel`: those of one form, because the id of a random case does not say which, and an expected
-        failure of another could not name it."""
+        """See :class:`Kernel`: those of one form. The id of a random case does not say which, and an expected failure
+        of another could not name it."""
         return tuple(config for config in self.configs if config.id.endswith("-inner-tma.ab"))
 
     def draw_problem(self, draw: Draw) -> Gemm:
@@ -158,8 +158,8 @@ class SpecialisedGemm(PointerGemm):
     def _unrolled(self, plan: Plan) -> bool:
         """True if the compiler knows that the specialised loop has one turn, so that there is no loop. Triton takes an
         argument of 1 for a constant."""
-        known = plan.variant.static or plan.problem.K == 1
-        return bool(known and plan.config.loop == "inner" and plan.config.block_k >= plan.problem.K)
+        is_constant = plan.variant.static or plan.problem.K == 1
+        return bool(is_constant and plan.config.loop == "inner" and plan.config.block_k >= plan.problem.K)
 
     def _ever_specialised(self, plan: Plan) -> bool:
         """True if a release of Triton gave warps different work here. None did so in a loop over k whose operands both

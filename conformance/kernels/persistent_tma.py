@@ -55,8 +55,8 @@ class PersistentTmaGemm(GemmKernel):
     def shared_memory(self, plan: Plan) -> int:
         """See :class:`GemmKernel`. Blocks of C lie next to the operand tiles.
 
-        One is what a descriptor stores. Another, in fp32 if a bias is added, changes its layout while the tiles of the
-        next are being loaded: in a flattened loop, or in one whose length the compiler knows.
+        One is what a descriptor stores. Another, in fp32 if a bias is added, changes its layout while the next tile's
+        operands are loaded. That happens in a flattened loop, or in one whose length the compiler knows.
         """
         problem, config, variant = plan.problem, plan.config, plan.variant
         result = itemsize(problem.output_dtype)
@@ -69,8 +69,8 @@ class PersistentTmaGemm(GemmKernel):
         return int(super().shared_memory(plan) + block * staged + BARRIER_BYTES)
 
     def _descriptors(self, plan: Plan) -> Reason | None:
-        """Returns the reason why memory does not meet the demands of the descriptor of an operand, or of the output if
-        it is stored through one; None if it does."""
+        """Returns the reason why memory does not meet the demands of an operand's descriptor, or of the output's if it
+        is stored through one. Returns None if it does."""
         problem, config, variant = plan.problem, plan.config, plan.variant
         described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
         for operand in described:
@@ -197,8 +197,8 @@ def undescribable(operand: Operand) -> Reason | None:
 
 
 def unstorable(out: Operand) -> Reason | None:
-    """Returns the reason why a descriptor cannot store to ``out``: unit stride along N, rows of whole units of the copy
-    engine, and the demands of :func:`undescribable`."""
+    """Returns the reason why a descriptor cannot store to ``out``. It demands unit stride along N, rows of whole units
+    of the copy engine, and what :func:`undescribable` says."""
     if out.strides[-1] != 1:
         detail = f"out has strides {out.strides}: a descriptor store needs unit stride along N"
         return Reason(ReasonCode.LAYOUT, "out", detail)
@@ -215,9 +215,9 @@ def unstorable(out: Operand) -> Reason | None:
 
 
 def begins_within_unit(problem: Any, operand: Operand, axes: str) -> Reason | None:
-    """Returns the reason why no descriptor can read the groups of ``operand``, whose dimensions are ``axes``: where a
-    box begins within 16 bytes along the unit stride, the copy engine raises an illegal instruction (measured on an
-    H200)."""
+    """Returns the reason why no descriptor can read the groups of ``operand``, whose dimensions are ``axes``. If a box
+    begins within 16 bytes along the unit stride, the copy engine raises an illegal instruction (measured on an H200).
+    """
     axis = -1 if row_major(operand) else -2
     if axes[axis] != problem.ragged:
         return None

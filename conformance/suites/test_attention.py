@@ -24,8 +24,8 @@ SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0), "alibi": Score("
 #: Kernels that load by pointers: what those by descriptors do with masks and positions, these do.
 POINTERS = where(family="attention", described=None)
 
-#: Fills where a test is about sizes and strides: a key that is left out, taken twice or read from another place, and a
-#: maximum or scale that is wrong.
+#: Fills where a test is about sizes and strides. They show a key that is left out, taken twice or read from another
+#: place, and a wrong maximum or scale.
 SHAPE_FILLS = ("tie", "hot")
 
 
@@ -147,8 +147,8 @@ def test_lengths(conform, harness, kernel, target, dtype, config, lengths, mask)
 
 
 def far_problem(kernel, dtype, config, **fields):
-    """A problem whose padded tensors have their last row or dim 2**31 elements or more behind the first, if ``fields``
-    do not say by how much they are padded. The memory between is not used."""
+    """Returns a problem whose padded tensors have their last row or dim 2**31 elements or more after the first.
+    ``fields`` may give another padding. The memory between is not used."""
     by_rows = not fields.keys() & {"order", "pad", "batch_pad"}
     if by_rows and kernel.few_queries:
         fields["queries"] = 33  # a pitch that takes few queries so far would take the keys much further

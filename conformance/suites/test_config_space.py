@@ -139,8 +139,8 @@ def test_constant_depths(conform, kernel, target, dtype, config, shape):
 
 @every_selected_row
 def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config, size):
-    """A row that the heuristics scale to a problem's size is right on that problem, and attention's default with the
-    head dim for which it is the default."""
+    """A row that the heuristics scale to a problem's size is right on that problem. Attention's default is right with
+    the head dim for which it is the default."""
     problem = selected(kernel, dtype, target)[config, size]
     recorder.set(options={"dtype": dtype, "size": size}, observed=estimates(kernel, problem, config, target))
     # their spills are declared as one version of Triton showed them: others are recorded and fail no case

@@ -45,8 +45,9 @@ DEEP_WINDOWS = {
 
 
 def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
-    """Two or more ragged row blocks of positions over ``batch`` images, two of columns (one where there are groups or
-    many taps) and three k-blocks or more: channels make one and a half, three where there is one tap."""
+    """Returns two or more ragged row blocks of positions over ``batch`` images, and two of columns (one where there are
+    groups or many taps). There are three k-blocks or more: channels make one and a half, three where there is one tap.
+    """
     window, stride, padding, groups, *more = geometry
     dilation = more[0] if more else (1,) * len(window)
     taps = math.prod(window)
@@ -204,8 +205,8 @@ def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order
     conform(kernel, problem, config=config, target=target, fills=("transparent", "wide-A", "randn"))
 
 
-#: Whose stride is large -> channels of x and out, in groups of their half, strides that make 2**31, the orders of x, w
-#: and out, and positions of x and taps in a row.
+#: By the tensor with the large stride. First come channels of x and out (in groups of their half), strides that make
+#: 2**31, and the orders of x, w and out. Last are positions of x and taps in a row.
 FAR = {
     "in": (lambda c: (2 * (c.block_k + 1), 2, c.block_k - 1), (FIRST, LAST, FIRST), 9, 1),
     "out": (lambda c: (4, 2 * c.block_n, 2 * c.block_n - 1), (LAST, LAST, FIRST), 9, 1),

@@ -149,8 +149,8 @@ def test_predicted_specialisations(harness, recorder, kernel, target, dtype, con
     recorder.set(kernel=kernel, problem=base, config=config, target=target)
     names = ("multiples-of-16", "K=1", "A-misaligned") if harness.settings.tier == "quick" else tuple(MOVES)
     moved = {name: _moved(base, MOVES[name]) for name in names}
-    taken = {name: p for name, p in moved.items() if kernel.refusal(kernel.draft(p, config, target)) is None}
-    plans = {name: kernel.plan(problem, config, target) for name, problem in taken.items()}
+    accepted = {name: p for name, p in moved.items() if kernel.refusal(kernel.draft(p, config, target)) is None}
+    plans = {name: kernel.plan(problem, config, target) for name, problem in accepted.items()}
     keys = {name: specialisation(meta_launch(plan, target), target).key for name, plan in plans.items()}
     compiled = _compiled(harness, recorder, plans)
     for first, second in itertools.combinations(plans, 2):

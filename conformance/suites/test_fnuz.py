@@ -1,5 +1,5 @@
-"""fp8 in the forms of AMD's CDNA3, e4m3fnuz and e5m2fnuz: their exponents are biased by one more than those of e4m3 and
-e5m2, there is no infinity, and what would be -0 is NaN. Only the matrix unit of gfx942 multiplies them; other targets
+"""fp8 in the forms of AMD's CDNA3, e4m3fnuz and e5m2fnuz. Their exponents are biased by one more than those of e4m3 and
+e5m2. There is no infinity, and what would be -0 is NaN. Only the matrix unit of gfx942 multiplies them; other targets
 refuse them."""
 
 from conformance.cases.scenarios import ragged, scenario, where

@@ -53,9 +53,9 @@ def test_groups(conform, kernel, target, dtype, config, case):
     group must not get into it."""
     kind, groups = case
     problem = _problem(kernel, kind, groups, dtype, config)
-    made = "host" if kernel.descriptors and groups[0] == "none" else "device"
+    maker = "host" if kernel.descriptors and groups[0] == "none" else "device"
     fills = ("transparent", "special")
-    conform(kernel, problem, config=config, target=target, fills=fills, sms=3, descriptors=made)
+    conform(kernel, problem, config=config, target=target, fills=fills, sms=3, descriptors=maker)
 
 
 @scenario(
@@ -93,8 +93,8 @@ def test_described_results(conform, kernel, target, dtype, config, kind, descrip
     problem = _problem(kernel, kind, SOME, dtype, config)
     extents = {name: getattr(problem, name) for name in "MK"}
     problem = kernel.problem(dtype, kind, problem.sizes, **extents, N=config.block_n + 16, layout_out=Layout(pad=16))
-    made = {"tma_store": True, "descriptors": descriptors}
-    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3, **made)
+    variant = {"tma_store": True, "descriptors": descriptors}
+    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3, **variant)
 
 
 @scenario(where(family="grouped", descriptors=True), kind=["2d-2d", "3d-2d"], descriptors=["device", "host"], configs=1)
@@ -123,8 +123,8 @@ def test_scales(conform, kernel, target, dtype, config, kind, scaling, fast_accu
     groups share the rows."""
     fields = {"scaling": scaling, "fast_accum": fast_accum, "out_dtype": out}
     problem = _problem(kernel, kind, ("more", "none", "part", "more"), dtype, config, **fields)
-    made = descriptors if kernel.descriptors else "device"
-    conform(kernel, problem, config=config, target=target, sms=3, descriptors=made)
+    maker = descriptors if kernel.descriptors else "device"
+    conform(kernel, problem, config=config, target=target, sms=3, descriptors=maker)
 
 
 @scenario(
@@ -161,7 +161,7 @@ EDGES = {
     every_row=UNSCALED,
 )
 def test_tile_edges(conform, kernel, target, dtype, config, edge):
-    """No extent of a group can be one more or one less, and no number of the config can stand for another: a group ends
+    """No extent of a group can be one more or one less, and no number of the config can stand for another. A group ends
     one row after a tile, one is empty, and one ends with a tile."""
     columns, group_m = EDGES[edge]
     config = unlike_blocks(config, group_m)

@@ -1,8 +1,8 @@
 """Flex attention as Inductor's templates compute it: forward, with few queries, and backward.
 
 PyTorch's tests compare it with the eager composition within a tolerance that is a multiple of eager's own error. Here
-outputs, logarithms and gradients are judged by the bounds of our own attention kernels, on fills that show a wrong
-mask, index or head bit by bit. The lists of blocks are operands, as they are in a compiled model.
+outputs, logarithms and gradients are judged by the bounds of our own attention kernels. The fills show a wrong mask,
+index or head bit by bit. The lists of blocks are operands, as they are in a compiled model.
 """
 
 from conformance.cases.generated_cases import Thin, generated

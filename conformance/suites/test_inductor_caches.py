@@ -119,7 +119,7 @@ def test_key_of_generated_template(recorder):
 
 @pytest.mark.proves_at_most("nothing", "what Inductor keeps is judged, and no kernel is run")
 def test_options_in_generated_templates(recorder):
-    """A template whose text differs because an option does has another key: it is not taken from the cache when the
+    """A template whose text differs because an option does has another key. It is not taken from the cache when the
     same product is compiled again with the other value."""
     from torch._inductor.codegen.triton import TritonKernel
     from torch._inductor.select_algorithm import GeneratedCodeCache

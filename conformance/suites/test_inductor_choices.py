@@ -1,9 +1,9 @@
 """The implementations that Inductor offers for a product, its error if there is none, and what the unusual ones
 compute.
 
-The scenarios are those of PyTorch's max-autotune tests. They differ in this: numbers are exact integers instead of
-near those of another kernel, one choice is pinned after another instead of the fastest being taken, what must not be
-offered is checked too, and a decision that a test replaces is as before afterwards.
+The scenarios are those of PyTorch's max-autotune tests. Here numbers are exact integers instead of near those of
+another kernel, and one choice is pinned after another instead of the fastest being taken. What must not be offered is
+checked, too. A decision that a test replaces is as before afterwards.
 """
 
 import dataclasses
@@ -277,8 +277,7 @@ def wide_values():
 @generated()
 def test_bmm_out_dtype(inductor, target):
     """An fp32 product of fp16 matrices is not rounded to fp16 in between. Triton's templates alone give the same, or
-    torch says that there is no choice, because it has no such template: PyTorch's test only checks that
-    error."""
+    torch says that there is no choice, because it has no such template. PyTorch's test only checks that error."""
     operands, values, graph = [half("a", 2, 3, 4), half("b", 2, 4, 5)], wide_values(), f"{OWN}:wide_bmm"
     compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", values=values)
     inductor.record([in_source("call", exactly(1, checks.wide_bmm_call()), compiled.generated.modules[-1], "module")])

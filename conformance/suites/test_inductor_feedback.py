@@ -1,7 +1,6 @@
 """The selector's messages to those who registered with it, and how it prepares its choices.
 
-The choices are stand-ins that are timed at what they are told, so that nothing of this needs a device but the case
-that measures real kernels.
+The choices are stand-ins with given times. So only the case that measures real kernels needs a device.
 """
 
 import contextlib

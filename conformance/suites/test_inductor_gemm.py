@@ -1,9 +1,9 @@
 """The products that Inductor writes with tensor descriptors: what is generated, compiled and computed, choice by
 choice.
 
-The scenarios are those of PyTorch's max-autotune tests. They differ in this: the operands have their strides when they
-reach the compiled function (there, ``repeat`` inside it packs them again), every choice is pinned and not only the
-fastest, counts are exact, stores that were not asked for are forbidden, and numbers are judged by our own bounds.
+The scenarios are those of PyTorch's max-autotune tests. Here the operands have their strides when they reach the
+compiled function (there, ``repeat`` inside it packs them again). Every choice is pinned and not only the fastest, and
+counts are exact. Stores that were not asked for are forbidden, and numbers are judged by our own bounds.
 """
 
 from conformance.cases.generated_cases import Thin, generated
@@ -174,9 +174,9 @@ FALLBACK = "autotune_fallback_to_aten"
 
 @generated(needs=("tma",), operation=["mm", "addmm"], dynamic=[False, True], to_aten=[False, True])
 def test_misaligned_operands_have_no_choice(inductor, target, operation, dynamic, to_aten):
-    """Rows of A of 22 bytes, or rows of B of 62: no descriptor can be made, and there is no choice: an error, or ATen's
-    product if that was asked for. The reason is proven: with rows of a multiple of 16 bytes, and nothing else changed,
-    there is a choice."""
+    """Rows of A of 22 bytes, or rows of B of 62: no descriptor can be made, and there is no choice. Inductor raises an
+    error, or takes ATen's product if that was asked for. The reason is proven: with rows of a multiple of 16 bytes, and
+    nothing else changed, there is a choice."""
     template = persistent(inductor, target)
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
     settings = {**TMA, **known({FALLBACK: to_aten})}

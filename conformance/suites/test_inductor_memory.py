@@ -89,6 +89,6 @@ def test_layout_of_computed_operand(inductor, target, order, library, epilogue):
     graph = f"{GRAPHS}:sum_mm{'_relu' if epilogue else ''}"
     fields = {"settings": settings, "decision": Decision.LAYOUTS_ARE_WATCHED}
     compiled = inductor.exact(graph, operands, target, **fields)
-    wanted = strides if served else ORDERS["row"][1]
+    expected = strides if served else ORDERS["row"][1]
     generated = compiled.generated
-    inductor.record(checks.check_layout(generated, strides=wanted, library=served, epilogue=epilogue))
+    inductor.record(checks.check_layout(generated, strides=expected, library=served, epilogue=epilogue))

@@ -1,8 +1,8 @@
 """Products, convolutions and what surrounds them, as Inductor's templates compute them.
 
-The scenarios are those of PyTorch's max-autotune tests. They differ in this: a choice is pinned and not the fastest
-taken, numbers are judged by our own bounds or are exact integers (so ``cos`` is a negation), counts are exact, and
-without a device the shapes are smaller, for the interpreter runs them.
+The scenarios are those of PyTorch's max-autotune tests. Here a choice is pinned and not the fastest taken, and counts
+are exact. Numbers are judged by our own bounds or are exact integers (so ``cos`` is a negation). Without a device the
+shapes are smaller, for the interpreter runs them.
 """
 
 import tempfile
@@ -199,9 +199,8 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
 
 @generated(p=[0.5, 0.1], fallback=[True, False])
 def test_matmul_dropout(inductor, target, p, fallback):
-    """The right elements become 0, and the others get the exact factor: with ATen's random numbers for a seed
-    (``fallback``), or with those that the kernel draws in its epilogue. PyTorch's test compares a gradient with
-    itself."""
+    """The right elements become 0, and the others get the exact factor. The random numbers are ATen's for a seed
+    (``fallback``), or those that the kernel draws in its epilogue. PyTorch's test compares a gradient with itself."""
     rows, columns, k = QUICK_SIZES if is_quick(inductor) else SIZES
     operands = [dense("a", rows, k), dense("b", k, columns)]
     settings = {**PINNED_SETTINGS, "fallback_random": fallback}
@@ -292,8 +291,8 @@ def test_conv1x1_with_free_symbols(inductor, target):
             rows, columns = ((torch.arange(224) < count).float() for count in counts)
             placed = x.cuda().to(memory_format=torch.channels_last)
             result = compiled(placed, w.cuda(), rows.cuda(), columns.cuda())
-            wanted = checks.conv1x1_of_counts(x.double(), w.double(), rows, columns)
-            same = torch.equal(result.cpu().double(), wanted)
+            expected = checks.conv1x1_of_counts(x.double(), w.double(), rows, columns)
+            same = torch.equal(result.cpu().double(), expected)
             inductor.recorder.verdict(f"numerics/{counts}", same, "exact" if same else "differs from fp64")
 
 
@@ -371,9 +370,9 @@ EXTERN_IN_THE_END = "test_configs.force_extern_kernel_in_multi_template"
 
 @generated(size=[3, 40])
 def test_mutation_rename(inductor, target, size):
-    """In-place writes before and after a product by ATen that competed with templates: everything waits for what was
-    written before it, before the scheduler fuses and after, and reads that. PyTorch's test looks for a buffer's name
-    in a line of the scheduler's log."""
+    """In-place writes before and after a product by ATen that competed with templates. Everything waits for what was
+    written before it, before the scheduler fuses and after, and reads that. PyTorch's test looks for a buffer's name in
+    a line of the scheduler's log."""
     inductor.need_option(EXTERN_IN_THE_END)
     operands = [*(dense(name, size, size) for name in "xyz"), dense("other", size)]
     # with several choices left, the product is scheduled before one of them is taken

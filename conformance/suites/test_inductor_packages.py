@@ -99,8 +99,8 @@ def test_package_on_a_device(inductor, target, tmp_path, operation, dtype):
 @pytest.mark.slow(50)
 @generated(vendors=(), damage=Thin(["incomplete", "altered"], 0, 1))
 def test_damaged_package(inductor, tmp_path, damage):
-    """A package of which a part is missing, or a bit of a constant has changed, so that the checksum of its file is
-    wrong: it is refused with an error and ends no process."""
+    """A package lacks a part, or a bit of a constant has changed, so that the checksum of its file is wrong. It is
+    refused with an error and ends no process."""
     cpp = cpp_program(inductor, "mm", "fp32", "library")
     if damage == "altered":
         need_loadable(inductor)

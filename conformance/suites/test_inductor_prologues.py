@@ -1,9 +1,9 @@
 """Pointwise functions of the operands that Inductor moves into the product's kernel, and those that it must not.
 
-The scenarios are those of PyTorch's tests of prologue fusion. They differ in this: each of the four configurations is
-pinned by itself and not only the fastest, results are exact (constants such as 1.5 in place of 1.1) where those know
-tolerances of 0.05, counts of launches, allocations and deletions are read from the wrapper's syntax tree, and whether
-an operand is masked is checked for each configuration as its BLOCK_K asks for.
+The scenarios are those of PyTorch's tests of prologue fusion. Here each of the four configurations is pinned by itself
+and not only the fastest. Results are exact (constants such as 1.5 in place of 1.1) where PyTorch's tests have
+tolerances of 0.05. Counts of launches, allocations and deletions are read from the wrapper's syntax tree. An operand
+must be masked in each configuration exactly if its BLOCK_K asks for that.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def small(placed: Operand) -> Tensor:
     return torch.randint(-1, 2, placed.shape, generator=generator).to(DTYPES[placed.dtype])
 
 
-def measuring(wanted: bool) -> Mapping[str, bool]:
+def measuring(enabled: bool) -> Mapping[str, bool]:
     """The option that has Inductor measure whether a fusion pays, by the name that the installed torch gives it."""
     config = importlib.import_module("torch._inductor.config")
     name = "benchmark_template_fusion"
-    return {name if hasattr(config, name) else "benchmark_epilogue_fusion": wanted}
+    return {name if hasattr(config, name) else "benchmark_epilogue_fusion": enabled}
 
 
 def pinned(
@@ -112,9 +112,9 @@ def test_gather_fusion(inductor, target):
 def test_low_precision(inductor, target, added):
     """fp8 to bf16 without a detour through fp32, so it is fused; an addition would need the detour, so it is not."""
     x, y = matrices((128, 128, 128), "e4m3", "bf16")
-    wanted = Counts(2, 2, 3) if added else Counts(1, 1, 2)
+    counts = Counts(2, 2, 3) if added else Counts(1, 1, 2)
     fields = {"values": {"y": small(y)}, "arguments": (("added", added),)}
-    for source in sources(inductor, target, "low_precision", (x, y), wanted, **fields):
+    for source in sources(inductor, target, "low_precision", (x, y), counts, **fields):
         inductor.record([checks.check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
 
 
@@ -148,9 +148,9 @@ def test_pending_fusions_multiple(inductor, target, measured, graph):
     If fusions are measured, Inductor may prefer a separate kernel: only the numbers and the products are judged."""
     shapes = {"two_products": ("x", "y"), "product_relu": ("x",)}[graph]
     operands = tuple(dense(name, 64, 64) for name in shapes)
-    wanted = {"two_products": Counts(2, 2, 3), "product_relu": Counts(1, 1, 1)}[graph]
+    counts = {"two_products": Counts(2, 2, 3), "product_relu": Counts(1, 1, 1)}[graph]
     if not measured:
-        for _ in pinned(inductor, target, graph, operands, wanted):
+        for _ in pinned(inductor, target, graph, operands, counts):
             pass
         return
     compiled = compile_measured(inductor, target, graph, operands)
@@ -266,13 +266,13 @@ def test_prologue_masked_load(inductor, target, sizes, padding):
     itself pads."""
     rows, inner, columns = sizes
     padded = (rows % 8 or inner % 8) != 0, (inner % 8 or columns % 8) != 0
-    wanted = Counts(1 + sum(padded), 1 + sum(padded), 2 + sum(padded))
+    counts = Counts(1 + sum(padded), 1 + sum(padded), 2 + sum(padded))
     operands = matrices(sizes, "fp16", "fp16")
     if padding == "forced":
         inductor.need_device("padding by Inductor, which measures it", target)
     settings = {"shape_padding": True, "force_shape_pad": True} if padding == "forced" else {}
     graph = "product" if padding == "forced" else "padded"
-    for source in sources(inductor, target, graph, operands, wanted, settings=settings):
+    for source in sources(inductor, target, graph, operands, counts, settings=settings):
         inductor.record([checks.check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where")])
 
 

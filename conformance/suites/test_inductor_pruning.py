@@ -1,5 +1,5 @@
-"""The candidates that Inductor leaves out before it measures: configs that would not fit, kernels that a first round
-leaves behind, and fusions that would spill.
+"""The candidates that Inductor leaves out before it measures. They are configs that would not fit, kernels that a first
+round leaves out, and fusions that would spill.
 
 PyTorch's tests see that a prediction was made. Here it is compared with what is compiled, and what is left is judged.
 """

@@ -1,9 +1,9 @@
 """fp8 products with scales of tensors, rows and blocks: what Inductor offers, generates, computes and refuses for
 torch's two functions of them.
 
-The scenarios are those of PyTorch's fp8 and max-autotune tests. They differ in this: one choice is pinned after another
-instead of the fastest being taken, numbers are exact or within our own bounds instead of near those of ATen's kernel
-for the same device, and what must not be offered is checked, too.
+The scenarios are those of PyTorch's fp8 and max-autotune tests. Here one choice is pinned after another instead of the
+fastest being taken. Numbers are exact or within our own bounds instead of near those of ATen's kernel for the same
+device. What must not be offered is checked, too.
 """
 
 import functools
@@ -153,16 +153,16 @@ def test_dtypes(inductor, target, dtypes, by):
 
 @generated(needs=("tma",), out=beyond_quick("e5m2"))
 def test_output_of_e5m2(inductor, target, out):
-    """An output of the other fp8 format, by descriptors only: the other templates have the same accumulator, and where
-    that is of the output's dtype, they abort the compiler."""
+    """An output of the other fp8 format, by descriptors only. The other templates have the same accumulator; where that
+    is of the output's dtype, they abort the compiler."""
     check_dtypes(by_template(inductor, target, "descriptors"), ("e4m3", "e4m3", out))
 
 
 @generated(needs=("tma",), k=beyond_quick(16, 32, 48))
 def test_short_k(inductor, target, k):
-    """At K = 16 no box of a descriptor and no instruction of tcgen05 is filled, and wgmma's compilation has crashed: a
-    choice that needs one of them is left out. From 32 on there are choices of both kinds, and their numbers are right.
-    Torch takes multiples of 16 only."""
+    """At K = 16 no box of a descriptor and no instruction of tcgen05 is filled, and wgmma's compilation has crashed. So
+    a choice that needs one of them is left out. From 32 on there are choices of both kinds, and their numbers are
+    right. Torch takes multiples of 16 only."""
     problem = scaled_mm(144, 208, k, "e4m3", scaling="row")
     fields = {"arguments": (("out_dtype", "bf16"),), "templates": "^triton_", "pick": 0, "descriptions": ""}
     offered = inductor.compile(program_of(f"{GRAPHS}:scaled_mm", problem.operands, TRITON, **fields), target).generated
@@ -191,8 +191,8 @@ def tiled(tile):
 
 @generated(sampled=True, needs=("tma",), scaling=Thin(BLOCK_SCALINGS[1:] + BLOCK_SCALINGS[:1]), tile=Thin(TILES))
 def test_block_scales(inductor, target, scaling, tile):
-    """Scales of 1x128 and of 128x128, by which the operands are multiplied in the main loop, for tiles that have one
-    block of an operand, several, or part of one. Each operand's scales of one row or column lie side by side."""
+    """Scales of 1x128 and of 128x128 multiply the operands in the main loop. Tiles have one block of an operand,
+    several, or part of one. Each operand's scales of one row or column lie side by side."""
     template = inductor.template("scaled main loop")
     problem = scaled_mm(192, 272, 384, "e4m3", scaling=scaling)
     fields = {"persistent": True, "settings": TMA, "descriptions": tiled(tile)}
@@ -204,8 +204,8 @@ def test_block_scales(inductor, target, scaling, tile):
 
 @generated(needs=("tma", "tcgen05"), scaling=beyond_quick(*BLOCK_SCALINGS))
 def test_block_scales_by_blackwell(inductor, target, scaling):
-    """The warp-specialised template multiplies by scales after the main loop, which is too late for those of blocks: it
-    is not offered, or what it computes is right."""
+    """The warp-specialised template multiplies by scales after the main loop, which is too late for those of blocks. So
+    it is not offered, or what it computes is right."""
     template = inductor.template("Blackwell")
     problem = scaled_mm(192, 272, 384, "e4m3", scaling=scaling)
     fields = {"arguments": (("out_dtype", "bf16"),), "templates": inductor.choices_of("Blackwell"), "pick": 0}
@@ -289,8 +289,8 @@ def test_unequal_scales(inductor, target, ranks):
     inductor.record(checks.check_refused(tried, types="AssertionError", message=message))
 
 
-#: Scales of blocks of A and B as ATen's kernels take them from torch._scaled_mm: the rows of A, and the columns of B,
-#: side by side.
+#: Scales of blocks of A and B as ATen's kernels take them from torch._scaled_mm. The rows of A, and the columns of B,
+#: are contiguous.
 ATEN = {
     "1x128/1x128": [("scale_a", (M, BLOCKS), (1, M)), ("scale_b", (BLOCKS, N), (N, 1))],
     "1x128/128x128": [("scale_a", (M, BLOCKS), (1, M)), ("scale_b", (BLOCKS, N // 128), (1, PADDED))],

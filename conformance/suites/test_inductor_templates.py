@@ -191,7 +191,7 @@ ONE_A = "bmm_shared_a"
 
 @generated(sampled=True, order=Thin(["row", "col"]), k=Thin([88, 64]))
 def test_bmm_of_one_matrix(inductor, target, order, k):
-    """A batch of products with the same A, which one program reads once for several of them: 67 products are no whole
+    """A batch of products with the same A, which one program reads once for several of them. 67 products are no whole
     number of such programs. torch offers the template from 64 products on, where that was asked for."""
     inductor.need_option(ONE_A)
     operands = [

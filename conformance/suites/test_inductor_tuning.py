@@ -44,8 +44,8 @@ def pool():
 )
 @pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_process(recorder, process, check):
-    """A job that raises, hangs or ends its process, and a kill. Unlike PyTorch's tests, the child is at work before
-    the limit counts, its end is confirmed by the system, and it is known which child answers afterwards."""
+    """A job that raises, hangs or ends its process, and a kill. Unlike in PyTorch's tests, the child is at work before
+    the limit counts. The system confirms its end, and it is known which child answers afterwards."""
     record(recorder, check(process))
 
 
@@ -81,7 +81,7 @@ def test_pool_limit_is_a_setting(recorder, pool):
     if limit != checks.LIMIT_SECONDS:
         set_to, seen = f"{checks.LIMIT_SECONDS:g} s", f"{limit:g} s"
         detail = (
-            f"a limit of {set_to} set in this thread is {seen} in the pool's: settings belong to the thread that makes "
+            f"a limit of {set_to} set in this thread is {seen} in the pool's. Settings belong to the thread that makes "
             "them in this torch, so the limit cannot be changed; take a torch that hands it on"
         )
         recorder.not_run(Reason(ReasonCode.CAPABILITY, tuning_processes.LIMIT_SETTING, detail))

@@ -7,8 +7,8 @@ from conformance.heuristics.configs import BatchConfig, Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 
-#: A x B, and along which dimension the codes of each are packed: for every target, and for those with e4m3, which nvfp4
-#: has in its scales.
+#: A x B, and along which dimension the codes of each are packed. The first are for every target, the others for those
+#: with e4m3, which nvfp4 has in its scales.
 FORMATS = (
     "mxfp4.mxfp4.kk",
     "mxfp4.mxfp8e5.kk",
@@ -96,8 +96,8 @@ E4M3_TILE_FORMATS = ("mxfp8.mxfp8.kk", "mxfp8.mxfp4.kk", "nvfp4.nvfp4.kk", "mxfp
 
 #: Four blocks that differ, in bands of two tile rows.
 UNLIKE = Config(32, 64, 128, 2, 4, group_m=2)
-#: M, N and K: three tile rows, more tile columns, and four blocks of k, of which the last has one k, with which a block
-#: of scales begins; or one band with more tiles than a tile has columns.
+#: M, N and K: three tile rows, more tile columns, and four blocks of k. The last block has one k, with which a block of
+#: scales begins; or one band with more tiles than a tile has columns.
 EDGES = {
     "rows-one-over": (UNLIKE, 65, 256, 385),
     "columns-one-over": (UNLIKE, 96, 257, 385),
@@ -208,8 +208,9 @@ def far_strides(kernel):
 
 @scenario(unspecialised, dtypes=E4M3, far=far_strides, configs=1, every_row=by_pointers)
 def test_strides_past_2_31_elements(conform, harness, kernel, target, config, far):
-    """Offsets need over 32 bits: of the last rows or columns of every operand, of the last blocks of k, and of the last
-    matrix of a batch. The memory between is not used. Below the full tier one fill shows what was read and written."""
+    """Offsets need over 32 bits. They are those of the last rows or columns of every operand, of the last blocks of k,
+    and of a batch's last matrix. The memory between is not used. Below the full tier one fill shows what was read and
+    written."""
     M, N, K = config.block_m + 16, config.block_n + 16, 2 * config.block_k
     if far == "swizzled":  # the second tile of scales in each direction
         M, N, K = 136, 136, 160
@@ -264,8 +265,8 @@ def test_descriptors(conform, kernel, target, config, order, formats, variant, o
     layout_a, layout_b, layout_scale = DESCRIBED[order]
     fields = {"layout_a": layout_a, "layout_b": layout_b, "layout_scale": layout_scale, "out_dtype": out}
     sizes = (config.block_m + 64, 2 * config.block_n - 64, config.block_k + 128)
-    made, _, how = variant.partition(".")
-    form = Variant(made, tma_store=how == "store", flatten=how == "flat", sms=2)
+    maker, _, how = variant.partition(".")
+    form = Variant(maker, tma_store=how == "store", flatten=how == "flat", sms=2)
     conform(kernel, problem_of(kernel, formats, *sizes, **fields), config=config, variant=form, target=target)
 
 
@@ -278,7 +279,7 @@ def test_descriptors(conform, kernel, target, config, order, formats, variant, o
     every_row=by_pointers,
 )
 def test_swizzled_scales(conform, harness, kernel, target, config, scales, formats):
-    """Scales in tiles of 128 lines by 4 blocks, as tcgen05 reads them: full tiles, and such with padding, which is NaN
+    """Scales in tiles of 128 lines by 4 blocks, as tcgen05 reads them. Tiles are full, or have padding, which is NaN
     past the last line."""
     more_m, more_n, more_blocks, layout = SWIZZLED[scales]
     block = 16 if formats.startswith("nvfp4") else 32

@@ -4,8 +4,8 @@ from conformance.cases.scenarios import scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.problems import Layout
 
-#: Rows of each group in blocks of a tile's: an empty group first, in the middle and last, nothing but empty ones, one
-#: group, and one that ends with a tile between two.
+#: Rows of each group in blocks of a tile's. There is an empty group first, in the middle and last, nothing but empty
+#: ones, and one group alone. Another group ends with a tile between two.
 GROUPS = {
     "exact-in-the-middle": (1.3, 1.0, 0.4),
     "first-empty": (0.0, 1.3),

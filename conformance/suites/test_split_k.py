@@ -42,7 +42,7 @@ PROGRAMS = {
     every_row=every_kernel,  # which programs share a tile depends on their number
 )
 def test_shares(conform, recorder, kernel, target, dtype, config, programs, order, reserve):
-    """Equal shares of all blocks of K, on the SMs that torch's carveout leaves: each tile is ragged in K, and parts of
+    """Equal shares of all blocks of K, on the SMs that torch's carveout leaves. Each tile is ragged in K, and parts of
     it come from as many programs as its blocks do."""
     a, b = (Layout(name, pad=3) for name in order)
     sizes = (config.block_m + 5, config.block_n + 3, 4 * config.block_k + 7)

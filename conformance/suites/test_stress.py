@@ -35,9 +35,9 @@ def shown(kernel, tier):
 
 
 def stressed_plan(kernel, dtype, targets):
-    """The plan of the problem that is timed, with the config in the middle of those that compile soon and with which
-    there are more programs than multiprocessors; if there are none, in more parts, or with any config. Raises
-    NotApplicable with the first refusal."""
+    """Returns the plan of the problem that is timed. The config is in the middle of those that compile soon and that
+    give more programs than multiprocessors. If there are none, the problem has more parts, or any config is taken.
+    Raises NotApplicable with the first refusal."""
     refusals: list[NotApplicable] = []
     for target in targets:
         plans = [
@@ -69,8 +69,8 @@ def taken(kernel, dtype, config, target, parts, refusals):
 
 
 def tensors_of(kernel, plan, device, seed):
-    """Operands and outputs on the device: random values, and for a kernel that promises no equal bits those of an exact
-    fill, for which they are equal. None if it has none."""
+    """Returns operands and outputs on the device, with random values. A kernel that promises no equal bits gets those
+    of an exact fill, for which they are equal. None if it has none."""
     contract = kernel.contract(plan, ExecutorName.DEVICE)
     if contract.deterministic:
         return random_tensors(plan.problem, device, seed)

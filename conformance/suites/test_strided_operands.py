@@ -105,10 +105,10 @@ def _far(order, rows, columns):
     every_row=every_kernel,
 )
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
-    """Offsets need over 32 bits: of the last rows of every operand in row order, of the last columns and of the second
-    k-block in column order. The memory between is not used, so that it costs nothing in the interpreter. Of a batch in
-    column order the matrices are apart instead. Descriptors are made by the device in row order and by the host in the
-    other. Below the full tier one fill shows what was read and written."""
+    """Offsets need over 32 bits. In row order they are those of the last rows of every operand. In column order they
+    are those of the last columns and of the second k-block. The memory between is not used, so that it costs nothing in
+    the interpreter. Of a batch in column order the matrices are apart instead. Descriptors are made by the device in
+    row order and by the host in the other. Below the full tier one fill shows what was read and written."""
     M, N, _ = ragged(kernel, config, dtype, aligned=True)
     N, deep = max(N, 72), config.block_k + _step(dtype)  # a copy of B has tiles of 64
     batched = kernel.operations & {"bmm", "baddbmm"}

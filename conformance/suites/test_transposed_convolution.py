@@ -13,7 +13,7 @@ STYLES: dict[str, dict[str, object]] = {
     "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
 }
 
-#: window, stride, padding, output padding, groups, dilation. The quick tier has the first two: everything differs in
+#: window, stride, padding, output padding, groups, dilation. The quick tier has the first two. Everything differs in
 #: each direction, a program must stay in its group, and phases of the strides meet other taps.
 WINDOWS = {
     "two-groups": ((3, 2), (2, 3), (1, 0), (1, 2), 2, (1, 2)),
@@ -33,8 +33,8 @@ WINDOWS = {
 
 
 def transposed(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
-    """Two ragged row blocks of positions or more over ``batch`` images, two of columns where there is one group, and
-    one and a half k-blocks of channels for each tap; three where there is one tap."""
+    """Returns two ragged row blocks of positions or more over ``batch`` images, and two of columns where there is one
+    group. Each tap has one and a half k-blocks of channels, a single tap three."""
     window, stride, padding, output_padding, groups, dilation = geometry
     channels = config.block_k // 2 + 3 if groups != 1 else config.block_k + 3
     if groups == 3:
@@ -95,8 +95,8 @@ def test_gradient_for_the_image(conform, recorder, kernel, target, dtype, config
 
 @scenario(where(family="conv", transposed=True), far=["images", "in", "taps", "out"], dtypes=("bf16",), configs=1)
 def test_far_offsets(conform, kernel, target, dtype, config, far):
-    """Offsets of the last image, of a block of channels in the second group, of the last output channel and of the last
-    tap need more than 32 bits. The memory between is not used."""
+    """Offsets need more than 32 bits. They are those of the last image, of a block of channels in the second group, and
+    of the last output channel and tap. The memory between is not used."""
     batch, ins, outs, taps, width, fields = {
         "images": (3, 6, 8, 2, 5, {"batch_pad": 2**30, "order_x": LAST, "order_out": LAST}),
         "in": (1, 2 * (config.block_k + 1), 2, 1, 5, {"order_w": FIRST, "pad": 2**31 // config.block_k}),

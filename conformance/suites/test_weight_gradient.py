@@ -106,9 +106,9 @@ def test_positions(conform, recorder, kernel, target, dtype, config, positions, 
     configs=1,
 )
 def test_far_offsets(conform, kernel, target, dtype, config, far):
-    """Offsets of the last image, of the last channel of the second group, of the last output channel and of the last
-    tap need more than 32 bits. The memory between is not used. Of the images the compiler knows that they fill whole
-    blocks of positions."""
+    """Offsets need more than 32 bits. They are those of the last image, of the last channel of the second group, of the
+    last output channel and of the last tap. The memory between is not used. Of the images the compiler knows that they
+    fill whole blocks of positions."""
     batch, ins, outs, taps, width, fields = {
         "images": (3, 6, 8, 2, config.block_k + 1, {"batch_pad": 2**30, "order_x": LAST, "order_out": LAST}),
         "in": (1, config.block_n + 2, 2, 1, 5, {"order_w": LAST, "pad": 2**31 // config.block_n}),

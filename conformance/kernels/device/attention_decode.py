@@ -16,8 +16,8 @@ def attention_decode(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr,
     SCORE: tl.constexpr, RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Grid (batch * kv_heads, SPLITS, 1). Row r of a program is query r % queries of the r // queries-th of the GROUP
-    query heads that share the head of k and v.
+    """Grid (batch * kv_heads, SPLITS, 1). Row r of a program is query r % queries. Its query head is the r //
+    queries-th of the GROUP that share the head of k and v.
 
     Writes acc (batch * kv_heads, SPLITS, BLOCK_M, BLOCK_V), total and largest (batch * kv_heads, SPLITS, BLOCK_M), all
     fp32: zeros and -inf for a split without visible keys. The block lists have one entry per batch.

@@ -23,11 +23,10 @@ def attention_forward(
     """Grid (cdiv(queries, BLOCK_M), batch, heads). GROUP query heads share a head of k and v.
 
     DESCRIBED: q, k and v are loaded by descriptors, whose last stride is 1. STORED: one stores ``out``. SPECIALISED:
-    in the loops over keys warps have different work. MERGED: there is one loop, see :func:`attend_part`.
-    PACKED: the second number of a program is that of a sequence, whose queries and keys begin where ``query_starts``
-    and ``key_starts`` say, and the strides of the batch are those of rows. PAGE > 0: a sequence has as many keys as
-    ``key_lengths`` says, in pages of PAGE; its row of ``page_table`` says in which. SCALED: q, k and v have one factor
-    each.
+    the loops over keys are warp-specialised. MERGED: there is one loop, see :func:`attend_part`. PACKED: the second
+    number of a program is that of a sequence, whose queries and keys begin where ``query_starts`` and ``key_starts``
+    say. The strides of the batch are then those of rows. PAGE > 0: a sequence has as many keys as ``key_lengths`` says,
+    in pages of PAGE; its row of ``page_table`` says in which. SCALED: q, k and v have one factor each.
 
     The block lists, where there are some (LIST_BLOCK > 0), have ``stride_list`` entries per batch, one per LIST_BLOCK
     queries. ``lse`` (batch, heads, queries) is contiguous.

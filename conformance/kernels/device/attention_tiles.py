@@ -55,9 +55,9 @@ def store_rows(
 
 @triton.jit
 def _as_blocks(any_from, all_from, all_to, any_to, extent, BLOCK: tl.constexpr):
-    """Element ranges -> numbers of blocks (first, first_full, end_full, end): blocks in [first, end) hold a visible
-    element of [any_from, any_to), blocks in [first_full, end_full) only such as all see. The numbers are in increasing
-    order, unless nothing is visible: then all three ranges between them are empty.
+    """Returns numbers of blocks (first, first_full, end_full, end) for ranges of elements. Blocks in [first, end) hold
+    a visible element of [any_from, any_to). In blocks in [first_full, end_full) every row sees every element. The
+    numbers are in increasing order, unless nothing is visible: then all three ranges between them are empty.
     """
     first = tl.maximum(any_from, 0) // BLOCK
     end = tl.cdiv(tl.minimum(any_to, extent), BLOCK)
@@ -134,8 +134,8 @@ def modified(products, positions, columns, slope, scale, cap, SCORE: tl.constexp
 
 @triton.jit
 def step_start(step, index_ptr, LIST_BLOCK: tl.constexpr, BLOCK: tl.constexpr):
-    """First row of step number ``step``: of a walk over all blocks, or over the listed ones (LIST_BLOCK > 0), each of
-    which takes LIST_BLOCK // BLOCK steps."""
+    """Returns the first row of step number ``step`` of a walk over all blocks, or over the listed ones (LIST_BLOCK >
+    0). Each listed block takes LIST_BLOCK // BLOCK steps."""
     if LIST_BLOCK > 0:
         steps: tl.constexpr = LIST_BLOCK // BLOCK
         start = tl.load(index_ptr + step // steps) * LIST_BLOCK + step % steps * BLOCK
@@ -219,10 +219,10 @@ def attend(
     """The online softmax over the steps [first, end): ``acc`` (rows, BLOCK_V), ``total`` and ``largest`` (rows,), all
     fp32, go in and come out updated.
 
-    Without a modification the scores stay raw products (RAW): ``rate`` = scale * log2(e) then turns *differences* of
-    scores into exponents of two, so that tied scores have exactly the same probability. MASKED: some pairs of the
-    steps are not visible, or keys end within them. DESCRIBED: ``k_base`` and ``v_base`` are descriptors. SPECIALISED:
-    warps have different work. PAGE > 0: keys and values lie in pages of as many.
+    Without a modification the scores stay raw products (RAW). ``rate`` = scale * log2(e) then turns *differences* of
+    scores into exponents of two, so that tied scores have exactly the same probability. MASKED: some pairs of the steps
+    are not visible, or keys end within them. DESCRIBED: ``k_base`` and ``v_base`` are descriptors. SPECIALISED: warps
+    have different work. PAGE > 0: keys and values lie in pages of as many.
     """
     if SPECIALISED:  # Triton 3.2 knows no such loop
         for step in tl.range(first, end, warp_specialize=True):

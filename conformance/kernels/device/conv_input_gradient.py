@@ -15,13 +15,13 @@ def conv_input_gradient(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """out[n, o, p] = bias[o] + sum over channels c of o's group, taps t of x[n, c, q] * w[c, o, t], q * stride = p +
-    padding - t * dilation.
+    """out[n, o, p] = bias[o] + sum of x[n, c, q] * w[c, o, t] over channels c of o's group and taps t. There q * stride
+    = p + padding - t * dilation.
 
-    Positions that agree modulo the strides meet the same taps, so that a program has rows of one such phase: grid
-    (STRIDE_H * STRIDE_W * cdiv(BATCH * cdiv(OH, STRIDE_H) * cdiv(OW, STRIDE_W), BLOCK_M), cdiv(OUT_CHANNELS, BLOCK_N),
-    groups). COMMON is the greatest common divisor of stride and dilation, INVERSE inverts dilation / COMMON modulo
-    stride / COMMON. CHANNELS and OUT_CHANNELS are those of a group. WIDE_INDEX computes offsets in 64 bits, for
+    Positions that agree modulo the strides meet the same taps, so that a program has rows of one such phase. The grid
+    is (STRIDE_H * STRIDE_W * cdiv(BATCH * cdiv(OH, STRIDE_H) * cdiv(OW, STRIDE_W), BLOCK_M), cdiv(OUT_CHANNELS,
+    BLOCK_N), groups). COMMON is the greatest common divisor of stride and dilation, INVERSE inverts dilation / COMMON
+    modulo stride / COMMON. CHANNELS and OUT_CHANNELS are those of a group. WIDE_INDEX computes offsets in 64 bits, for
     operands that span 2**31 elements or more.
     """
     row_block, column_block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)

@@ -1,7 +1,7 @@
 """Descriptors of matrices in either order, and blocks that they load.
 
-``make_tensor_descriptor`` is called by its whole name: Triton 3.2 and 3.3 look for each name of ``tl`` in a function,
-also in code that a constant leaves out, and have none of this name.
+``make_tensor_descriptor`` is called by its whole name. Triton 3.2 and 3.3 look for each name of ``tl`` in a function,
+also in code that a constant leaves out. They have none of this name.
 """
 
 import triton

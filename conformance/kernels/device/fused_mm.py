@@ -17,7 +17,7 @@ def gemm_fused(
 ):  # fmt: skip
     """C[M,N] = epilogue(prologue(A) @ B); grid (tiles,).
 
-    PROLOGUE is None, "cast", "scale", "scale-k", "gather" or "scatter", EPILOGUE a tuple of "bias", "relu", "gelu",
+    PROLOGUE is None, "cast", "scale", "scale-k", "gather" or "scatter". EPILOGUE is a tuple of "bias", "relu", "gelu",
     "residual" and "dropout", applied in this order to the fp32 sum. Residual and mask have unit stride along N.
     """
     tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)

@@ -54,9 +54,10 @@ def gemm_grouped(
     each row, column or k of the group. The tiles of all groups are numbered one after the other; program p computes
     those with number p, p + programs, ... A group of no k is stored as zeros.
 
-    With DESCRIPTORS "device" those of a group end where the group does, and begin with the tensor if that is split, for
-    a group may begin anywhere. Those of the "host" are of whole tensors. ``lda`` and ``ldb`` are the leading strides in
-    elements of A and B as they lie in memory; ``stride_as`` and ``stride_bs`` are 0, and so are they without scales.
+    With DESCRIPTORS "device" those of a group end where the group does. They begin with the tensor if that is split,
+    because a group may begin anywhere. Those of the "host" are of whole tensors. ``lda`` and ``ldb`` are the leading
+    strides in elements of A and B as they lie in memory; ``stride_as`` and ``stride_bs`` are 0, and so are they without
+    scales.
     """
     programs = tl.num_programs(0)
     begin = tl.full((), 0, tl.int32)

@@ -24,7 +24,7 @@ def gemm_microscaled_batch(
     """C[z] = A[z] @ B[z] of codes times scales for each matrix z; grid (min(SMs, tiles of all matrices),).
 
     Descriptors have three dimensions, the first of which is the batch, and blocks of one matrix. Those of the "host"
-    are ``?_desc``, None where one is not needed, and then the host describes scales, too: ``scale_?_ptr`` are such
+    are ``?_desc``, None where one is not needed. Then the host describes scales, too: ``scale_?_ptr`` are such
     descriptors for SWIZZLED "described". Otherwise each program makes them. ``stride_?z`` is the step from one matrix
     to the next, ``ld?`` the leading stride of a matrix as it lies in memory. The other arguments are those of
     :func:`scaled_dot_descriptors`. HAS_PRODUCT is false for K == 0: no descriptor is built over an operand that is

@@ -11,9 +11,9 @@ def load_batch_of_scales(
     first, in_batch, first_line, first_k, lines, K, stride_line, stride_block,
     LINES: tl.constexpr, BLOCK_K: tl.constexpr, SCALE_BLOCK: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Scales of LINES rows of A, or columns of B, in the k-block that begins at ``first_k``, of each matrix of a tile:
-    (matrices, LINES, BLOCK_K // SCALE_BLOCK). Those of no matrix, past the last line, and of blocks that begin at or
-    past K, are finite.
+    """Returns the scales of LINES rows of A, or columns of B, of each matrix of a tile, in the k-block that begins at
+    ``first_k``. Their shape is (matrices, LINES, BLOCK_K // SCALE_BLOCK). Those of no matrix, past the last line, and
+    of blocks that begin at or past K, are finite.
 
     ``first``: pointers to the first scale of each matrix, ``in_batch``: whether it is one; both (matrices, 1, 1).
     """

@@ -28,10 +28,10 @@ def gemm_microscaled_grouped(
     scales, to the next. The tiles of all groups are numbered one after the other; program p computes those with number
     p, p + programs, ... The other arguments are those of :func:`scaled_dot_pointers`; EVEN_K is for codes by pointers.
 
-    With DESCRIPTORS codes are loaded by them: by those that the "host" made of all rows of A and of all matrices B, or
-    by those that the "device" makes of all rows of A once, and of each B separately. A descriptor of A goes on where a
-    group ends: what a tile has of the next one's rows is not stored. ``M`` is the rows of all groups, ``lda`` and
-    ``ldb`` are the leading strides of A and B as they lie in memory.
+    With DESCRIPTORS codes are loaded by them. The "host" makes descriptors of all rows of A and of all matrices B. The
+    "device" makes one of all rows of A, and one of each B. A descriptor of A goes on where a group ends: what a tile
+    has of the next one's rows is not stored. ``M`` is the rows of all groups, ``lda`` and ``ldb`` are the leading
+    strides of A and B as they lie in memory.
     """
     programs = tl.num_programs(0)
     begin = tl.full((), 0, tl.int32)

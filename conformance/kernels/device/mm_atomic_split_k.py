@@ -29,8 +29,8 @@ def gemm_atomic_split_k(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, BY_DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
-    """C += A[:, s * K : (s + 1) * K] @ B[s * K : (s + 1) * K] for part s of K, in fp32 and in any order, where K is
-    that of one part; grid (tiles of C, parts). BY_DESCRIPTOR adds whole tiles to a row-major C."""
+    """C += A[:, s * K : (s + 1) * K] @ B[s * K : (s + 1) * K] for part s of K, in fp32 and in any order. K is that of
+    one part; grid (tiles of C, parts). BY_DESCRIPTOR adds whole tiles to a row-major C."""
     part = tl.program_id(1).to(tl.int64)
     tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)

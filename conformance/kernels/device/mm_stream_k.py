@@ -23,10 +23,10 @@ def gemm_stream_k(
     """C[M,N] = A[M,K] @ B[K,N]; grid (min(SMs, blocks of K of all tiles),).
 
     The blocks of K of all tiles are numbered, those of one tile together. Each program multiplies consecutive ones, as
-    many as every other or one more. A tile that it does not end is its last: it leaves its sum in its own part of
-    ``parts`` (programs, BLOCK_M, BLOCK_N), and then sets its element of ``ready``, which is 0 before. The program that
-    ends the tile adds the parts in the order of k. It waits for lower programs only, so that no two wait for each
-    other. K == 0 gives zeros.
+    many as every other or one more. A tile that it does not end is its last. It leaves its sum in its part of ``parts``
+    (programs, BLOCK_M, BLOCK_N), and then sets its element of ``ready``, which is 0 before. The program that ends the
+    tile adds the parts in the order of k. It waits for lower programs only, so that no two wait for each other. K == 0
+    gives zeros.
     """
     program = tl.program_id(0)
     depth = tl.maximum(tl.cdiv(K, BLOCK_K), 1)

@@ -20,7 +20,7 @@ def scaled_tile(
 
     Operands by descriptors, that of B of its transpose, or by pointers if these are None. A scale of A belongs to
     SCALE_M rows and SCALE_K k, one of B to SCALE_K k and SCALE_N columns. BLOCK_K must divide SCALE_K, so that a step
-    has one scale per row and column: its partial sum starts at 0 and is promoted to the fp32 sum, scaled.
+    has one scale per row and column. Its partial sum starts at 0 and is promoted to the fp32 sum, scaled.
     """
     rm = first_m + tl.arange(0, BLOCK_M)
     rn = first_n + tl.arange(0, BLOCK_N)

@@ -16,7 +16,7 @@ def load_scales(
     (LINES, BLOCK_K // SCALE_BLOCK). Those past the last line, and of blocks that begin at or past K, are finite.
 
     A line and a block of k lie ``stride_line`` and ``stride_block`` elements from the next one. SWIZZLED scales lie in
-    tiles of 128 lines by 4 blocks, and these are the strides from tile to tile: line l and block b of a tile have place
+    tiles of 128 lines by 4 blocks, and these are the strides from tile to tile. Line l and block b of a tile have place
     ``l % 32 * 16 + l // 32 * 4 + b`` in it. They are loaded in that order, as (32, LINES // 32, blocks). With SWIZZLED
     "described" ``scale_ptr`` is a descriptor of such tiles, as :func:`describe_scales` makes it, and the padding of the
     last tiles is loaded, too; with BATCH it is one of all matrices, of which ``matrix`` is a number. EVEN_K: no block

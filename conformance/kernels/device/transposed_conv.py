@@ -14,8 +14,8 @@ def conv_transposed(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_CHANNELS: tl.constexpr,
     WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """out[n, o, p] = bias[o] + sum over channels c of o's group, taps t of x[n, c, q] * w[c, o, t], q * stride = p +
-    padding - t * dilation.
+    """out[n, o, p] = bias[o] + sum of x[n, c, q] * w[c, o, t] over channels c of o's group and taps t. There q * stride
+    = p + padding - t * dilation.
 
     Rows of the product are output positions of all images, columns output channels of a group (CHANNELS and
     OUT_CHANNELS are those of one); grid (cdiv(BATCH * OH * OW, BLOCK_M), cdiv(OUT_CHANNELS, BLOCK_N), groups). A row

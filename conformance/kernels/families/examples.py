@@ -25,8 +25,8 @@ SHAPES: Mapping[str, str] = {
 #: A shape class of kernels that take no other: two tiles and two k-blocks, and no dimension has a rest.
 WHOLE_TILES = "whole-tiles"
 
-#: The shape class of sizes as production has them: no dimension has a rest, and K fills the pipeline, in an odd number
-#: of blocks, so that it is no multiple of a larger block.
+#: The shape class of sizes as production has them. No dimension has a rest. K fills the pipeline, in an odd number of
+#: blocks, so that it is no multiple of a larger block.
 EVEN = "even"
 
 #: Rows that make M ragged: 8 will do, M is no inner extent; 16 is a whole tile of some tables.

@@ -37,8 +37,8 @@ class GroupedFamily(Kernel):
         return "scaled_grouped_mm" in self.operations
 
     def problem(self, dtype: str, kind: str, sizes: tuple[int, ...], **fields: Any) -> GroupedGemm:
-        """Returns a problem of the kernel's operation, in the orders that it takes, and for one with descriptors with
-        pitches and batches that these can have. ``dtype`` is one of :meth:`dtype_names`, ``fields`` are those of
+        """Returns a problem of the kernel's operation, in the orders that it takes. For a kernel with descriptors it
+        has pitches and batches that these can have. ``dtype`` is one of :meth:`dtype_names`, ``fields`` are those of
         :class:`~conformance.families.grouped.problem.GroupedGemm`."""
         if self.scaled:
             fields = {"scaling": "row", **fields}
@@ -78,8 +78,8 @@ class GroupedFamily(Kernel):
 
     def draw_variant(self, draw: Draw) -> Variant:
         """See :class:`Kernel`: descriptors of both kinds, on few programs."""
-        made = draw.pick(("device", "host")) if self.descriptors else "device"
-        return Variant(made, sms=draw.pick((None, 2, 3)))
+        descriptors = draw.pick(("device", "host")) if self.descriptors else "device"
+        return Variant(descriptors, sms=draw.pick((None, 2, 3)))
 
 
 def _describable(problem: GroupedGemm) -> GroupedGemm:

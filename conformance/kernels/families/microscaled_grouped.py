@@ -56,8 +56,8 @@ class MicroscaledGroupedFamily(Kernel):
 
 
 def _describable(problem: MicroscaledGroupedGemm) -> MicroscaledGroupedGemm:
-    """``problem`` with bases of A and B at multiples of 32 bytes, and rows and matrices as far apart: tcgen05 needs
-    them so for four-bit codes that meet eight-bit ones."""
+    """Returns ``problem`` with bases of A and B at multiples of 32 bytes, and rows and matrices as far apart. tcgen05
+    needs them so for four-bit codes that meet eight-bit ones."""
     layouts = {}
     for name, field in (("a", "layout_a"), ("b", "layout_b")):
         layout, operand = getattr(problem, field), problem.operand(name)
