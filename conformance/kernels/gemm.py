@@ -100,8 +100,8 @@ class GemmKernel(GemmFamily):
         problem, target = plan.problem, plan.target
         for name, dtype in (("a", problem.a_dtype), ("b", problem.second_dtype)):
             if dtype not in (accepted := (*self.dtypes, *self.limits.dtypes, *self.rare_dtypes)):
-                names = ", ".join(accepted)
-                detail = f"{name} is {dtype}, {self.name} takes {names}: convert the operand"
+                listed = ", ".join(accepted)
+                detail = f"{name} is {dtype}, {self.name} takes {listed}: convert the operand"
                 return Reason(ReasonCode.DTYPE, name, detail)
         pair = {problem.a_dtype, problem.second_dtype}
         if len(pair) > 1 and not (pair <= set(FP8) or pair <= set(FNUZ)):
@@ -111,8 +111,8 @@ class GemmKernel(GemmFamily):
         if problem.a_dtype == "fp32":
             names.add(problem.precision)
             if problem.precision not in self.limits.precisions:
-                names = ", ".join(self.limits.precisions)
-                detail = f"precision is {problem.precision}, {self.name} takes {names}"
+                listed = ", ".join(self.limits.precisions)
+                detail = f"precision is {problem.precision}, {self.name} takes {listed}"
                 return Reason(ReasonCode.PRECISION, problem.precision, detail)
         unrolled = problem.dtype == "fp32" and problem.precision in PRECISIONS
         if unrolled and target.vendor == "amd" and not target.capability("mfma").available:

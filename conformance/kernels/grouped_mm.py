@@ -283,8 +283,8 @@ def _group_strides(name: str, operand: Operand, axes: str, ragged: str) -> dict[
 
 
 def _scale_arguments(problem: GroupedGemm, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns the scales and three strides; 0 for a scale of all. They go from one group to the next (g), to the next
-    row or column of a group that shares them (s), and from one row or column to the next."""
+    """Returns the scales and three strides; 0 for a scale of all. They go to the next group (g), to the next row or
+    column of a group that shares scales (s), and to the next row or column."""
     arguments: dict[str, Any] = {"SCALED": problem.scaling is not None}
     for name, axis in (("scale_a", "M"), ("scale_b", "N")):
         by_line = int(problem.scaling == "row")
