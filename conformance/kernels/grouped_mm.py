@@ -283,8 +283,8 @@ def _group_strides(name: str, operand: Operand, axes: str, ragged: str) -> dict[
 
 
 def _scale_arguments(problem: GroupedGemm, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns the scales and three strides; 0 for a scale of all. They go to the next group (g), to the next row or
-    column of a group that shares scales (s), and to the next row or column."""
+    """Returns the scales and three strides; 0 for a scale of all. They go to the next group (g), to the next line of a
+    group with shared scales (s), and to the next line. A line is a row or column."""
     arguments: dict[str, Any] = {"SCALED": problem.scaling is not None}
     for name, axis in (("scale_a", "M"), ("scale_b", "N")):
         by_line = int(problem.scaling == "row")

@@ -57,8 +57,8 @@ def dropped(cases, name, targets=TARGETS):
     kernel, missing, held = get(name), [], set(cases)
     for target in targets:
         for dtype in kernel.dtype_names():
-            expected = {(name, target, dtype, c, shape) for c in of_dtype(kernel, target, dtype) for shape in SHAPES}
-            missing += expected - held
+            wanted = {(name, target, dtype, c, shape) for c in of_dtype(kernel, target, dtype) for shape in SHAPES}
+            missing += wanted - held
     return missing
 
 
@@ -148,10 +148,10 @@ def uncovered(targets):
     for name, _, _, config, _ in swept("quick", targets):
         held.setdefault(get(name).table, set()).add(config)
     held.setdefault("mm", set())
-    tables = {name: table for name, table in CUDA.tables.items() if name in held}
-    tables["mm"] += CUDA.tables["extra_mm"]
-    tables["mixed_mm"] += CUDA.tables["mm"]
-    unseen = {name: traits(table, extents=True) - traits(held[name], extents=True) for name, table in tables.items()}
+    wanted = {name: table for name, table in CUDA.tables.items() if name in held}
+    wanted["mm"] += CUDA.tables["extra_mm"]
+    wanted["mixed_mm"] += CUDA.tables["mm"]
+    unseen = {name: traits(table, extents=True) - traits(held[name], extents=True) for name, table in wanted.items()}
     return {name: missing for name, missing in unseen.items() if missing}
 
 
@@ -198,16 +198,15 @@ def test_a_share_is_a_row_however_many_share_and_two_for_the_core():
 
 
 def lost_by_default(name):
-    """Returns what the default sweep should hold of a kernel and does not. It should hold every config of a target's
-    sample with each dtype that takes it and compiles within seconds. Beyond the core one dtype of each size is enough.
-    """
+    """What the default sweep should hold of a kernel and does not: every config of a target's sample with each dtype
+    that takes it and compiles within seconds, or beyond the core with one dtype of each size."""
     kernel, lost = get(name), []
     each = (lambda dtype: dtype) if kernel.core else scenarios._size
     cases = swept("default", kernels=[name])
     for target in TARGETS:
         held = {(each(dtype), config) for _, on, dtype, config, _ in cases if on == target}
-        selected = {(each(dtype), config) for dtype, config, _ in scenarios._taken(SCENE, kernel, [target], "default")}
-        lost += [(target, *pair) for pair in selected - held]
+        taken = {(each(dtype), config) for dtype, config, _ in scenarios._taken(SCENE, kernel, [target], "default")}
+        lost += [(target, *pair) for pair in taken - held]
     return lost
 
 
@@ -216,12 +215,12 @@ def test_default_takes_a_covering_sample(name):
     kernel = get(name)
     for target in TARGETS:
         sample = {*covering_sample(tuple(c for c in space(kernel, target, "full") if c in listed(kernel, target)))}
-        selected = space(kernel, target, "default")
+        taken = space(kernel, target, "default")
         if kernel.table is None:  # few rows
-            assert set(selected) >= sample
+            assert set(taken) >= sample
         elif name != "mm":  # which takes a sample of each of two tables
-            assert set(selected) == sample
-        assert traits(selected) == traits(c for c in listed(kernel, target) if c in space(kernel, target, "full"))
+            assert set(taken) == sample
+        assert traits(taken) == traits(c for c in listed(kernel, target) if c in space(kernel, target, "full"))
     assert lost_by_default(name) == []
 
 
@@ -264,9 +263,9 @@ def test_each_kernel_beyond_the_core_takes_another_row_of_the_quick_tier():
         for name, kernel in catalogue().items()
         if scene.kernels(kernel) and not kernel.core and rows(scene, kernel, (HOPPER,), "quick")
     ]
-    letters_of = {name: [letter for *_, letter in rows(scene, get(name), (HOPPER,), "quick")] for name in beyond}
-    assert {len(letters) for letters in letters_of.values()} == {1}
-    assert len({letter for letters in letters_of.values() for letter in letters}) > 3
+    taken = {name: [letter for *_, letter in rows(scene, get(name), (HOPPER,), "quick")] for name in beyond}
+    assert {len(letters) for letters in taken.values()} == {1}
+    assert len({letter for letters in taken.values() for letter in letters}) > 3
 
 
 def test_another_test_shows_other_rows_of_a_kernel_beyond_the_core():

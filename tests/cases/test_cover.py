@@ -31,9 +31,9 @@ def lacking(rows, parameters=PARAMETERS, pairs=(), times=1, free=(), possible=la
         for first, second in pairs
         for one, other in itertools.product(parameters[first], parameters[second])
     ]
-    required = [(part, 1) for part in values] + [(part, times) for part in both]
+    wanted = [(part, 1) for part in values] + [(part, times) for part in both]
     return [
-        part for part, count in required if possible(part) and sum(part.items() <= row.items() for row in shown) < count
+        part for part, count in wanted if possible(part) and sum(part.items() <= row.items() for row in shown) < count
     ]
 
 

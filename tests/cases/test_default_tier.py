@@ -37,20 +37,20 @@ def gaps(name):
         for row in shown:
             row["size"] = _size(row["dtype"])
         if kernel.core:
-            required = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
-            required |= {("dtype", one): list(itertools.product(usable, more)) for one, more in SCENE.rotate.items()}
+            wanted = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
+            wanted |= {("dtype", one): list(itertools.product(usable, more)) for one, more in SCENE.rotate.items()}
         else:
-            required = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
-            required |= {("size",): [(size,) for size in sizes]}
-            required |= {(one,): [(value,) for value in more] for one, more in SCENE.rotate.items()}
-        lacking += missing(target, shown, required)
+            wanted = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
+            wanted |= {("size",): [(size,) for size in sizes]}
+            wanted |= {(one,): [(value,) for value in more] for one, more in SCENE.rotate.items()}
+        lacking += missing(target, shown, wanted)
     return lacking
 
 
-def missing(target, shown, required):
+def missing(target, shown, wanted):
     return [
         (target.id, names, values)
-        for names, every in required.items()
+        for names, every in wanted.items()
         for values in set(every) - {tuple(row[name] for name in names) for row in shown}
     ]
 

@@ -199,8 +199,8 @@ def test_the_sweep_has_every_dtype_and_both_shapes_of_a_kernel_from_elsewhere(ou
 
 
 def without_case(scenes):
-    """Returns (test, kernel, tier) of each kernel of which a sampled tier has no case. The test must select it, and it
-    must take some dtype, config and values."""
+    """(test, kernel, tier) of each kernel that a test selects, and takes with some dtype, config and values, of which a
+    sampled tier has no case."""
     lacking = []
     for title, scene in scenes:
         names = [name for name, kernel in catalogue().items() if scene.kernels(kernel)]
@@ -221,8 +221,8 @@ def test_each_test_has_its_kernels_in_the_sampled_tiers():
     scenes = [(name, scene) for name, scene in scenes if isinstance(scene, Scenario) and not scene.every_config]
     assert len(scenes) > 80
     assert without_case(scenes) == []
-    with_own_size = Scenario(where(name="bmm"), {scenarios.SIZE: ["small"]})  # a name that the cover has for itself
-    assert without_case([("taken", with_own_size)]) == [("taken", "bmm", "default")]
+    taken = Scenario(where(name="bmm"), {scenarios.SIZE: ["small"]})  # a name that the cover has for itself
+    assert without_case([("taken", taken)]) == [("taken", "bmm", "default")]
 
 
 @pytest.mark.parametrize(("name", "dtypes"), [("mm", ("fp16", "bf16")), ("bmm", ("bf16",)), ("scaled_mm", ("e5m2",))])
@@ -319,12 +319,12 @@ def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle,
     _, dtype, config = row
     kernel, pool = idle
     failed = []
-    for package, tested in (("conformance.kernels", get("mm")), (f"planted_{WITHOUT.name}", kernel)):
-        plan = tested.plan(tested.problem(dtype, *ragged(tested, config, dtype, aligned=True)), config, find(target))
+    for package, known in (("conformance.kernels", get("mm")), (f"planted_{WITHOUT.name}", kernel)):
+        plan = known.plan(known.problem(dtype, *ragged(known, config, dtype, aligned=True)), config, find(target))
         request = CompileRequest(f"{package}.catalogue:meta_launch", plan, find(target))
         result = pool.submit(request).result()
         assert result.artefact is not None, result.error
-        features = tested.features(plan)
+        features = known.features(plan)
         verdicts = codegen_checks.check(result.artefact, find(target), features.required, features.forbidden)
         failed.append([verdict.feature for verdict in verdicts if not verdict.passed])
     assert failed[0] == []

@@ -143,11 +143,11 @@ def test_a_row_that_is_left_out_is_missed(monkeypatch, name, target, size, dtype
 
 def test_a_small_product_has_all_its_rows():
     """Most of them stand in no table."""
-    listed = {config for dtype, config, _ in listed_cases(get("mm"), HOPPER) if dtype == "bf16"}
+    known = {config for dtype, config, _ in listed_cases(get("mm"), HOPPER) if dtype == "bf16"}
     scaled = {config for dtype, config, _ in selected_cases(get("mm"), HOPPER) if dtype == "bf16"}
     offered = set(cuda.CUDA.candidates("mm", 17, 64, 48))
-    assert (len(offered), len(offered - listed)) == (15, 13)
-    assert offered <= listed | scaled
+    assert (len(offered), len(offered - known)) == (15, 13)
+    assert offered <= known | scaled
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_a_small_product_has_all_its_rows():
 def test_every_measured_default_of_attention_is_a_case_with_its_head_dim(target, defaults):
     cases = {*selected_cases(get("attention"), target)}
     usual = {(dtype, config, "d64") for dtype, config, _ in listed_cases(get("attention"), target)}
-    expected = {(dtype, config, f"d{dim}") for (dtype, dim), config in defaults.items()}
-    expected |= {("tf32", config, size) for dtype, config, size in expected if dtype == "fp32"}
-    assert expected <= cases | usual
+    wanted = {(dtype, config, f"d{dim}") for (dtype, dim), config in defaults.items()}
+    wanted |= {("tf32", config, size) for dtype, config, size in wanted if dtype == "fp32"}
+    assert wanted <= cases | usual
     for dtype, config, size in cases:
         assert selected_rows.selected(get("attention"), dtype, target)[config, size].head_dim == int(size[1:])
 

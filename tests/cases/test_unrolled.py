@@ -67,8 +67,8 @@ def of(scene, kernel, tier, dtype):
     """The configs that a dtype of a kernel has."""
     if dtype not in kernel.dtype_names():
         return []
-    selected = [(d, c) for t, d, c, *_ in rows(scene, kernel, [HOPPER], tier) if d == dtype]
-    return [c for d, c in selected if kernel.example_refusal(d, c, HOPPER) is None]
+    taken = [(d, c) for t, d, c, *_ in rows(scene, kernel, [HOPPER], tier) if d == dtype]
+    return [c for d, c in taken if kernel.example_refusal(d, c, HOPPER) is None]
 
 
 @pytest.mark.parametrize("tier", ["quick", "default"])

@@ -200,9 +200,9 @@ def test_the_default_tier_does_not_cross_the_parameters_of_a_sampled_test(tier: 
     def test(first: int, second: int) -> None: ...
 
     values = {"first": [1, 2, 3], "second": [4, 5]}
-    sampled = generated(sampled=True, **values)(test)
+    made = generated(sampled=True, **values)(test)
     selection = Selection((find("sm_90"), find("sm_100")), tier)
-    rows = getattr(sampled, ATTRIBUTE).table(selection, ()).rows.values()
+    rows = getattr(made, ATTRIBUTE).table(selection, ()).rows.values()
     assert len(rows) == (12 if whole else 3)
     for place, of_parameter in enumerate(values.values()):
         assert {row[place] for row in rows} == set(of_parameter)
