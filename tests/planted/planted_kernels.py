@@ -51,17 +51,16 @@ def _module(kernel: str) -> str:
 
 
 class _Copy(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
-    """Imports the package of the kernels as the package ``name``: each file as it is, but for those in ``edited``."""
+    """Imports the modules of the kernels into the package ``name``: each file as it is, but for those in ``edited``."""
 
-    def __init__(self, name: str, edited: dict[Path, Path]) -> None:
+    def __init__(self, name: str, edited: dict[str, str]) -> None:
         self.name, self.edited = name, edited
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        package, *parts = fullname.split(".")
-        if package != self.name:
+        if not fullname.startswith(f"{self.name}."):
             return None
-        place = SOURCE.joinpath(*parts)
-        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        place = SOURCE.joinpath(*fullname.split(".")[1:])
+        file = str(place / "__init__.py" if place.is_dir() else place.with_suffix(".py"))
         places = [str(place)] if place.is_dir() else None
         return spec_from_file_location(
             fullname, self.edited.get(file, file), loader=self, submodule_search_locations=places
@@ -74,21 +73,31 @@ class _Copy(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return Path(path).read_bytes().replace(conformance.kernels.__name__.encode(), self.name.encode())
 
 
+def install(name: str, edited: dict[str, str]) -> None:
+    """Lets this process import the modules of the package ``name``, which calls it."""
+    sys.meta_path.insert(0, _Copy(name, edited))
+
+
 @contextlib.contextmanager
 def planted(fault: Fault) -> Iterator[Kernel]:
-    """The fault's kernel with the fault in it. The copy is a package of its own; nothing outside it changes."""
-    name = f"planted_{fault.name}"
+    """The fault's kernel with the fault in it. The other package is in a folder of ``sys.path``, where processes that
+    compile find it; nothing outside it changes."""
+    name, files = f"planted_{fault.name}", {}
     with tempfile.TemporaryDirectory() as folder:
-        files = {}
+        package = Path(folder) / name
+        package.mkdir()
         for number, (file, text) in enumerate(edited(fault).items()):
-            files[SOURCE / file] = Path(folder) / f"{number}_{Path(file).name}"
-            files[SOURCE / file].write_text(text)
-        finder = _Copy(name, files)
-        sys.meta_path.insert(0, finder)
+            place = package / f"{number}_{Path(file).name}"
+            place.write_text(text)
+            files[str(SOURCE / file)] = str(place)
+        lines = f"from {__name__} import install", f"__path__ = [{str(SOURCE)!r}]", f"install(__name__, {files!r})"
+        (package / "__init__.py").write_text("\n".join(lines))
+        sys.path.insert(0, folder)
         try:
             module = importlib.import_module(f"{name}.{_module(fault.case.kernel)}")
             yield next(kernel for kernel in module.KERNELS if kernel.name == fault.case.kernel)
         finally:
-            sys.meta_path.remove(finder)
+            sys.path.remove(folder)
+            sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "name", "") != name]
             for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
                 del sys.modules[module]
