@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -14,8 +15,17 @@ ROOT = Path(__file__).parent.parent
 GUIDES = [*sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "kernels.md"}), ROOT / "README.md"]
 GUIDES.append(ROOT / "CONTRIBUTING.md")
 SOURCE = sorted((ROOT / "conformance").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+#: Folders and files whose sentences and names are not read again yet.
+LATER = {ROOT / "conformance" / "cases", ROOT / "tests" / "cases", ROOT / "tests/inductor/test_pinned_programs.py"}
+READ = [file for file in (*SOURCE, *TESTS) if not LATER & {file, file.parent} and file != Path(__file__)]
 MOST_WORDS = 25
+#: Names of variables that do not say what the variable holds.
+OLD_NAMES = {"wanted", "known", "made", "taken"}
+#: Parameters of cases keep their names, because these are part of the cases' ids.
+PARAMETERS = {"test_inductor_templates.py": {"wanted"}, "test_microscaling.py": {"made"}}
 OLD_WORDS = re.compile(r"\b(anew|beside|nobody|in vain|from elsewhere)\b", re.IGNORECASE)
+CODE_IN_TEXT = re.compile(r"\(\?P<|\w\|\w|CREATE TABLE")
 FRAGMENT = re.compile(r"(What|Whether|Which|Where|How|Why|Who|Those|That)\b")
 #: Texts with an old word that stay: `gate/runs/known_defects.py` reads it in records of older versions.
 KEPT = {"nobody has waited"}
@@ -49,13 +59,71 @@ def sentences(text: str) -> list[str]:
 
 def long_sentences(page: str) -> list[str]:
     """Returns the sentences of a page that have more than :data:`MOST_WORDS` words."""
-    every = [sentence for text in paragraphs(page) for sentence in sentences(text)]
+    return too_long(paragraphs(page))
+
+
+def too_long(texts: Iterable[str]) -> list[str]:
+    """Returns the sentences of ``texts``, each of one line, that have more than :data:`MOST_WORDS` words."""
+    every = [sentence for text in texts for sentence in sentences(text)]
     return [one for one in every if len([word for word in one.split() if re.search(r"\w", word)]) > MOST_WORDS]
+
+
+def docstrings(tree: ast.AST) -> dict[ast.AST, str]:
+    """Returns the docstring of each module, class and function of ``tree`` that has one, by the node that holds it."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    return {node.body[0].value: text for node in nodes if (text := ast.get_docstring(node))}  # type: ignore[attr-defined]
+
+
+def documentation(source: str) -> Iterator[str]:
+    """Yields the paragraphs of docstrings, without their examples, and the comments of Python ``source``."""
+    for docstring in docstrings(ast.parse(source)).values():
+        yield from paragraphs(re.sub(r"^ *>>> .*?(?=\n\s*\n|\Z)", "", docstring, flags=re.MULTILINE | re.DOTALL))
+    block: list[str] = []
+    row, column = 0, 0
+    for token in tokens(source):
+        if token.type == tokenize.COMMENT:
+            if token.start != (row + 1, column) or not token.line.lstrip().startswith("#"):
+                yield " ".join(block)
+                block = []
+            block.append(token.string.strip("#: "))
+            row, column = token.start
+    yield " ".join(block)
+
+
+@functools.cache
+def documentation_of(file: Path) -> list[str]:
+    return [*documentation(file.read_text())]
+
+
+def messages(source: str) -> Iterator[str]:
+    """Yields the lines of the strings of Python ``source`` that are neither docstrings nor code, such as patterns."""
+    tree = ast.parse(source)
+    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inside = {part for node in formatted for part in ast.walk(node) if part is not node} | docstrings(tree).keys()
+    for node in ast.walk(tree):
+        text = ""
+        if node not in inside and isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif node not in inside and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        if not CODE_IN_TEXT.search(text):
+            yield from text.split("\n")
+
+
+def old_names(source: str) -> set[str]:
+    """Returns those of :data:`OLD_NAMES` that are variables or parameters in Python ``source``."""
+    nodes = list(ast.walk(ast.parse(source)))
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return OLD_NAMES & {*stored, *(node.arg for node in nodes if isinstance(node, ast.arg))}
+
+
+def tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    return tokenize.generate_tokens(io.StringIO(source).readline)
 
 
 def prose_of(source: str) -> Iterator[str]:
     """Yields the comments and strings of Python ``source``, without names and quotations of code."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in tokens(source):
         if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
             yield without_code(token.string)
         elif token.type == getattr(tokenize, "FSTRING_MIDDLE", None):
@@ -69,11 +137,8 @@ def old_words(texts: list[str]) -> list[str]:
 
 def fragments(source: str) -> list[str]:
     """Returns the beginnings of docstrings that are no sentence of what is returned, done or held."""
-    nodes = [
-        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-    ]
-    docstrings = [ast.get_docstring(node) or "" for node in nodes]
-    return [docstring.splitlines()[0] for docstring in docstrings if FRAGMENT.match(docstring)]
+    texts = docstrings(ast.parse(source)).values()
+    return [text.splitlines()[0] for text in texts if FRAGMENT.match(text)]
 
 
 def test_sentences_of_the_guides_are_short():
@@ -90,8 +155,28 @@ def test_the_source_has_no_old_words():
     assert {name: found for name, prose in texts.items() if (found := old_words(prose))} == {}
 
 
+def test_the_documentation_of_the_tests_has_no_old_words():
+    files = {str(file): [*map(without_code, documentation_of(file))] for file in READ}
+    assert {name: found for name, texts in files.items() if (found := old_words(texts))} == {}
+
+
 def test_docstrings_begin_with_a_sentence():
-    assert {str(file): found for file in SOURCE if (found := fragments(file.read_text()))} == {}
+    files = {*SOURCE, *READ}
+    assert {str(file): found for file in files if (found := fragments(file.read_text()))} == {}
+
+
+def test_sentences_of_docstrings_and_comments_are_short():
+    assert {str(file): found for file in READ if (found := too_long(documentation_of(file)))} == {}
+
+
+def test_sentences_of_messages_are_short():
+    files = [file for file in READ if file in SOURCE]
+    assert {str(file): found for file in files if (found := too_long(messages(file.read_text())))} == {}
+
+
+def test_variables_have_names_that_say_what_they_hold():
+    names = {file: old_names(file.read_text()) - PARAMETERS.get(file.name, set()) for file in READ}
+    assert {str(file): found for file, found in names.items() if found} == {}
 
 
 def test_a_long_sentence_is_seen():
@@ -108,3 +193,16 @@ def test_old_words_and_fragments_are_seen():
     comment, text = old_words([*prose_of(source)])
     assert (comment, "beside" in text) == ("# begin anew", True)
     assert fragments(source) == ["What it is."]
+
+
+def test_long_sentences_of_code_are_seen():
+    half = " ".join(["word"] * 13)
+    long = f"{half} {half}"
+    source = f'"""Short.\n\n{long}.\n\n>>> {long}\n"""\n# {half}\n# {half}\nx = f"{long} {{x}}"  # short\n'
+    assert too_long(documentation(source)) == [f"{long}.", long]
+    assert too_long(messages(source)) == [f"{long} CODE"]
+    assert too_long(messages(f"x = r'(?P<word>a) {long}'")) == []
+
+
+def test_old_names_are_seen():
+    assert old_names("def f(wanted):\n    made, x = wanted\n    return known(x)\n") == {"wanted", "made"}

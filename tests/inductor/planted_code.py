@@ -78,7 +78,7 @@ _compilations: dict[tuple[str, Target, str], tuple[Any, dict[str, Any], dict[str
 
 
 def generate_edited(payload: tuple[Program, Fault | None, str], target: Target) -> Generated:
-    """What a worker, a module's name, generates for the program, its modules edited before their kernels are
+    """Returns what a worker, a module's name, generates for the program, its modules edited before their kernels are
     compiled. Faults of one program share what torch generated."""
     from unittest import mock
 
@@ -214,7 +214,7 @@ def _environment(*, interpret: bool = True) -> dict[str, str]:
 
 
 def child(code: str, *, interpret: bool = True) -> str:
-    """What ``code`` prints in a process of its own: the interpreter is chosen when Triton is imported."""
+    """Returns the output of ``code`` in a separate process: the interpreter is chosen when Triton is imported."""
     command = [sys.executable, "-c", code]
     environment = _environment(interpret=interpret)
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -247,8 +247,8 @@ def _kept_process() -> subprocess.Popen[str]:
 
 
 def in_kept_process(code: str) -> Any:
-    """What ``code`` calls ``result`` in a process that knows from its start that kernels are interpreted, and that
-    other tests use too."""
+    """Returns what ``code`` calls ``result`` in a process that knows from its start that kernels are interpreted, and
+    that other tests use too."""
     process = _kept_process()
     assert process.stdin is not None
     assert process.stdout is not None

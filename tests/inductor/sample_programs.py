@@ -53,7 +53,7 @@ def product(m: int = 256, n: int = 128, k: int = 192, graph: str = "mm", **field
 
 
 def submit(program: Program, target: Target) -> CompileResult:
-    """What a process of the compile pool says of generating ``program``'s code for ``target``."""
+    """Returns the answer of a process of the compile pool about generating ``program``'s code for ``target``."""
     from tests.execution.sample_kernels import pool
 
     result: CompileResult = pool().submit(task("generate", program, target)).result()

@@ -98,7 +98,7 @@ class TestFaults(PlantedFaults):
 
 @functools.cache
 def in_four_parts() -> Generated:
-    """What is generated for a product in four parts."""
+    """Returns the code that is generated for a product in four parts."""
     options = {"templates": FOUR_PARTS, "pick": 0}
     return generated(program_of(f"{suite().GRAPHS}:mm", suite().factors(M, N, K, "bf16"), suite().TRITON, **options))
 

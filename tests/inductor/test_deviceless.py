@@ -46,7 +46,7 @@ def originals() -> list[tuple[str, object]]:
 
 
 def restoration(fails: bool, target: Target) -> tuple[int, list[str]]:
-    """How many attributes ``deviceless`` replaces, and the names of those that are others after it than before."""
+    """Returns the number of attributes that ``deviceless`` replaces, and the names of those not restored."""
     before = originals()
     with contextlib.suppress(KeyError), deviceless(target):
         replaced_inside = sum(old is not new for (_, old), (_, new) in zip(before, originals(), strict=True))
@@ -58,7 +58,7 @@ def restoration(fails: bool, target: Target) -> tuple[int, list[str]]:
 
 
 def facts(specs: tuple[str, ...], target: Target) -> list[tuple[object, ...]]:
-    """What torch and Inductor say of each target, entered one after another."""
+    """Returns the answers of torch and Inductor about each target, entered one after another."""
     from torch._inductor import utils
     from torch._inductor.runtime.hints import DeviceProperties
     from torch.utils._triton import has_triton_tma_device, triton_backend

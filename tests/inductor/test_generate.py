@@ -243,7 +243,7 @@ def test_only_the_picked_choice_is_written_unless_it_is_refused(refused: tuple[s
 
 
 def test_a_triton_without_knobs_is_a_typed_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those before 3.4."""
+    """Versions of Triton before 3.4."""
     import triton
 
     with observation._caches():

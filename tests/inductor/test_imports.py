@@ -1,4 +1,4 @@
-"""What collecting the suites imports."""
+"""Collecting the suites imports neither torch's compiler nor Inductor."""
 
 from __future__ import annotations
 

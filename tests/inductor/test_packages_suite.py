@@ -142,7 +142,7 @@ def test_static_standard_library(library: bytes, loadable: bool) -> None:
 def test_a_compiler_with_a_static_standard_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, loadable: bool
 ) -> None:
-    """What cannot be built at all says why itself."""
+    """A package that cannot be built at all says why itself."""
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ here")
     compiler = tmp_path / "compiler"

@@ -504,7 +504,7 @@ def test_key_fault(change: dict[str, Any], generate: Any, expected: list[str]) -
 
 
 def options() -> tuple[Any, ...]:
-    """What a template's text may hold."""
+    """Texts that a template may hold."""
     from torch._inductor import config
 
     return config.max_autotune, config.triton.store_cubin

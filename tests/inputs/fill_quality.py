@@ -1,4 +1,4 @@
-"""What the tests of fills share: usual contracts, the check of operands, and how much a fill shows."""
+"""The parts that tests of fills share: usual contracts, the check of operands, and how much a fill shows."""
 
 import torch
 

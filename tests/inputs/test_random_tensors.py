@@ -1,4 +1,4 @@
-"""What is timed lies where times do not depend on what was allocated before."""
+"""Timed tensors lie where times do not depend on earlier allocations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a planted fault is, and the cases (kernel, problem, config, variant) on which faults must show."""
+"""Planted faults, and the cases (kernel, problem, config, variant) on which they must show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Case:
-    """What a mutant runs on; the unchanged kernel must pass it."""
+    """A case on which a mutant runs; the unchanged kernel must pass it."""
 
     kernel: str
     problem: Problem
@@ -61,7 +61,7 @@ class Fault:
     group: str = ""
 
     def runs(self, device: bool) -> bool:
-        """Whether it can be run on the device, or in the interpreter."""
+        """Returns True if it can be run on the device, or in the interpreter."""
         here = self.case.target is None and not self.watch_only if device else not self.device_only
         return here and not self.defect
 

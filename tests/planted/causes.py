@@ -1,4 +1,4 @@
-"""The cause that the diagnosis must name for each planted fault that says none beside its edit.
+"""The cause that the diagnosis must name for each planted fault that states none with its edit.
 
 Each is a part of the text that is right for the edit, whatever the diagnosis happens to say. An access outside an
 operand names the operand, and a result that is not there says so. Anything else says what was computed instead.

@@ -1,6 +1,6 @@
 """Faults of shared tiles: the shares of the blocks of K, the parts that are added, and what says that they are there.
 
-A fault by which a program waits for a part that nobody leaves is none of these: it would not end.
+A fault by which a program waits for a part that no program leaves is none of these: it would not end.
 """
 
 from conformance.families.gemm.problem import mm

@@ -52,7 +52,7 @@ class Row:
 
 
 def has_device() -> bool:
-    """Whether kernels will run on an accelerator here."""
+    """Returns True if kernels will run on an accelerator here."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return False
     import torch
@@ -223,7 +223,7 @@ def _target(case: Any, device: Any) -> Any:
 
 @functools.cache
 def _baseline(case: Any, executor: Any, target: Any, compare: bool, number: int | None) -> tuple[str, ...]:
-    """What the unchanged kernel fails on ``case``, or on the fill of this ``number``."""
+    """Returns the checks that the unchanged kernel fails on ``case``, or on the fill of this ``number``."""
     from conformance.kernels import catalogue
 
     kernel = catalogue.get(case.kernel)
@@ -255,7 +255,8 @@ def summary(caught_by: Iterable[str]) -> str:
 
 
 def complaints(rows: Iterable[Row], device: bool) -> list[str]:
-    """What is not as the table says: a baseline that fails, a fault that is not caught, a cause that is not named."""
+    """Returns the deviations from the table: a baseline that fails, a fault that is not caught, a cause that is not
+    named."""
     from tests.planted.faults import FAULTS
 
     faults = {fault.name: fault for fault in FAULTS}
@@ -284,10 +285,10 @@ def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:
     from tests.planted.faults import FAULTS
 
     done = {row.fault: row for row in rows}
-    wanted = set(names)
+    chosen = set(names)
     lines = ["| fault | group | case | caught by | named cause |", "|---|---|---|---|---|"]
     for fault in FAULTS:
-        if fault.name not in wanted:
+        if fault.name not in chosen:
             continue
         row = done.get(fault.name)
         if row is None:

@@ -64,7 +64,7 @@ def test_each_fault_costs_its_own_case_only(project):
 
 
 def runs(pid: int) -> bool:
-    """Whether the process has not ended; nobody may have asked yet how it did."""
+    """Returns True if the process has not ended; its exit status may not have been collected yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

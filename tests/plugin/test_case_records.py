@@ -95,7 +95,7 @@ EXPECTED = {
     "test_teardown": "fail",
     "test_skip_then_teardown": "fail",
     "test_fixture_ends_a_case[no]": "not-applicable",
-    "test_fixture_ends_a_case[yes]": "pass",  # pytest knew how the fixture ended, and makes it anew
+    "test_fixture_ends_a_case[yes]": "pass",  # pytest knew how the fixture ended, and makes it again
 }
 
 

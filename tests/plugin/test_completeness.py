@@ -1,4 +1,4 @@
-"""What was selected is what was recorded, or the run fails."""
+"""A run fails unless every selected case was recorded."""
 
 from __future__ import annotations
 

@@ -105,16 +105,16 @@ def test_filters_answer_the_same_and_the_items_are_the_same(answers, way):
 
 
 def test_collection_makes_no_item(answers):
-    count, made = answers["lazy"]["all"]["counts"]
+    count, created = answers["lazy"]["all"]["counts"]
     assert count > 20
-    assert made == 0
+    assert created == 0
 
 
 def test_the_cache_and_the_terminal_make_no_item(answers):
     """pytest asks each item for its id in parts since 9.2."""
-    for count, made in answers["all of pytest"]:
+    for count, created in answers["all of pytest"]:
         assert count > 20
-        assert made == 0
+        assert created == 0
 
 
 def test_each_way_narrows(answers):
@@ -127,14 +127,14 @@ def test_each_way_narrows(answers):
 
 
 def test_items_that_pytest_would_reorder_are_all_made(answers):
-    """What the two plugins on either side of the reordering are for: without one of them every item is made."""
-    count, made = answers["not aside"]
-    assert made == count > 20
+    """Without one of the two plugins on either side of the reordering, every item is made."""
+    count, created = answers["not aside"]
+    assert created == count > 20
 
 
 def test_a_plugin_that_hears_of_items_sees_each(answers):
-    count, made = answers["heard"]
-    assert made == count > 20
+    count, created = answers["heard"]
+    assert created == count > 20
 
 
 def test_tests_that_a_plugin_multiplies_are_left_to_pytest(answers):

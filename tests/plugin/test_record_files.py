@@ -34,9 +34,9 @@ def merged(folder, take=lambda record: None):
 
 
 def test_lines_are_in_the_order_of_their_cases(parts):
-    taken = []
-    assert merged(parts, lambda record: taken.append(record.case)) == (["a", "b", "c", "c", "d"], [])
-    assert sorted(taken) == ["a", "b", "c", "c", "d"]
+    cases = []
+    assert merged(parts, lambda record: cases.append(record.case)) == (["a", "b", "c", "c", "d"], [])
+    assert sorted(cases) == ["a", "b", "c", "c", "d"]
     lines = [f"{record.case} {record.worker}" for record in read_records(parts).records]
     assert lines == ["a gw1", "b gw0", "c gw0", "c gw1", "d gw0"]
     assert [path.name for path in parts.iterdir()] == ["records.jsonl.gz"]

@@ -1,4 +1,4 @@
-"""What a run prints at its end: a line for each failing case and a verdict, and no frames unless they are asked for."""
+"""A run prints at its end a line for each failing case and a verdict, and no frames unless they are asked for."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_first_run_has_no_earlier_one(tmp_path):
 
 
 def on_terminal(project, *arguments: str, **variables: str) -> str:
-    """What a run of the project writes to a terminal."""
+    """Returns the terminal output of a run of the project."""
     main, side = pty.openpty()
     command = [sys.executable, "-m", "pytest", "-p", "conformance.plugin", *arguments]
     process = subprocess.Popen(

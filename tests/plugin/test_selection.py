@@ -1,4 +1,4 @@
-"""Which command lines reach the suites."""
+"""Some command lines reach the suites, and others do not."""
 
 from __future__ import annotations
 

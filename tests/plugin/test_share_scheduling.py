@@ -78,7 +78,7 @@ def test_a_queue_holds_little_more_than_a_share(spread):
 
 
 def test_the_scheduling_of_xdist_queues_more(spread):
-    """Why there is one of our own. Should this fail, delete it."""
+    """Tells why there is a scheduler of our own. Should this fail, delete it."""
     assert max(worker.longest for worker in spread(LoadScheduling)) > 2 * SHARE
 
 
@@ -94,7 +94,7 @@ def test_every_case_runs_once(spread, kind, dies_in):
 
 
 def test_the_scheduling_of_xdist_ends_when_two_workers_die(spread):
-    """Why there is one of our own. Should this fail, delete it."""
+    """Tells why there is a scheduler of our own. Should this fail, delete it."""
     with pytest.raises(OSError, match="cannot send"):
         spread(LoadScheduling, (0, SHARE))
 

@@ -39,7 +39,7 @@ def pytest_configure(config):
 
 
 def test_a_worker_that_finds_its_machine_broken_ends_the_run(project):
-    """What each worker finds when it begins, as a stand-in for torch."""
+    """Stand-in for torch that each worker finds when it begins."""
     project.suite("a", "def test_a(recorder): recorder.verdict('x', True)\n")
     (project.path / "conftest.py").write_text(BROKEN)
     result = project.run("-n", "1")

@@ -1,4 +1,4 @@
-"""What the server of the workers imports: Inductor only for cases that surely run its code on a device."""
+"""The server of the workers imports Inductor only for cases that surely run its code on a device."""
 
 from __future__ import annotations
 

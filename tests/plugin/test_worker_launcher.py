@@ -33,7 +33,7 @@ def launched(code: str, modules: Sequence[str] = (), **environment: str) -> subp
 
 
 def gone(pid: int) -> bool:
-    """Whether the process ends within some seconds."""
+    """Returns True if the process ends within some seconds."""
     for _ in range(100):
         try:
             os.kill(pid, 0)

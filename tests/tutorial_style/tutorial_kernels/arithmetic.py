@@ -14,7 +14,7 @@ def contract(plan, executor, out_dtype, intermediate=None):
 
 
 def foreign(kernel, problem):
-    """Why a problem is none of the kernel's: another operation, or another dtype."""
+    """Returns the reason why a problem is none of the kernel's: another operation, or another dtype."""
     if problem.op not in kernel.operations:
         return Reason(ReasonCode.OPERATION, problem.op, f"{kernel.name} does not compute {problem.op}")
     if problem.dtype not in DTYPES:
