@@ -104,6 +104,9 @@ KNOWN: tuple[Architecture, ...] = (
     Architecture("cuda", 107, "NVIDIA sm_107", 227 * KIB, None, 2048, BLACKWELL_ASSUMED, ("nvidia-blackwell",)),
 )
 
+#: The targets among which the quick tier shares its rows. A further target has rows of its own: it moves no case.
+SHARING = ("sm_90", "sm_80", "sm_89", "sm_100", "sm_103", "sm_120", "gfx942", "gfx950", "gfx1250", "gfx1201")
+
 #: Shared memory of an architecture that has no row: every NVIDIA and AMD GPU has at least this.
 LEAST_SHARED_MEMORY = 48 * KIB
 
@@ -230,6 +233,11 @@ def compile_targets() -> tuple[Target, ...]:
     return tuple(target for target in (*known_targets(), *extensions) if why_not(target) is None)
 
 
+def sharing_targets() -> tuple[Target, ...]:
+    """The targets of :data:`SHARING` that the installed Triton can compile for."""
+    return tuple(target for target in known_targets() if target.id in SHARING and why_not(target) is None)
+
+
 def every_target() -> tuple[Target, ...]:
     """The known targets, and those of installed extensions, whether or not the installed Triton compiles for them."""
     return (*known_targets(), *_extension_targets())
@@ -249,11 +257,6 @@ def unavailable_targets() -> dict[str, Reason]:
 def devices() -> tuple[Target, ...]:
     """Returns the GPUs that torch sees, and the devices of installed extensions, in torch's order."""
     return _torch_devices() + tuple(target for target in _extension_targets() if target.is_device)
-
-
-def from_elsewhere(target: Target) -> bool:
-    """True if an installed package brought ``target``."""
-    return target in _extension_targets()
 
 
 def find(spec: str) -> Target:

@@ -300,6 +300,8 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "pytest -n auto --suite config_space --tier full --compile-only --target sm_90 --target gfx942": Read(Why.LONG),
         "pytest -n auto --suite random_problems --tier full": Read(Why.LONG),
         "conformance list --tier quick --suite transposition --kernel mm --left-out": Run(says="tier (quick)"),
+        "conformance list --tier quick --why 'test_split_k.py::test_splits[decompose_k_mm-bf16-32x32x16-s1-w2-splits=2-"
+        "order=row.row-sm_90]'": Run(says="not in the quick tier: decompose_k_mm has weight 1"),
     },
     "inductor.md": {
         "pytest -n auto --suite inductor_gemm --suite inductor_operations --require device": REQUIRES_GPU,

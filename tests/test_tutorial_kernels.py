@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.cases import outside_kernels, scenarios
-from conformance.cases.case_table import Selection, cases_of
+from conformance.cases import outside_kernels
 from conformance.cases.each_kernel import first_plan
 from conformance.cases.scenarios import ragged
 from conformance.families.gemm.refusals import GemmLimits
@@ -26,9 +25,9 @@ from conformance.kernels.launch import Launch
 from conformance.plugin import outside
 from conformance.problems import Layout
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, read_records
-from conformance.suites import test_scaling, test_transposition
+from conformance.suites import test_scaling
 from conformance.suites.test_batching import STRIDES, strides_of
-from conformance.targets import Target, find
+from conformance.targets import find
 from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -258,17 +257,6 @@ def test_what_a_kernel_from_elsewhere_takes_does_not_answer_for_ours() -> None:
         catalogue.select(problem, HOPPER, variant, catalogue.own_kernels())
     (plan,) = catalogue.select(problem, HOPPER, variant, {**catalogue.own_kernels(), "greedy": greedy})
     assert plan.kernel == "greedy"
-
-
-def test_a_target_from_elsewhere_moves_no_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = (HOPPER, find("sm_80")), Target("cuda", 86, 32, name="a board")
-    monkeypatch.setattr(scenarios, "from_elsewhere", lambda target: target is theirs)
-    cases = cases_of(test_transposition.test_transposed_operands)
-    assert cases is not None
-    names = ("kernel", "target", "dtype", "config", "order", "static")
-    alone, beside = (list(cases.table(Selection(some, "quick"), names).rows) for some in (ours, (*ours, theirs)))
-    assert [case for case in beside if not case.endswith("sm_86")] == alone
-    assert len(beside) > len(alone)
 
 
 @pytest.mark.parametrize(("reads", "right"), [("once", True), ("by its stride", False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -29,6 +30,10 @@ class Selection:
     compile_only: bool = False
     asked_for_targets: bool = False
 
+    def has(self, kernel: str) -> bool:
+        """True if the run has the kernel of this name."""
+        return not self.kernels or kernel in self.kernels
+
 
 @dataclass(frozen=True)
 class CaseTable:
@@ -52,6 +57,23 @@ class Cases(Protocol):
 
         Finds every case that some tier can have for ``targets``, and lists no others. None if there is none.
         """
+
+    def rule(self, kernel: Kernel | None, tier: str) -> str:
+        """Says in a clause how ``tier`` chooses among the cases of ``kernel``, None for a test without one."""
+
+
+def name_of(test: Callable[..., Any]) -> str:
+    """Returns the name by which a choice of cases knows ``test``, such as "test_scaling.test_scales"."""
+    return f"{test.__module__.rpartition('.')[2]}.{test.__name__}"
+
+
+#: Of the digests. With another the quick tier takes other values, and may lose the only case of an expected failure.
+SALT = b"14"
+
+
+def digest(*words: str) -> int:
+    """Returns a number that only ``words`` decide, in every process and release of Python."""
+    return int.from_bytes(hashlib.blake2b("\n".join(words).encode(), digest_size=6, salt=SALT).digest(), "big")
 
 
 def cases_of(test: Callable[..., Any]) -> Cases | None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-import math
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-from conformance.cases.cover import cover, in_turn
+from conformance.cases.cover import cover
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import PERSISTENT, DeviceClass
 from conformance.heuristics.final_rows import without_two_warps
 from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_limits import pruned
 from conformance.inductor.tables import live
-from conformance.kernels.catalogue import is_own, own_kernels
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.targets import Target
@@ -119,7 +115,7 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
     """The configs of ``kernel`` on ``target`` by the tables here: the listed rows of the target's device class (a
     sample of them below the full tier), and in the exhaustive tier its enumerated space too, less what cannot fit."""
     if kernel.table is None:
-        return _forms(kernel) if tier == "quick" and not kernel.core else kernel.configs
+        return forms(kernel.configs) if tier == "quick" and kernel.weight < 3 else kernel.configs
     tables = for_target(target)
     listed = tables.rows(kernel.table)
     if tier == "exhaustive" and kernel.table in tables.spaces:
@@ -136,11 +132,6 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
     if tier == "exhaustive":
         return tuple(dict.fromkeys((*listed, *more)))
     sample, more = (covering_sample(rows, extents=tier == "quick") for rows in (listed, more))
-    if tier == "quick":
-        # one class is shown whole; of another, whose rows are mostly the same with options of its own, one row
-        sample = _with_one_that_fits(kernel, target, _share(kernel, target, sample), listed)
-        sample = sample[: None if tables is CUDA else 1]
-        more = more if tables is CUDA else ()
     return tuple(dict.fromkeys((*sample, *more)))
 
 
@@ -151,51 +142,27 @@ def listed_rows(kernel: Kernel, tables: DeviceClass) -> tuple[AnyConfig, ...]:
     return tuple(dict.fromkeys((*tables.rows(kernel.table), *tables.tables.get(kernel.extra_table or "", ()))))
 
 
+def traits(config: AnyConfig) -> set[Hashable]:
+    """Returns what a row of a table shows: the extents of its tile, stages, warps, and what its id says after them."""
+    return {*enumerate(config.tile), ("stages", config.num_stages), ("warps", config.num_warps), *_form(config)}
+
+
 def covering_sample(configs: Sequence[AnyConfig], *, extents: bool = False) -> tuple[AnyConfig, ...]:
     """Returns a sample of ``configs`` in which every tile, stage count and warp count of the table appears; with
     ``extents`` every extent of a tile, in place of every tile."""
 
-    def traits(config: AnyConfig) -> set[Hashable]:
+    def shown(config: AnyConfig) -> set[Hashable]:
         tile: Iterable[Hashable] = enumerate(config.tile) if extents else [("tile", config.tile)]
         return {*tile, ("stages", config.num_stages), ("warps", config.num_warps)}
 
-    return tuple(config for (config,) in cover({"config": configs}, shown=traits))
+    return tuple(config for (config,) in cover({"config": configs}, shown={"config": shown}))
 
 
-def _with_one_that_fits(
-    kernel: Kernel, target: Target, share: tuple[AnyConfig, ...], listed: Iterable[AnyConfig]
-) -> tuple[AnyConfig, ...]:
-    """``share``, and if none of it fits ``target`` by estimate, the first of the ``listed`` that does."""
-
-    def fits(config: AnyConfig) -> bool:
-        names = kernel.dtype_names()
-        return any(kernel.example_refusals(name, config, (target,), estimated=True)[0] is None for name in names)
-
-    return share if any(map(fits, share)) else (*itertools.islice(filter(fits, listed), 1), *share)
+def forms(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
+    """A sample of ``configs`` in which everything appears that their ids say after tile, stages and warps: it decides
+    how a kernel works."""
+    return tuple(config for (config,) in cover({"config": configs}, shown={"config": _form}))
 
 
-def _least_rows(kernel: Kernel) -> int:
-    """Rows that the quick tier's sweep has of ``kernel`` at least: one of ours beyond the core, two of others."""
-    return 2 if kernel.core or not is_own(kernel) else 1
-
-
-def _forms(kernel: Kernel) -> tuple[AnyConfig, ...]:
-    """Returns a sample of the kernel's configs, at least :func:`_least_rows`, in which everything appears that their
-    ids say behind tile, stages and warps: it decides how the kernel works. Those of large tiles come first."""
-    sample = [config for (config,) in cover({"config": kernel.configs}, shown=lambda config: config.id.split("-")[3:])]
-    enough = tuple(dict.fromkeys((*sample, *kernel.configs)))[: max(_least_rows(kernel), len(sample))]
-    return tuple(sorted(enough, key=lambda config: -math.prod(config.tile)))
-
-
-def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """Returns every n-th row of ``sample``, for the n kernels that share its table and run on ``target``; at least
-    :func:`_least_rows`. A third-party kernel shares with ours and takes nothing from them."""
-    sharing = [
-        other.name
-        for other in {**own_kernels(), kernel.name: kernel}.values()
-        if other.table == kernel.table and (other.name == kernel.name or other.usable_on(target))
-    ]
-    place = sharing.index(kernel.name)
-    part = sample[place :: len(sharing)]
-    least = _least_rows(kernel)
-    return part if len(part) >= least else tuple(in_turn(sample, place)[:least])
+def _form(config: AnyConfig) -> list[str]:
+    return config.id.split("-")[3:]

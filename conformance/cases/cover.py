@@ -37,7 +37,8 @@ def cover(
     pairs: Iterable[tuple[str, str]] = (),
     free: Collection[str] = (),
     possible: Callable[[Mapping[str, Any]], bool] = lambda part: True,
-    shown: Callable[[Any], Iterable[Hashable]] | None = None,
+    shown: Mapping[str, Callable[[Any], Iterable[Hashable]]] | None = None,
+    budget: int | None = None,
 ) -> list[tuple[Any, ...]]:
     """Rows of the product of ``parameters``, each row once, in which every value of every parameter appears.
 
@@ -46,12 +47,16 @@ def cover(
     ``free``: parameters of which not every value need appear. They are used equally often nevertheless.
     ``possible``: whether a part of a row (some parameters, with a value each) can be completed to a row. What is not
     possible need not appear.
-    ``shown``: what a value shows, if not itself. A value that shows nothing new may be left out.
+    ``shown``: by parameter, what a value shows, if not itself. A value that shows nothing new may be left out.
+    ``budget``: rows at most. The first rows show most.
     """
     names = list(parameters)
+    if not names:
+        return [()]
     slots = [(name, value) for name in names for value in parameters[name]]  # from here on, a value is its number
     values = {name: [number for number, slot in enumerate(slots) if slot[0] == name] for name in names}
-    shows = [set(shown(value)) if shown else {number} for number, (_, value) in enumerate(slots)]
+    said = shown or {}
+    shows = [set(said[name](value)) if name in said else {number} for number, (name, value) in enumerate(slots)]
 
     def fits(*numbers: int) -> bool:
         return possible(dict(slots[number] for number in numbers))
@@ -69,7 +74,7 @@ def cover(
     met = [set[int]() for _ in slots]
     used = Counter[int]()
     rows: dict[tuple[int, ...], None] = {}
-    while not rows or missing or any(unpaired):
+    while (not rows or missing or any(unpaired)) and (budget is None or len(rows) < budget):
         start = max(fitting, key=lambda n: (len(shows[n] & missing) + len(unpaired[n]), -used[n]))
         row = {start}
         to_pair = {name: len(unpaired[start].keys() & values[name]) for name in names}

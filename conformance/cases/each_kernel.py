@@ -9,11 +9,11 @@ from typing import Any
 
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
 from conformance.cases.cover import in_turn
-from conformance.cases.scenarios import ANY, contained, fitted, usable
-from conformance.kernels.catalogue import catalogue, own_kernels
+from conformance.cases.kernel_answers import ANY, contained, fitted, usable
+from conformance.kernels.catalogue import catalogue, is_own
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
 from conformance.problems import Problem
-from conformance.targets import Target
+from conformance.targets import Target, compile_targets
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,23 @@ class EachKernel:
         """Returns the cases by id. Every target has the same, because the test chooses one."""
         table = CaseTable(self.names(arguments), {})
         matching = [kernel for kernel in catalogue().values() if self.kernels(kernel)]
-        for place, kernel in enumerate(matching):
-            if selection.kernels and kernel.name not in selection.kernels:
+        for kernel in matching:
+            if not selection.has(kernel.name):
                 continue
-            if selection.tier == "quick" and not kernel.core:
+            if selection.tier == "quick" and kernel.weight == 1:
                 continue
-            start = [kernel.name] if place or not self.parameters else []  # the first was once the only one
             fitting = kernel
             with contained(kernel):
-                if kernel.name not in own_kernels():
+                if not is_own(kernel):
                     ways = (fitted(kernel, ANY, ANY, target) for target in selection.targets)
                     fitting = next(filter(None, ways), kernel)
             for values in itertools.product(*self.parameters.values()):
-                table.rows["-".join([*start, *map(identify, values)])] = (fitting, *values)
+                table.rows["-".join([kernel.name, *map(identify, values)])] = (fitting, *values)
         return table
+
+    def rule(self, kernel: Kernel | None, tier: str) -> str:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return "kernels of weight 2 and 3" if tier == "quick" else "every kernel"
 
     def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
         """See :class:`~conformance.cases.case_table.Cases`."""
@@ -76,7 +79,7 @@ def first_plan(
 
 def each_kernel(kernels: Callable[[Kernel], bool], **parameters: Sequence[str]) -> Callable[[Test], Test]:
     """Gives a test each kernel that ``kernels`` selects from the catalogue, with each combination of ``parameters``; in
-    the quick tier the kernels of the core. The test takes ``kernel`` and the parameters."""
+    the quick tier those of weight 2 and 3. The test takes ``kernel`` and the parameters."""
 
     def decorate(test: Test) -> Test:
         setattr(test, ATTRIBUTE, EachKernel(kernels, parameters))
@@ -93,14 +96,20 @@ class WithoutTarget:
         return ("kernel",)
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """Returns the cases by id."""
+        """The cases by id. A run of some targets has no other cases than a run of all, or of the device."""
+        on_device = any(target.is_device for target in selection.targets)
+        targets = selection.targets if on_device else dict.fromkeys((*compile_targets(), *selection.targets))
         table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
-            asked = kernel.offered and (not selection.kernels or kernel.name in selection.kernels)
+            asked = kernel.offered and selection.has(kernel.name)
             with contained(kernel):
-                if asked and not any(usable(kernel, target) for target in selection.targets):
+                if asked and not any(usable(kernel, target) for target in targets):
                     table.rows[kernel.name] = (kernel,)
         return table
+
+    def rule(self, kernel: Kernel | None, tier: str) -> str:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return "every kernel that no target takes"
 
     def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
         """See :class:`~conformance.cases.case_table.Cases`."""
@@ -128,11 +137,15 @@ class EachDtype:
         """Returns the cases by id. Every target has the same, because the test chooses one."""
         table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
-            if not selection.kernels or kernel.name in selection.kernels:
+            if selection.has(kernel.name):
                 with contained(kernel):
                     for dtype in self.shown(kernel, selection.tier):
                         table.rows[f"{kernel.name}-{dtype}"] = (kernel, dtype)
         return table
+
+    def rule(self, kernel: Kernel | None, tier: str) -> str:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return "the dtypes that the test shows of a kernel in the tier"
 
     def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
         """See :class:`~conformance.cases.case_table.Cases`."""

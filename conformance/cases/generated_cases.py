@@ -8,8 +8,9 @@ A test states what it is about, like a scenario of the catalogue::
             run.exactly(2, "descriptors", dialect.created)
 
 Its parameters are crossed in full. In the quick tier, and of a sampled test in the default tier, every value appears at
-least once, each on one target in turn; of a :class:`Thin` parameter only its first values. Unless the user names
-targets, the quick tier takes those of one vendor, the first of the test's that has any.
+least once; of a :class:`Thin` parameter only its first values. Each row of such a sample is on one target, in the quick
+tier on one of the first vendor of the test that has any. A target that Inductor generates code for only if a run asks
+for it has rows of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify, named_texts, parsed
+from conformance.cases.case_table import (
+    ATTRIBUTE,
+    CaseTable,
+    Selection,
+    Test,
+    digest,
+    identify,
+    name_of,
+    named_texts,
+    parsed,
+)
 from conformance.cases.cover import cover
-from conformance.targets import Target
+from conformance.kernels.kernel import Kernel
+from conformance.targets import Target, compile_targets
 
 #: The vendors for whose GPUs Inductor generates code here.
 VENDORS = ("nvidia", "amd")
@@ -48,36 +60,51 @@ class GeneratedCases:
     needs: tuple[str, ...]
     sampled: bool
     parameters: Mapping[str, Sequence[Any] | Thin]
+    name: str = ""
 
     def names(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """See :class:`~conformance.cases.case_table.Cases`."""
         return (*self.parameters, *(["target"] if self.vendors else []))
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """Returns the cases of a test: every parameter, and a target if it has vendors."""
-        targets = [
-            target
-            for target in generated_for(selection.targets, selection.asked_for_targets, self.vendors)
-            if selection.has_gpu or all(target.capability(name).available for name in self.needs)
-        ]
-        if selection.tier == "quick" and not selection.asked_for_targets:
-            targets = [target for target in targets if target.vendor == targets[0].vendor]
+        """The cases of a test: every parameter, and a target if it has vendors."""
         values = {
             name: values.of(selection.tier) if isinstance(values, Thin) else values
             for name, values in self.parameters.items()
         }
-        if self.vendors:
-            values["target"] = targets
-        if selection.tier == "quick" or (selection.tier == "default" and self.sampled):
-            rows = cover(values, free=("target",))
-        else:
-            rows = list(itertools.product(*values.values()))
+        sampled = selection.tier == "quick" or (selection.tier == "default" and self.sampled)
+        rows = cover(values) if sampled else list(itertools.product(*values.values()))
+        targets = self._able(generated_for(selection.targets, selection.asked_for_targets, self.vendors), selection)
         table = CaseTable(self.names(arguments), {})
         for row in rows:
-            count = len(self.parameters)
-            text = [f"{name}={identify(value)}" for name, value in zip(self.parameters, row[:count], strict=True)]
-            table.rows["-".join([*text, *map(identify, row[count:])])] = tuple(row)
+            text = "-".join(f"{name}={identify(value)}" for name, value in zip(values, row, strict=True))
+            if not self.vendors:
+                table.rows[text] = row
+            able = self._of_row(text, targets, selection) if sampled and self.vendors else targets
+            for target in able if self.vendors else ():
+                table.rows["-".join(filter(None, (text, target.id)))] = (*row, target)
         return table
+
+    def rule(self, kernel: Kernel | None, tier: str) -> str:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        if tier != "quick" and not (tier == "default" and self.sampled):
+            return "everything is crossed"
+        return "every value at least once, each row on one target"
+
+    def _able(self, targets: Sequence[Target], selection: Selection) -> list[Target]:
+        """Those of ``targets`` that can do what the test needs; with a GPU a case says what its target lacks."""
+        return [
+            target
+            for target in targets
+            if selection.has_gpu or all(target.capability(name).available for name in self.needs)
+        ]
+
+    def _of_row(self, text: str, targets: Sequence[Target], selection: Selection) -> list[Target]:
+        """Those of ``targets`` on which a row of a sample has a case; ``text`` is that of the row."""
+        usual = self._able(generated_for(compile_targets(), False, self.vendors), selection)
+        shared = [target for target in usual if selection.tier != "quick" or target.vendor == usual[0].vendor]
+        chosen = max(shared, key=lambda target: digest(self.name, text, target.id), default=None)
+        return [target for target in targets if target == chosen or target not in usual]
 
     def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
         """See :class:`~conformance.cases.case_table.Cases`."""
@@ -103,7 +130,8 @@ def generated(
     cross the parameters either. The rest are the test's parameters."""
 
     def decorate(test: Test) -> Test:
-        setattr(test, ATTRIBUTE, GeneratedCases(tuple(vendors), tuple(needs), sampled, parameters))
+        cases = GeneratedCases(tuple(vendors), tuple(needs), sampled, parameters, name_of(test))
+        setattr(test, ATTRIBUTE, cases)
         return test
 
     return decorate

@@ -45,7 +45,7 @@ class CaseLookup:
         test = test_function(name)
         if cases_of(test) is None:
             return None
-        table = self.table(test, _arguments(test))
+        table = self.table(test, arguments_of(test))
         return CaseCall(test, dict(zip(table.names, table.rows[rest.removesuffix("]")], strict=True)))
 
     def table(self, test: Callable[..., Any], arguments: Sequence[str]) -> CaseTable:
@@ -62,7 +62,7 @@ def near_case(case: str, selection: Selection) -> str:
     name, _, text = case.partition("[")
     with suppress(KeyError):
         test = test_function(name)
-        cases, arguments = cases_of(test), _arguments(test)
+        cases, arguments = cases_of(test), arguments_of(test)
         for kernels in ((text.partition("-")[0],) if "kernel" in arguments else (), selection.kernels):
             rows = cases.table(replace(selection, kernels=kernels), arguments).rows if cases else {}
             for near in difflib.get_close_matches(text.removesuffix("]"), list(rows)[:MOST_COMPARED], n=1):
@@ -75,7 +75,7 @@ def smallest_tier(case: str, selection: Selection) -> str:
     listed."""
     name, _, text = case.partition("[")
     test = test_function(name)
-    cases, arguments = cases_of(test), _arguments(test)
+    cases, arguments = cases_of(test), arguments_of(test)
     kernels = (text.partition("-")[0],) if "kernel" in arguments else ()
     for tier in TIERS[:-1]:
         if cases is None or text[:-1] in cases.table(replace(selection, tier=tier, kernels=kernels), arguments).rows:
@@ -83,7 +83,8 @@ def smallest_tier(case: str, selection: Selection) -> str:
     return TIERS[-1]
 
 
-def _arguments(test: Callable[..., Any]) -> list[str]:
+def arguments_of(test: Callable[..., Any]) -> list[str]:
+    """Returns the names of the arguments of ``test``."""
     return list(inspect.signature(test).parameters)
 
 
@@ -124,7 +125,7 @@ def case_ids(selection: Selection, suites: Collection[str] = ()) -> Iterator[str
     for file, suite in files.items():
         for name, test in vars(importlib.import_module(f"{SUITES}.{file}")).items():
             if (not suites or suite in suites) and (cases := cases_of(test)) is not None:
-                arguments = list(inspect.signature(test).parameters)
+                arguments = arguments_of(test)
                 if selection.kernels and "kernel" not in arguments:
                     continue
                 table = cases.table(selection, arguments)

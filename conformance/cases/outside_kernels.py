@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from conformance.cases.case_table import Selection
+from conformance.cases.kernel_answers import RAISED, fitted
 from conformance.cases.lookup import case_ids
-from conformance.cases.scenarios import RAISED, fitted, has_case
+from conformance.cases.scenarios import has_case
 from conformance.kernels.catalogue import catalogue, meta_launch, origin, outside_kernels
 from conformance.kernels.kernel import Kernel, Plan, ways
 from conformance.problems import Problem

@@ -16,7 +16,7 @@ from typing import Any
 from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import ABOUT_THE_TARGET, contained
+from conformance.cases.kernel_answers import ABOUT_THE_TARGET, contained
 from conformance.cases.unrolled import UNROLLED, within_limit
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import Conv
@@ -66,7 +66,7 @@ class SelectedRows:
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases by id; ``arguments`` are those of the test and hold all of :data:`NAMES`."""
-        chosen = [kernel for kernel in catalogue().values() if kernel.name in (selection.kernels or catalogue())]
+        chosen = [kernel for kernel in catalogue().values() if selection.has(kernel.name)]
         cases = []
         for kernel in chosen:
             with contained(kernel):
@@ -77,12 +77,18 @@ class SelectedRows:
         ]
         return CaseTable(NAMES, dict(zip(ids, cases, strict=True)))
 
+    def rule(self, kernel: Kernel | None, tier: str) -> str:
+        """See :class:`~conformance.cases.case_table.Cases`."""
+        return _RULES.get(tier, "every row that a problem selects")
+
     def find(self, text: str, targets: Sequence[Target], arguments: Sequence[str]) -> tuple[Any, ...] | None:
         """See :class:`~conformance.cases.case_table.Cases`."""
         name, target_id = text.partition("-")[0], text.rpartition("-")[2]
         chosen = tuple(target for target in targets if target.id == target_id)
         return self.table(Selection(chosen, "full", (name,)), arguments).rows.get(text)
 
+
+_RULES = {"quick": "no row that a problem selects", "default": "a sample of the rows of each kernel and target"}
 
 #: Arguments of the test.
 NAMES = ("kernel", "target", "dtype", "config", "size")
@@ -104,7 +110,7 @@ def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Tar
         usable = _usable(kernel, dtypes, target, refused=tier != "default")
         if tier == "default":
             soon_compiled = _soon_compiled(kernel, usable, target)
-            usable = [row for (row,) in cover({"row": soon_compiled}, shown=_traits)]
+            usable = [row for (row,) in cover({"row": soon_compiled}, shown={"row": _traits})]
         for row in usable:
             takers.setdefault(row, []).append(target)
     by_dtype = sorted(takers.items(), key=lambda item: dtypes.index(item[0][0]))

@@ -23,13 +23,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="print the cases that the next larger tier has and the chosen tier leaves out, and the cases that show "
         "their values instead; narrow the list by --suite and --kernel (other filters do not apply)",
     )
+    parser.add_argument(
+        "--why",
+        metavar="CASE",
+        help="say in one line why the tier has the case of this id, or has not, and print no ids",
+    )
     parser.add_argument("--fills", action="store_true", help="print what each fill holds and shows, and no cases")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns pytest's exit status. Raises :class:`CommandError` if no case is left."""
     if arguments.fills:
-        if arguments.rest or arguments.left_out:
+        if arguments.rest or arguments.left_out or arguments.why:
             raise CommandError("--fills is a table of all fills: it takes no other word")
         import_with_stack("kernels.catalogue", "list --fills").catalogue()  # installed packages register fills
         print(markdown_table(import_with_stack("inputs.fills", "list --fills").fill_table()))
@@ -37,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     import pytest
 
     from conformance.plugin.case_ids import CaseIds
-    from conformance.plugin.parametrisation import LeftOutCases
+    from conformance.plugin.parametrisation import LeftOutCases, why_line
 
     class Lister:
         """Prints the cases in place of pytest's terminal, which is switched off, and what went wrong to stderr."""
@@ -52,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         def pytest_collection_finish(self, session: pytest.Session) -> None:
             case_ids = CaseIds(session.config)
             cases = [case for case in (case_ids(item.nodeid) for item in session.items) if case is not None]
+            if arguments.why:
+                cases = [why_line(arguments.why, session.config)]
             if arguments.left_out:
                 cases = [f"{case_ids(node)}: {reason}" for node, reason in left_out_cases.reasons.items()]
             self.count = len(cases)
@@ -60,9 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     lister, left_out_cases = Lister(), LeftOutCases()
     plugins = [lister, left_out_cases] if arguments.left_out else [lister]
     options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    options += [f"--conformance-case={arguments.why}"] if arguments.why else []
     code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *joined(arguments.rest)], plugins=plugins)
-    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED and not (arguments.why and lister.count):
         raise CommandError(NO_CASE)
-    if code == pytest.ExitCode.OK:
+    if code == pytest.ExitCode.OK and not arguments.why:
         print(f"{lister.count} cases", file=sys.stderr)
     return int(code)

@@ -48,7 +48,7 @@ class BlackwellGemm(PersistentTmaGemm):
     """
 
     limits = dataclasses.replace(PersistentTmaGemm.limits, needs=("tma", "tcgen05", "warp-specialization"))
-    core = False
+    weight = 1
     zero_sign = "ieee"
     specialised = True
     torch_spaces = ("triton::blackwell_ws_persistent*.exhaustive_configs",)

@@ -27,7 +27,7 @@ CONFIGS: tuple[AnyConfig, ...] = (
 class BatchedGemm(PointerGemm):
     """bmm and baddbmm; matrices of a batch may lie apart, interleaved or on each other."""
 
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def timed(self, dtype: str) -> Gemm:

@@ -31,7 +31,7 @@ class ChainedGemm(PointerGemm):
     """mm that multiplies two or three k-blocks in each turn of its loop, as its config says."""
 
     limits = GemmLimits(states=("chain",))
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:
@@ -68,7 +68,7 @@ class ChainedGemm(PointerGemm):
 class PlusGemmOneLoop(PointerGemm):
     """The sum of two products of one shape, both in the same loop."""
 
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def order(self, plan: Plan) -> SumOrder | None:

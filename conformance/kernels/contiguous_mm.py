@@ -27,7 +27,7 @@ class ContiguousGemm(PointerGemm):
     """The pointer kernel behind a copy of a B that is not row-major and contiguous."""
 
     limits = GemmLimits(copies=("b",))
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:

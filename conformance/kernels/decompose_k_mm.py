@@ -33,7 +33,7 @@ class SplitKGemm(PointerGemm):
     number of :func:`~conformance.heuristics.split_k_choice.decompose_k_splits`."""
 
     limits = GemmLimits(splits_k=True)
-    core = False
+    weight = 1
     zero_sign = "ieee"
     family = "split-k"
 

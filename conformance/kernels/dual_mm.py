@@ -21,7 +21,7 @@ class DualGemm(PointerGemm):
     """Two products of one A with an accumulator each, which the epilogue multiplies. The sign of a zero is that of both
     factors, so no rule is promised."""
 
-    core = False
+    weight = 1
 
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`. The bits of a device's exp are not known, so none are asked for."""

@@ -22,7 +22,7 @@ class Fp16AccumulatorGemm(PointerGemm):
     """mm of fp16 operands into fp16, whose running sum is fp16 too."""
 
     limits = GemmLimits(output="fp16")
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def _dtype(self, plan: Plan) -> Reason | None:

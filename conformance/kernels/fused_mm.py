@@ -26,7 +26,7 @@ class FusedGemm(PointerGemm):
     """A product with what its problem's :class:`~conformance.families.gemm.problem.Fusion` asks for."""
 
     limits = GemmLimits(converts={"a": STORED}, needs=("constant-item",))
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def _dtype(self, plan: Plan) -> Reason | None:

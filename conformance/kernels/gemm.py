@@ -62,19 +62,20 @@ class GemmKernel(GemmFamily):
         operation: str,
         table: str | None = None,
         dtypes: tuple[str, ...] = (),
-        same_loop_as: str | None = None,
         *,
+        weight: int | None = None,
         configs: tuple[AnyConfig, ...] = (),
         rare_dtypes: tuple[str, ...] = (),
     ) -> None:
         """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``, or None
-        with ``configs`` of its own; without ``dtypes`` it takes those of the operation. ``same_loop_as`` and
+        with ``configs`` of its own; without ``dtypes`` it takes those of the operation. ``weight`` and
         ``rare_dtypes``: see :class:`Kernel`. Raises ValueError for a table together with configs, and for neither."""
         if (table is None) != bool(configs):
             raise ValueError(f"{name} has the table {table!r} and {len(configs)} configs: give one of both")
         self.name = name
         self.operations = frozenset({operation})
-        self.same_loop_as = same_loop_as
+        if weight is not None:
+            self.weight = weight
         self.dtypes = dtypes or (FP8 if operation == "scaled_mm" else FLOATS)
         self.rare_dtypes = rare_dtypes
         self.table = table
@@ -344,6 +345,6 @@ class TunedMm(PointerGemm):
 
 KERNELS: tuple[GemmKernel, ...] = (
     TunedMm("mm", "mm", "mm"),
-    PointerGemm("addmm", "addmm", "mm", same_loop_as="mm"),
+    PointerGemm("addmm", "addmm", "mm", weight=2),
     PointerGemm("scaled_mm", "scaled_mm", "scaled_mm", rare_dtypes=FNUZ),
 )

@@ -29,7 +29,7 @@ LEAST_BLOCK_K = 32
 class ConvertingGemm(PointerGemm):
     """A product whose kernel converts B to A's dtype, and sums in a dtype that the subclass names."""
 
-    core = False
+    weight = 1
     sum_dtype: Any
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:

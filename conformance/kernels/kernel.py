@@ -167,10 +167,9 @@ class Kernel(abc.ABC):
     torch_spaces: tuple[str, ...] | None = None
     #: family of problems that it belongs to, such as "gemm" or "attention": the word by which suites select kernels
     family: str
-    #: whether the quick tier shows every two values of a suite's parameters with it, and not one row alone
-    core: bool = True
-    #: the kernel of the core from which it differs in the epilogue alone; None for one with a loop of its own
-    same_loop_as: str | None = None
+    #: how many cases the quick and the default tier have of it: 3 for many, 2 for one that differs from a kernel of
+    #: weight 3 in the epilogue alone, 1 for few
+    weight: int = 3
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
     #: whether its programs share tiles: each takes a part of all blocks of K

@@ -50,7 +50,7 @@ class LegacyTmaGemm(PersistentTmaGemm):
         pitch=False,
         block_bytes=dict.fromkeys(("a", "b", "out"), LEAST_INNER_BYTES),
     )
-    core = False
+    weight = 1
     #: the name in ``triton.language`` without which there is no such kernel
     api = "_experimental_descriptor_load"
 

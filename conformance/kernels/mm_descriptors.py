@@ -27,7 +27,7 @@ class DescriptorGemm(PersistentTmaGemm):
 
     limits = dataclasses.replace(PersistentTmaGemm.limits, needs=(), avoids=("tma",))
     family = "loads"
-    core = False
+    weight = 1
     #: whether it leaves targets with TMA to other kernels
     without_tma = True
     zero_sign = "ieee"

@@ -40,7 +40,7 @@ class GatheringGemm(PointerGemm):
 
     limits = GemmLimits(prologue="gather", described=("a", "b"), needs=("tensor-descriptor", "descriptor-gather"))
     family = "loads"
-    core = False
+    weight = 1
     #: what descriptors cover, whatever the config
     described: tuple[str, ...] = ("a", "b")
     #: what happens to A or to rows of the result

@@ -32,7 +32,7 @@ class PersistentPointerGemm(PointerGemm):
     ``Variant.flatten`` makes one loop of those over tiles and over K."""
 
     limits = GemmLimits(needs=("flat-loop",))
-    core = False
+    weight = 1
     persistent = True
     zero_sign = "ieee"
 

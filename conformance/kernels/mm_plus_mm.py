@@ -22,7 +22,7 @@ class PlusGemm(PointerGemm):
     """The sum of two products of one shape."""
 
     limits = GemmLimits(least_blocks=2)
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:

@@ -59,7 +59,7 @@ class SpecialisedGemm(PointerGemm):
         precisions=("tf32",),
     )
     family = "loads"
-    core = False
+    weight = 1
     persistent = True
     specialised = True
     zero_sign = "ieee"

@@ -31,7 +31,7 @@ class StreamKGemm(PointerGemm):
     """The pointer kernel on min(SMs - carveout, blocks of K) programs, of which several may share a tile. The parts of
     a tile are added in the order of k, so that equal inputs on as many programs give equal bits."""
 
-    core = False
+    weight = 1
     family = "split-k"
     persistent = True
     #: whether programs share the blocks of K of all tiles, so that there may be more of them than tiles

@@ -18,7 +18,7 @@ from conformance.kernels.launch import Launch
 class GemmWithSums(PointerGemm):
     """The product of A and B, and the sum of each row of A in fp32."""
 
-    core = False
+    weight = 1
     zero_sign = "ieee"
 
     def grid(self, plan: Plan) -> tuple[int, ...]:

@@ -255,6 +255,6 @@ class PersistentTmaMm(PersistentTmaGemm):
 
 KERNELS: tuple[PersistentTmaGemm, ...] = (
     PersistentTmaMm("mm_persistent_tma", "mm", "persistent_mm"),
-    PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm", same_loop_as="mm_persistent_tma"),
+    PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm", weight=2),
     PersistentTmaGemm("scaled_mm_persistent_tma", "scaled_mm", "persistent_fp8"),
 )

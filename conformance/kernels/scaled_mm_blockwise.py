@@ -39,7 +39,7 @@ class BlockwiseScaledGemm(GemmKernel):
     """scaled_mm with one scale per 1x128 or 128x128 elements of an operand. Fast accumulation changes nothing: each
     step's partial sum is promoted."""
 
-    core = False
+    weight = 1
     block_scaled = True
 
     def _config(self, plan: Plan) -> Reason | None:

@@ -155,3 +155,15 @@ class LeftOutCases:
             return
         for case, reason in left_out(cases, chosen, metafunc.fixturenames).items():
             self.reasons[f"{metafunc.definition.nodeid}[{case}]"] = reason
+
+
+def why_line(case: str, config: pytest.Config) -> str:
+    """Returns the line of ``conformance list --why``. Raises pytest.UsageError for a case that no tier has."""
+    from conformance.cases.left_out import why
+    from conformance.cases.lookup import near_case
+
+    try:
+        return f"{case} is {why(case, selection(config))}"
+    except KeyError:
+        near = near_case(case, selection(config)) or "see 'conformance list'"
+        raise pytest.UsageError(f"--why {case}: no tier has that; {near}") from None

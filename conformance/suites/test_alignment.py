@@ -48,7 +48,7 @@ def misaligned(kernel, dtype, config, fault, off=1):
     return dataclasses.replace(plain, **fields)
 
 
-@scenario(where(descriptors=True), fault=list(FAULTS), descriptors=["device", "host"], configs=2, any_epilogue=True)
+@scenario(where(descriptors=True), fault=list(FAULTS), descriptors=["device", "host"], configs=2)
 def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target, dtype, config, fault, descriptors):
     """The kernel's refusal, and the same reason in what the catalogue raises when nothing else applies."""
     problem = misaligned(kernel, dtype, config, fault)
@@ -91,7 +91,6 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
     fault=[fault for fault in FAULTS if not fault.endswith("inner-stride")],
     descriptors=["device", "host"],
     configs=1,
-    any_epilogue=True,
 )
 @pytest.mark.proves_at_most("nothing", "refusals are judged, and no kernel is run")
 def test_each_residue_of_an_alignment(recorder, kernel, target, dtype, config, fault, descriptors):

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Any
 
-from conformance.cases.scenarios import CROSSED, every_kernel, scenario, where
+from conformance.cases.scenarios import every_kernel, scenario, where
+from conformance.cases.tier_rows import CROSSED
 from conformance.cases.unrolled import UNROLLED
 from conformance.families.attention.problem import LETTERS, Attention, Mask, Score
 from conformance.judging.refusals import expect_refusal

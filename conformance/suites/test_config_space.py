@@ -12,8 +12,9 @@ import pytest
 
 from conformance.cases.config_space import torch_row
 from conformance.cases.each_kernel import each_kernel_without_target
-from conformance.cases.scenarios import CROSSED, every_kernel, scenario, shapes_of
+from conformance.cases.scenarios import every_kernel, named, scenario, shapes_of
 from conformance.cases.selected_rows import every_selected_row, selected
+from conformance.cases.tier_rows import CROSSED
 from conformance.inputs.fill_set import fill_set
 from conformance.judging.refusal_rules import objection
 from conformance.judging.sweep import estimates, measure, spill_verdict
@@ -36,9 +37,11 @@ def swept_fills(problem, tier):
 
 
 def quick_shapes(kernel):
-    """The shape classes of the quick tier: beyond the core several tiles or less than one, which take turns."""
+    """The shape classes of the quick tier: of a kernel of weight 1 several tiles, or less than one."""
     shapes = shapes_of(kernel)
-    return shapes if kernel.core else [name for name in ("several-tiles", "smaller-than-a-tile") if name in shapes]
+    return (
+        shapes if kernel.weight > 1 else [name for name in ("several-tiles", "smaller-than-a-tile") if name in shapes]
+    )
 
 
 def is_timed(case):
@@ -111,13 +114,50 @@ def judge_even(conform, harness, recorder, kernel, target, dtype, config, aligne
     conform(kernel, problem, **run, fills=swept_fills(problem, harness.settings.tier), gauge=usual)
 
 
-@scenario(every_kernel, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True, taking_turns=True)
+@scenario(
+    every_kernel,
+    aligned=alignments,
+    configs=1,
+    every_config=CROSSED,
+    quick=named(
+        "bmm",
+        "fp8_bmm_descriptors",
+        "mm_fp64",
+        "mm_atomic_split_k",
+        "fused_mm",
+        "grouped_mm",
+        "conv2d",
+        "conv_transpose2d",
+        "attention_decode",
+        "attention_paged",
+        "microscaled_mm_scales_persistent_tma",
+        "mm_plus_mm_one_loop",
+        "int4_mm",
+        "mm_descriptors",
+        "mm_scaled_k",
+        "conv2d_weight_gradient",
+    ),
+)
 def test_even_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
     """Sizes without a rest that the kernel learns at run time."""
     judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static=False)
 
 
-@scenario(takes_constants, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True, taking_turns=True)
+@scenario(
+    takes_constants,
+    aligned=alignments,
+    configs=1,
+    every_config=CROSSED,
+    quick=named(
+        "mm_persistent",
+        "mm_plus_mm",
+        "scaled_mm_blockwise",
+        "mm_blackwell_ws",
+        "conv3d",
+        "conv2d_input_gradient",
+        "dual_mm",
+    ),
+)
 def test_even_constant_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
     """Sizes without a rest that the compiler knows, so that the loop over K has no mask. Of kernels that take turns in
     the quick tier each has such sizes in the suite ``dynamic_shapes``, too."""

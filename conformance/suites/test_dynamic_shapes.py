@@ -8,7 +8,8 @@ import pytest
 
 from conformance.cases.each_kernel import each_kernel, first_plan
 from conformance.cases.own_code import has_own_code
-from conformance.cases.scenarios import CROSSED, every_kernel, ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, named, ragged, scenario, where
+from conformance.cases.tier_rows import CROSSED
 from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.execution.compile.compilation import CompileRequest
 from conformance.execution.compile.specialisation import specialisation
@@ -81,7 +82,12 @@ def _one_fill(tier):
     return FURTHER_FILLS if tier == "quick" else None
 
 
-@scenario(where(), size_class=list(CLASSES), configs=1, any_epilogue=True, taking_turns=True)
+@scenario(
+    where(),
+    size_class=list(CLASSES),
+    configs=1,
+    quick=named("baddbmm", "mixed_mm", "contiguous_addmm", "scaled_mm_blackwell_ws", "dual_mm"),
+)
 def test_one_compilation_serves_a_class(conform, harness, recorder, kernel, target, dtype, config, size_class):
     """Three shapes of one size class are right, and all come from one compilation, as predicted. In the quick tier
     one fill judges them, because sizes change what is read and written."""
@@ -123,8 +129,7 @@ def _moved(base, fields, more=0):
     dtypes=("bf16",),
     configs=1,
     move=list(MOVES),
-    any_epilogue=True,
-    taking_turns=True,
+    quick=named("bmm", "fused_mm", "dual_mm"),
 )
 @pytest.mark.proves_at_most("nothing", "compilations are counted, and no kernel is run")
 def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype, config, move):
@@ -140,7 +145,12 @@ def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype
     _judge_three_shapes(harness, recorder, kernel, plans)
 
 
-@scenario(where(descriptors=False, any_order=True), dtypes=("bf16",), configs=1, taking_turns=True)
+@scenario(
+    where(descriptors=False, any_order=True),
+    dtypes=("bf16",),
+    configs=1,
+    quick=named("mm_persistent", "contiguous_addmm"),
+)
 @pytest.mark.proves_at_most("nothing", "compilations are counted, and no kernel is run")
 def test_predicted_specialisations(harness, recorder, kernel, target, dtype, config):
     """Each class of each size, of a pointer's alignment and of a stride's width: as many compilations as predicted. The
@@ -177,7 +187,13 @@ SIZES = {
 }
 
 
-@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=1, any_epilogue=True, taking_turns=True)
+@scenario(
+    where(),
+    sizes=list(SIZES),
+    rotate={"static": [False, True]},
+    configs=1,
+    quick=named("fp8_bmm", "mm_fp64", "fused_mm", "mm_chained", "mm_with_sums"),
+)
 def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, static):
     """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
 
@@ -201,8 +217,8 @@ EDGES: dict[str, tuple[Callable[[Config], tuple[int, int]], int, int]] = {
 
 
 def quick_edges(kernel):
-    """The edges of the quick tier: beyond the core those that a mask of the kernel's own decides."""
-    return list(EDGES) if kernel.core else ["rows-one-over", "columns-one-over"]
+    """The edges of the quick tier: of a kernel of weight 1 those that a mask of the kernel's own decides."""
+    return list(EDGES) if kernel.weight > 1 else ["rows-one-over", "columns-one-over"]
 
 
 @scenario(

@@ -8,12 +8,12 @@ from conformance.problems import FNUZ
 
 
 def takes_fnuz(kernel):
-    """Returns True if a kernel beyond the core takes these formats."""
-    return set(kernel.rare_dtypes) >= set(FNUZ) and not kernel.core
+    """True for a kernel of weight 1 that takes these formats."""
+    return set(kernel.rare_dtypes) >= set(FNUZ) and kernel.weight == 1
 
 
 @scenario(
-    where(operation="scaled_mm", rare_dtypes=FNUZ, core=True),
+    where(operation="scaled_mm", rare_dtypes=FNUZ, weight=3),
     second=["same", "other"],
     rotate={"scaling": ["row", "tensor"], "bias": [None, "n"], "out_dtype": ["bf16", "fp32", "fp16"]},
     dtypes=FNUZ,
@@ -30,7 +30,7 @@ def test_scaled_products(conform, kernel, target, dtype, config, second, scaling
     conform(kernel, problem, config=config, target=target)
 
 
-@scenario(takes_fnuz, shape=["ragged", "several-tiles", "many-k-blocks"], dtypes=FNUZ, configs=1, taking_turns=True)
+@scenario(takes_fnuz, shape=["ragged", "several-tiles", "many-k-blocks"], dtypes=FNUZ, configs=1)
 def test_other_products(conform, kernel, target, dtype, config, shape):
     """Scales of blocks, groups, batches and attention, of which each kernel has its own example."""
     conform(

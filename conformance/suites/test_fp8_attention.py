@@ -46,7 +46,7 @@ UNLIKE: dict[str, dict[str, Any]] = {
 }
 
 
-@scenario(where(family="fp8-attention"), unlike=list(UNLIKE), configs=1, taking_turns=True)
+@scenario(where(family="fp8-attention"), unlike=list(UNLIKE), configs=1)
 def test_unlike_sizes(conform, harness, kernel, target, dtype, config, unlike):
     """Every size, stride and count differs from every other: each index must be the right one."""
     fields = {**UNLIKE[unlike], "batch": 2, "mask": Mask("causal"), "pad": 3, "padded": "qkvo", "scaled": True}
@@ -54,7 +54,7 @@ def test_unlike_sizes(conform, harness, kernel, target, dtype, config, unlike):
     conform(kernel, problem, config=config, target=target, fills=QUICK if harness.settings.tier == "quick" else None)
 
 
-@scenario(where(family="fp8-attention"), dtypes=("e4m3",), configs=1, taking_turns=True)
+@scenario(where(family="fp8-attention"), dtypes=("e4m3",), configs=1)
 def test_refusals(conform, recorder, kernel, target, dtype, config):
     """A product of fp8 sums over more than a small head has."""
     problem = fp8_problem(dtype, config, head_dim=16)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from conformance.cases.scenarios import CROSSED, scenario, where
+from conformance.cases.scenarios import scenario, where
+from conformance.cases.tier_rows import CROSSED
 from conformance.families.linear_attention.problem import LinearAttention
 
 #: Lengths from no position to more blocks than the pipeline has stages, as functions of a block and the stages.

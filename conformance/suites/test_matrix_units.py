@@ -10,7 +10,7 @@ UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
 
 
 @scenario(
-    where(operation="mm", core=True, shows_matrix_unit=True), dtypes=("fp16", "bf16"), configs=1, every_target=True
+    where(operation="mm", weight=3, shows_matrix_unit=True), dtypes=("fp16", "bf16"), configs=1, every_target=True
 )
 def test_matrix_units(conform, recorder, kernel, target, dtype, config):
     """The plainest product on every target: each other suite takes a sample of the targets."""
@@ -21,14 +21,14 @@ def test_matrix_units(conform, recorder, kernel, target, dtype, config):
 
 
 @scenario(
-    where(operation="scaled_mm", core=True, shows_matrix_unit=True), dtypes=("e5m2",), configs=1, every_target=True
+    where(operation="scaled_mm", weight=3, shows_matrix_unit=True), dtypes=("e5m2",), configs=1, every_target=True
 )
 def test_fp8(conform, kernel, target, dtype, config):
     """The plainest product of the fp8 dtype that every target takes."""
     conform(kernel, kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True)), config=config, target=target)
 
 
-@scenario(where(operation="int_mm"), implied_dtype=[True], configs=1)
+@scenario(where(name="int_mm"), implied_dtype=[True], configs=1, every_target=True)
 def test_int8(conform, kernel, target, dtype, config, implied_dtype):
     """The plainest int8 product, which does not say that it is summed in int32: its accumulator does. The other suites
     have products that say it."""

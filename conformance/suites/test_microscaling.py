@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from conformance.cases.scenarios import CROSSED, every_kernel, scenario, where
+from conformance.cases.scenarios import every_kernel, scenario, where
+from conformance.cases.tier_rows import CROSSED
 from conformance.heuristics.configs import BatchConfig, Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout

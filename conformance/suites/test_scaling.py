@@ -123,7 +123,13 @@ FACTORS = {
 }
 
 
-@scenario(where(operation="addmm"), factors=list(FACTORS), rotate={"kind": ["n", "mn", "m1"]}, configs=1)
+@scenario(
+    where(operation="addmm"),
+    factors=list(FACTORS),
+    rotate={"kind": ["n", "mn", "m1"]},
+    configs=1,
+    every_row=where(weight=2),
+)
 def test_alpha_and_beta(conform, kernel, target, dtype, config, factors, kind):
     """alpha 0 ignores a product and beta 0 a bias that hold NaN; other factors scale exactly or within the bound."""
     alpha, beta = FACTORS[factors]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conformance.cases.scenarios import scenario, where
+from conformance.cases.scenarios import named, scenario, where
 from conformance.kernels import carveout
 from conformance.numerics.rounding import bits
 
@@ -19,8 +19,7 @@ ASSUMED_SMS = 30
     where(persistent=True),
     reserve=[None, 0, 27, "all-but-one", "all"],
     configs=2,
-    any_epilogue=True,
-    taking_turns=True,
+    quick=named("mm_blackwell_ws"),
 )
 def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dtype, config, reserve):
     """The grid that ran is min(SMs - carveout, tiles), one program at least, and its bits are those of the grid without
@@ -51,7 +50,7 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
     recorder.verdict("restored", carveout.current() == before, f"carveout {carveout.current()}, {before} before")
 
 
-@scenario(where(persistent=True), reserve=[None, "all-but-two"], configs=1, any_epilogue=True, taking_turns=True)
+@scenario(where(persistent=True), reserve=[None, "all-but-two"], configs=1, quick=named("mm_persistent"))
 def test_grid_has_no_more_programs_than_tiles(conform, harness, recorder, kernel, target, dtype, config, reserve):
     """With more SMs than tiles there is a program for each tile, and no other; with fewer, one for each SM."""
     sms = target.limits.multiprocessors if harness.settings.has_gpu else ASSUMED_SMS

@@ -2,7 +2,7 @@
 
 from conformance.cases.own_code import has_own_code
 from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import every_kernel, ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, named, ragged, scenario, where
 from conformance.families.gemm.problem import Bias, Fusion
 from conformance.kernels.families.examples import stored_dtype
 from conformance.problems import Layout, itemsize
@@ -33,8 +33,7 @@ POINTER_VIEWS = {
     view=list(POINTER_VIEWS),
     rotate={"static": [False, True]},
     configs=4,
-    any_epilogue=True,
-    taking_turns=True,
+    quick=named("baddbmm", "mm_fp64", "mm_chained", "mm_with_sums"),
 )
 def test_pointer_views(conform, harness, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""
@@ -52,8 +51,7 @@ DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-
     view=list(DESCRIPTOR_ORDERS),
     rotate={"padded": ["all", "a", "b", "out"], "tma_store": [False, True], "descriptors": ["device", "host"]},
     configs=2,
-    any_epilogue=True,
-    taking_turns=True,
+    quick=named("mm_blackwell_ws"),
 )
 def test_padded_pitches(conform, harness, kernel, target, dtype, config, view, padded, tma_store, descriptors):
     """The pitch is the leading stride, not the extent: each operand padded alone and all together, in each order."""
@@ -83,7 +81,7 @@ BIASES = {
 }
 
 
-@scenario(where(operation="addmm"), bias=list(BIASES), configs=1)
+@scenario(where(operation="addmm"), bias=list(BIASES), configs=1, every_row=where(weight=2))
 def test_bias_views(conform, harness, kernel, target, dtype, config, bias):
     """A bias of every shape that broadcasts to M x N, read with its own strides."""
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), bias=BIASES[bias])

@@ -18,7 +18,6 @@ from conformance.records import ReasonCode
     subtile=[4, 1, 2],  # in this order four subtiles leave by descriptors of the device, two by those of the host
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
     configs=1,
-    any_epilogue=True,
 )
 def test_store_as_asked(conform, harness, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
     """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""
@@ -39,7 +38,7 @@ def check_store(run, tma_store):
         run.forbids(POINTER_STORE if tma_store else TMA_STORE)
 
 
-@scenario(where(descriptors=True), short=[1, 3], descriptors=["device", "host"], configs=1, any_epilogue=True)
+@scenario(where(descriptors=True), short=[1, 3], descriptors=["device", "host"], configs=1)
 def test_inner_extent_not_a_multiple_of_16_bytes(
     conform, harness, recorder, kernel, target, dtype, config, short, descriptors
 ):

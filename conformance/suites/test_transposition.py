@@ -1,7 +1,7 @@
 """Every order of the operands in memory, with sizes known when compiling or launching, and each kind of store."""
 
 from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import ragged, scenario, where
+from conformance.cases.scenarios import named, ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.problems import Layout
 
@@ -13,8 +13,7 @@ ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
     order=ORDERS,
     static=[False, True],
     configs=2,
-    any_epilogue=True,
-    taking_turns=True,
+    quick=named("baddbmm", "mm_fp64", "mm_chained", "mm_with_sums"),
 )
 def test_transposed_operands(conform, kernel, target, dtype, config, order, static):
     """A and B in both orders, odd sizes, so that no dimension is a multiple of a tile or of 16."""
@@ -30,7 +29,6 @@ def test_transposed_operands(conform, kernel, target, dtype, config, order, stat
     tma_store=[False, True],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
     configs=1,
-    any_epilogue=True,
 )
 def test_transposed_descriptors(conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten):
     """The same through descriptors; three programs share the tiles, so that each computes more than one."""

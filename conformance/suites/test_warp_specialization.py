@@ -2,7 +2,7 @@
 operands, and loaded by pointers. The other suites have the form and the dtypes that Inductor uses."""
 
 from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, ragged, scenario, where
 from conformance.heuristics.configs import Config
 from conformance.problems import Layout
 
@@ -29,6 +29,7 @@ TILES = {"64x64": Config(64, 64, 32, 2, 4), "128x64": Config(128, 64, 32, 3, 8)}
     order=ORDERS,
     flatten=[False, True],
     rotate={"tile": list(TILES)},
+    every_row=every_kernel,
 )
 def test_fp32_operands(conform, harness, kernel, target, operands, order, flatten, tile):
     """tcgen05 reads tf32 operands along k only: one of another order is turned inside the loop. fp32 arithmetic has no
@@ -47,6 +48,7 @@ def test_fp32_operands(conform, harness, kernel, target, operands, order, flatte
     rotate={"static": [False, True], "out": ["row", "col"]},
     dtypes=("bf16", "fp16", "int8"),
     configs=2,
+    every_row=every_kernel,
 )
 def test_orders(conform, harness, kernel, target, dtype, config, order, static, out):
     """Operands of any order, padded, whether pointers or descriptors load them; the loop over k with and without a

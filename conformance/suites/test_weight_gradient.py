@@ -1,6 +1,7 @@
 """Gradients of convolutions for weights and bias: strides, padding, dilation, groups, and positions of all images."""
 
-from conformance.cases.scenarios import CROSSED, scenario, where
+from conformance.cases.scenarios import scenario, where
+from conformance.cases.tier_rows import CROSSED
 from conformance.families.conv.problem import Conv
 from conformance.families.weight_gradient.problem import WeightGradient
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import types
@@ -10,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from conformance.cases import config_space, scenarios
+from conformance.cases import config_space, kernel_answers, tier_rows
 from conformance.cases.case_table import cases_of
 from conformance.cases.config_space import covering_sample, space
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import Scenario, every_kernel, rows, where
+from conformance.cases.scenarios import Scenario, every_kernel, where
 from conformance.cases.selected_rows import selected
 from conformance.execution.compile.resources import KernelResources
 from conformance.heuristics.configs import Config
@@ -22,12 +21,13 @@ from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_limits import accumulator_registers, shared_memory
 from conformance.judging import sweep
-from conformance.kernels.catalogue import catalogue, get, own_kernels
+from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.families.examples import ROWS_REST, SHAPES, SPLITS, rest
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.records import ReasonCode
 from conformance.suites import test_config_space
 from conformance.targets import compile_targets, find
+from tests.cases.case_rows import rows
 
 SCENE = cases_of(test_config_space.test_config_space)
 HOPPER, BLACKWELL, AMD = find("sm_90"), find("sm_100"), find("gfx942")
@@ -65,7 +65,7 @@ def dropped(cases, name, targets=TARGETS):
 def of_dtype(kernel, target, dtype):
     """The listed rows of a kernel that the target's own limits let it take with ``dtype``."""
     reasons = [(row, kernel.example_refusal(dtype, row, target)) for row in listed(kernel, target)]
-    return [row for row, reason in reasons if reason is None or reason.code not in scenarios.ABOUT_THE_TARGET]
+    return [row for row, reason in reasons if reason is None or reason.code not in kernel_answers.ABOUT_THE_TARGET]
 
 
 # The full tier
@@ -95,7 +95,7 @@ def refusal_codes(cases, target, *, estimated):
 def test_refused_rows_are_cases(monkeypatch):
     refused = refusal_codes(swept("full", [AMD], ["mm"]), AMD, estimated=False)
     assert set(refused.values()) == {ReasonCode.CONFIG}
-    monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, ReasonCode.CONFIG))
+    monkeypatch.setattr(kernel_answers, "ABOUT_THE_TARGET", (*kernel_answers.ABOUT_THE_TARGET, ReasonCode.CONFIG))
     whole_sweep = swept("full", [AMD], ["mm"])
     monkeypatch.undo()
     assert set(dropped(whole_sweep, "mm", [AMD])) == set(refused), "the count sees rows that are left out"
@@ -155,57 +155,55 @@ def uncovered(targets):
     return {name: missing for name, missing in unseen.items() if missing}
 
 
-@pytest.mark.parametrize("targets", [NVIDIA, (HOPPER,), (HOPPER, AMD)], ids=["all", "one", "two"])
-def test_quick_shows_each_extent_stage_and_warp_count(targets):
-    assert uncovered(targets) == {}
+#: Extents, stage and warp counts of tables with more rows than the budgets of their kernels, which no quick case shows.
+UNSEEN = {
+    "bmm": {("stages", 3), ("stages", 4)},
+    "int8_mm": {("stages", 4), (0, 32), (2, 64)},
+    "mixed_mm": {("stages", 3), ("stages", 4), (2, 128)},
+    "mm_plus_mm": {("stages", 3), (2, 128), (0, 128), (1, 128)},
+}
 
 
-def test_a_share_that_nobody_takes_is_seen(monkeypatch):
-    share, bmm = config_space._share, get("bmm")
-    monkeypatch.setattr(config_space, "_share", lambda kernel, *rest: () if kernel is bmm else share(kernel, *rest))
-    assert set(uncovered((HOPPER,))) == {"bmm"}
+def test_quick_shows_each_extent_stage_and_warp_count():
+    assert uncovered(compile_targets()) == UNSEEN
 
 
 def test_rows_that_are_skipped_are_seen(monkeypatch):
-    monkeypatch.setattr(scenarios, "cover", lambda *args, **options: cover(*args, **options)[::2])
-    assert len(uncovered((HOPPER,))) > 3
+    monkeypatch.setattr(tier_rows, "cover", lambda *args, **options: cover(*args, **options)[::2])
+    assert len(uncovered(compile_targets())) > len(UNSEEN) + 3
 
 
-def test_quick_takes_few_rows_twice_and_every_dtype_and_shape():
-    cases = swept("quick")
-    count = Counter((name, config) for name, _, _, config, _ in cases)
-    for name in KERNELS:  # a row appears again only if there are more shapes than rows
-        counts = [count[key] for key in count if key[0] == name]
-        assert sum(counts) <= max(len(counts), len(SHAPES)) + 1
-    full = swept("full", [HOPPER], ["mm"])
-    assert {case[2] for case in cases if case[0] == "mm"} == {case[2] for case in full}
-    assert {case[4] for case in cases if case[0] == "mm"} == set(SHAPES)
+def test_quick_shows_every_dtype_and_shape_of_a_heavy_kernel():
+    cases = swept("quick", compile_targets(), ["mm", "scaled_mm"])
+    for name in ("mm", "scaled_mm"):
+        assert {case[2] for case in cases if case[0] == name} == set(get(name).dtype_names())
+        assert {case[4] for case in cases if case[0] == name} == set(SHAPES)
     # no dtype belongs to one shape only
     shapes_of_dtype = Counter(dtype for dtype, _ in {(case[2], case[4]) for case in cases if case[0] == "scaled_mm"})
     assert len(shapes_of_dtype) == 2
     assert min(shapes_of_dtype.values()) > 1
 
 
-def test_a_share_is_a_row_however_many_share_and_two_for_the_core():
-    mm, sample = get("mm"), covering_sample(CUDA.tables["persistent_mm"])
-    persistent = get("mm_persistent_tma")
-    assert len(config_space._share(mm, HOPPER, sample[:1])) == 1
-    assert config_space._share(mm, HOPPER, ()) == ()
-    last = [kernel for kernel in catalogue().values() if kernel.table == "mm"][-1]
-    assert not last.core
-    assert len(config_space._share(last, HOPPER, sample[:3])) == 1
-    assert len(set(config_space._share(persistent, HOPPER, sample))) == 2
+def test_a_kernel_without_a_table_has_a_row_for_each_form_of_its_configs():
+    kernel = get("int_mm_specialised")
+    assert kernel.table is None
+    shown = {
+        part
+        for *_, config, _ in swept("quick", compile_targets(), [kernel.name])
+        for part in config_space._form(config)
+    }
+    assert shown == {part for config in kernel.configs for part in config_space._form(config)}
 
 
 def lost_by_default(name):
     """What the default sweep should hold of a kernel and does not: every config of a target's sample with each dtype
-    that takes it and compiles within seconds, or beyond the core with one dtype of each size."""
+    that takes it and compiles within seconds, or of weight 1 with one dtype of each size."""
     kernel, lost = get(name), []
-    each = (lambda dtype: dtype) if kernel.core else scenarios._size
+    each = (lambda dtype: dtype) if kernel.weight > 1 else tier_rows.size_of
     cases = swept("default", kernels=[name])
     for target in TARGETS:
         held = {(each(dtype), config) for _, on, dtype, config, _ in cases if on == target}
-        taken = {(each(dtype), config) for dtype, config, _ in scenarios._taken(SCENE, kernel, [target], "default")}
+        taken = {(each(dtype), config) for dtype, config, _ in tier_rows._taken(SCENE, kernel, [target], "default")}
         lost += [(target, *pair) for pair in taken - held]
     return lost
 
@@ -226,7 +224,7 @@ def test_default_takes_a_covering_sample(name):
 
 @pytest.mark.parametrize("name", ["mm", "bmm"])
 def test_a_row_that_the_default_sweep_loses_is_seen(name, monkeypatch):
-    monkeypatch.setattr(scenarios, "cover", lambda *args, **options: cover(*args, **options)[2:])
+    monkeypatch.setattr(tier_rows, "cover", lambda *args, **options: cover(*args, **options)[2:])
     assert lost_by_default(name)
 
 
@@ -252,31 +250,13 @@ def test_exhaustive_adds_the_enumerated_space_less_what_cannot_fit():
     assert space(conv, HOPPER, "exhaustive") == space(conv, HOPPER, "full"), "no space is enumerated"
 
 
-# Kernels beyond the core, numbers by tier
-
-
-def test_each_kernel_beyond_the_core_takes_another_row_of_the_quick_tier():
-    scene = Scenario(where(any_order=True), {"letter": "abcdef"})
-    assert {letter for *_, letter in rows(scene, get("mm"), (HOPPER,), "quick")} == set("abcdef")
-    beyond = [
-        name
-        for name, kernel in catalogue().items()
-        if scene.kernels(kernel) and not kernel.core and rows(scene, kernel, (HOPPER,), "quick")
-    ]
-    taken = {name: [letter for *_, letter in rows(scene, get(name), (HOPPER,), "quick")] for name in beyond}
-    assert {len(letters) for letters in taken.values()} == {1}
-    assert len({letter for letters in taken.values() for letter in letters}) > 3
-
-
-def test_another_test_shows_other_rows_of_a_kernel_beyond_the_core():
-    scenes = [Scenario(where(any_order=True), {"letter": "abcdef"}, number=number) for number in range(8)]
-    assert len({tuple(rows(scene, get("bmm"), TARGETS, "quick")) for scene in scenes}) > 3
+# Parameters
 
 
 def test_what_a_test_does_not_take_makes_no_row():
     scene = Scenario(where(any_order=True), {"letter": "ab"})
-    assert len(rows(scene, get("mm"), TARGETS, "quick", unused={"dtype", "config"})) == 2
-    assert len(rows(scene, get("mm"), TARGETS, "quick")) > 2
+    assert len(rows(scene, get("mm"), compile_targets(), "quick", unused={"dtype", "config"})) == 2
+    assert len(rows(scene, get("mm"), compile_targets(), "quick")) > 2
     full = rows(scene, get("mm"), TARGETS, "full", unused={"dtype", "config"})
     assert sorted(row[0].id for row in full) == sorted(2 * [target.id for target in TARGETS])
 
@@ -284,7 +264,7 @@ def test_what_a_test_does_not_take_makes_no_row():
 def test_a_parameter_by_tier_takes_that_many_numbers():
     scene = Scenario(every_kernel, {"drawn": {"quick": 1, "default": 3, "full": 5, "exhaustive": 7}})
     for tier, count in scene.parameters["drawn"].items():
-        assert {number for *_, number in rows(scene, get("mm"), (HOPPER,), tier)} == set(range(count))
+        assert {number for *_, number in rows(scene, get("mm"), compile_targets(), tier)} == set(range(count))
     with pytest.raises(KeyError):
         rows(Scenario(every_kernel, {"drawn": {"quick": 1}}), get("mm"), (HOPPER,), "full")
 
@@ -449,20 +429,3 @@ def test_a_target_has_the_declared_lines_of_all_its_kernels_or_none():
     for target in sorted({line[-1] for line in lines}):
         kernels = {name for name, *_, of in lines if of == target}
         assert kernels >= {"mm", "mixed_mm", "grouped_mm", "attention", "attention_backward"}, target
-
-
-def test_a_kernel_from_elsewhere_takes_no_row_of_a_table_from_ours(monkeypatch):
-    """It shares the table of convolutions: the rows of the others move only if it counts as one of ours."""
-    theirs = copy.copy(get("conv2d"))
-    theirs.name = "vendor_conv2d"
-    peers = [kernel for kernel in own_kernels().values() if kernel.table == theirs.table]
-
-    def shares():
-        return [space(kernel, find("sm_90"), "quick") for kernel in peers]
-
-    before = shares()
-    assert space(theirs, find("sm_90"), "quick")
-    assert shares() == before
-    with_theirs = {**own_kernels(), theirs.name: theirs}
-    monkeypatch.setattr(config_space, "own_kernels", lambda: with_theirs)
-    assert shares() != before

@@ -10,18 +10,22 @@ from pathlib import Path
 import pytest
 
 from conformance import suites
-from conformance.cases import scenarios
+from conformance.cases import tier_rows
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import USUAL_CONFIGS, Scenario, _size, rows, where
+from conformance.cases.scenarios import Scenario, where
+from conformance.cases.tier_rows import USUAL_CONFIGS, size_of
 from conformance.kernels.catalogue import catalogue, get
 from conformance.targets import find
+from tests.cases.case_rows import rows
 
 TARGETS = tuple(map(find, ("sm_90", "sm_120", "gfx942")))
 OWN = {"order": "abcd", "static": [False, True], "store": [1, 2]}
 SCENE = Scenario(where(any_order=True, persistent=False), OWN, rotate={"where": ["device", "host"], "flat": [0, 1, 2]})
-CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.core]
-BEYOND = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and not kernel.core and kernel.offered]
+HEAVY = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.weight > 1]
+LIGHT = [
+    name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.weight == 1 and kernel.offered
+]
 NAMES = ("dtype", "config", *OWN, "where", "flat")
 
 
@@ -33,10 +37,10 @@ def gaps(name):
         shown = [dict(zip(NAMES, row, strict=True)) for on, *row in cases if on == target]
         usable = [d for d in kernel.dtype_names() if any(t == target and d == row for t, row, *_ in full(kernel))]
         lacking += missing(target, shown, {("dtype",): [(dtype,) for dtype in usable]})
-        combinations, sizes = list(itertools.product(*OWN.values())), list(dict.fromkeys(map(_size, usable)))
+        combinations, sizes = list(itertools.product(*OWN.values())), list(dict.fromkeys(map(size_of, usable)))
         for row in shown:
-            row["size"] = _size(row["dtype"])
-        if kernel.core:
+            row["size"] = size_of(row["dtype"])
+        if kernel.weight > 1:
             wanted = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
             wanted |= {("dtype", one): list(itertools.product(usable, more)) for one, more in SCENE.rotate.items()}
         else:
@@ -59,12 +63,12 @@ def full(kernel):
     return rows(Scenario(SCENE.kernels, {}), kernel, TARGETS, "full")
 
 
-@pytest.mark.parametrize("name", [*CORE, *BEYOND])
+@pytest.mark.parametrize("name", [*HEAVY, *LIGHT])
 def test_what_must_appear_together_does(name):
     assert gaps(name) == []
 
 
-@pytest.mark.parametrize("name", [CORE[0], BEYOND[0]])
+@pytest.mark.parametrize("name", [HEAVY[0], LIGHT[0]])
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -75,7 +79,7 @@ def test_what_must_appear_together_does(name):
     ids=["a row is lost", "nothing is paired", "the first pair is not asked for"],
 )
 def test_another_choice_is_seen(name, chosen, monkeypatch):
-    monkeypatch.setattr(scenarios, "cover", lambda *args, **options: chosen(args, options))
+    monkeypatch.setattr(tier_rows, "cover", lambda *args, **options: chosen(args, options))
     assert gaps(name)
 
 
@@ -98,14 +102,14 @@ def pairs_of(kernel, target):
 
 @pytest.mark.parametrize("name", ["mm", "scaled_mm", "mm_persistent_tma", "bmm", "attention"])
 def test_tests_share_the_usual_configs_of_a_dtype(name, monkeypatch):
-    most = USUAL_CONFIGS if get(name).core else 1
+    most = USUAL_CONFIGS[get(name).weight]
     pairs = pairs_of(name, TARGETS[0])
     dtypes = {dtype for dtype, _ in pairs}
     assert dtypes
     assert len(pairs) <= most * len(dtypes)
     if name in ("mm", "bmm"):  # from several of one table, the dtypes have different ones
         assert len({config for _, config in pairs}) > most
-    monkeypatch.setattr(scenarios, "_usual", lambda kernel, pairs: pairs)
+    monkeypatch.setattr(tier_rows, "_usual", lambda kernel, pairs: pairs)
     assert len(pairs_of(name, TARGETS[0])) > most * len(dtypes)
 
 

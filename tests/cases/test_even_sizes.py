@@ -10,15 +10,16 @@ import pytest
 from conformance.cases import config_space
 from conformance.cases.case_table import cases_of
 from conformance.cases.own_code import SAME_CODE
-from conformance.cases.scenarios import rows
 from conformance.kernels.catalogue import get, meta_launch, own_kernels
 from conformance.kernels.families.examples import EVEN
 from conformance.kernels.kernel import Variant
 from conformance.problems import itemsize
 from conformance.suites import test_dynamic_shapes
 from conformance.targets import compile_targets, find
+from tests.cases.case_rows import rows
 
 HOPPER, BLACKWELL = find("sm_90"), find("sm_100")
+TARGETS = {"quick": compile_targets(), "default": [HOPPER], "full": [HOPPER]}
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +79,13 @@ def test_the_full_tier_has_every_row_and_the_quick_tier_one_config(suite):
     kernel = get("mm")
     for test in (suite.test_even_sizes, suite.test_even_constant_sizes):
         scene = cases_of(test)
-        swept = {tier: {row[2] for row in rows(scene, kernel, [HOPPER], tier)} for tier in ("quick", "default", "full")}
+        swept = {
+            tier: {row[2] for row in rows(scene, kernel, TARGETS[tier], tier)} for tier in ("quick", "default", "full")
+        }
         assert swept["full"] == set(config_space.space(kernel, HOPPER, "full"))
         assert len(swept["quick"]) == 1
         assert 1 < len(swept["default"]) < len(swept["full"])
-        assert {row[3] for row in rows(scene, kernel, [HOPPER], "quick")} == {True, False}
+        assert {row[3] for row in rows(scene, kernel, TARGETS["quick"], "quick")} == {True, False}
 
 
 @pytest.mark.parametrize("name", [name for name in GEMMS if name not in SAME_CODE])

@@ -8,11 +8,12 @@ import math
 
 import pytest
 
-from conformance.cases import scenarios, selected_rows
+from conformance.cases import selected_rows
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.config_space import space
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import ABOUT_THE_TARGET, Scenario, every_kernel, shapes_of
+from conformance.cases.kernel_answers import ABOUT_THE_TARGET
+from conformance.cases.scenarios import Scenario, every_kernel, shapes_of
 from conformance.cases.selected_rows import SelectedRows, rows
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import Conv
@@ -26,6 +27,7 @@ from conformance.heuristics.scaled_rows import Symbolic
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.families.examples import SHAPES, SPLITS
 from conformance.targets import Target, find
+from tests.cases.case_rows import rows as listed_rows
 
 LISTED = Scenario(every_kernel, {"shape": shapes_of}, every_config=True)
 AMPERE, HOPPER, BLACKWELL, AMD = map(find, ("sm_80", "sm_90", "sm_100", "gfx942"))
@@ -40,7 +42,7 @@ TABLES = {"mm": ("mm", "extra_mm")}
 
 def listed_cases(kernel, target):
     """(dtype, config, shape) of the full sweep over the listed rows of one kernel on one target."""
-    return [case[1:4] for case in scenarios.rows(LISTED, kernel, [target], "full")]
+    return [case[1:4] for case in listed_rows(LISTED, kernel, [target], "full")]
 
 
 def selected_cases(kernel, target, tier="full"):
@@ -221,7 +223,7 @@ def test_a_cover_that_misses_a_value_is_seen():
     kernel = get("mm")
     full = selected_cases(kernel, HOPPER)
     assert values(full[:3]) != values(full)
-    assert cover({"case": full}, shown=lambda case: {case[0]}) == [
+    assert cover({"case": full}, shown={"case": lambda case: {case[0]}}) == [
         (next(case for case in full if case[0] == dtype),) for dtype in ("bf16", "fp16", "fp32", "tf32")
     ]
 

@@ -132,6 +132,21 @@ def test_a_proof_that_was_not_owed_counts():
         assert (headline.owed, headline.proven) == (2, proven)
 
 
+def test_a_run_of_one_target_is_held_against_the_list_of_all():
+    """It has the same cases of that target. Those that name no target are not held: the target decides what they do."""
+    narrowed = [record for record in RECORDS if "gfx942" not in record.case]
+    checked = check(LISTS, *run_of(narrowed, targets=("sm_90",)))
+    assert (checked.differences, checked.lacking) == ((), ())
+    assert [headline.target for headline in checked.headlines] == ["sm_90"]
+    less = [record for record in narrowed if "bf16" not in record.case]
+    more = [*narrowed, case("test_one[mm-fp8-sm_90]", target="sm_90")]
+    for records, what in ((less, "missing"), (more, "unlisted")):
+        (difference,) = check(LISTS, *run_of(records, targets=("sm_90",))).differences
+        assert (difference.target, difference.what, len(difference.cases)) == ("sm_90", what, 1)
+    own = lists_of(*run_of(less, targets=("sm_90",)))
+    assert check([*LISTS, *own], *run_of(less, targets=("sm_90",))).complete, "a list for these targets comes first"
+
+
 def test_two_lists_for_one_run_are_refused():
     wide = [replace(mustpass, stack={"triton": ">=3.6,<3.9"}) for mustpass in LISTS]
     with pytest.raises(MustpassError, match=r"two lists are for this run, of torch ==2\.13.* and triton >=3\.6,<3\.9"):
@@ -183,7 +198,6 @@ def test_what_is_excused_is_no_difference_and_not_proven():
     ("fields", "text"),
     [
         ({"tier": "default"}, "for tier default, level interpreted, targets default"),
-        ({"targets": ("sm_90",)}, "targets sm_90, torch"),
         ({"stack": {**STACK, "triton": "3.8.0"}}, "torch 2.13.0+cpu, triton 3.8.0"),
         ({"stack": {"triton": "3.7.1"}}, "torch None, triton 3.7.1"),
     ],

@@ -82,13 +82,20 @@ def once(records: Sequence[CaseRecord]) -> dict[str, CaseRecord]:
     return {record.case: record for record in records if counts[record.case] == 1}
 
 
-def applicable(lists: Iterable[MustpassList], run: RunInfo, records: Sequence[CaseRecord]) -> dict[str, MustpassList]:
-    """The lists for this run by target: those of its tier, its targets, its level and its stack. Raises
-    :class:`MustpassError` if a target has two: nothing says which of them counts."""
+def applicable(lists: Sequence[MustpassList], run: RunInfo, records: Sequence[CaseRecord]) -> dict[str, MustpassList]:
+    """The lists for this run by target: those of its tier, its targets, its level and its stack.
+
+    A run of some targets has the cases that a run of all has of them. So if no list is for these targets alone, those
+    of a run of all targets apply, less the list of cases that name none. Raises :class:`MustpassError` if a target has
+    two: nothing says which of them counts.
+    """
     level, targets = level_of(records), tuple(sorted(run.targets))
+    exact = any(mustpass.targets == targets for mustpass in lists)
     by_target: dict[str, MustpassList] = {}
     for mustpass in lists:
-        if (mustpass.tier, mustpass.level, mustpass.targets) != (run.tier, level, targets):
+        if (mustpass.tier, mustpass.level) != (run.tier, level):
+            continue
+        if mustpass.targets != targets and (exact or mustpass.targets or mustpass.target not in targets):
             continue
         if not holds(mustpass.stack, run.stack):
             continue
@@ -107,6 +114,8 @@ def check(
     """Checks ``records`` against those of ``lists`` that are for this run. A failure that a waiver or the run itself
     excuses is no difference, and not proven either. ``excused``: the failing cases that waivers cover."""
     chosen = applicable(lists, run, records)
+    if run.targets and chosen and not any(mustpass.targets for mustpass in chosen.values()):
+        records = [record for record in records if target_of(record.case, chosen) in chosen]
     counts = Counter(record.case for record in records)
     by_case = {record.case: record for record in records}
     listed = {case: target for target, mustpass in chosen.items() for case in mustpass.outcomes}

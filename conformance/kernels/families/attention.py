@@ -23,7 +23,7 @@ class AttentionFamily(Kernel):
     needs only this
     base."""
 
-    core = False
+    weight = 1
     family = "attention"
     more_shapes = (WHOLE_TILES,)
     dtypes = FLOATS

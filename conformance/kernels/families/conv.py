@@ -18,7 +18,7 @@ class ConvFamily(Kernel):
     """A kernel whose problems are :class:`~conformance.families.conv.problem.Conv`. A third-party kernel needs only
     this base."""
 
-    core = False
+    weight = 1
     family = "conv"
     more_shapes = (WHOLE_TILES,)
     dtypes = FLOATS

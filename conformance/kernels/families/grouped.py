@@ -25,7 +25,7 @@ class GroupedFamily(Kernel):
     needs only this
     base."""
 
-    core = False
+    weight = 1
     family = "grouped"
     more_shapes = (WHOLE_TILES,)
     operations = frozenset({"grouped_mm"})

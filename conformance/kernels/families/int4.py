@@ -23,7 +23,7 @@ class Int4Family(Kernel):
     only this
     base."""
 
-    core = False
+    weight = 1
     family = "int4"
     operations = frozenset({"int4_mm"})
     dtypes = ("bf16", "fp16")

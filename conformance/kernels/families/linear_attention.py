@@ -14,7 +14,7 @@ class LinearAttentionFamily(Kernel):
     """A kernel whose problems are :class:`~conformance.families.linear_attention.problem.LinearAttention`. A
     third-party kernel needs only this base, and configs with ``block_t`` positions and ``block_v`` columns of v."""
 
-    core = False
+    weight = 1
     family = "linear-attention"
     operations = frozenset({"linear_attention"})
     dtypes = OPERANDS

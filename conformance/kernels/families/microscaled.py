@@ -32,7 +32,7 @@ class MicroscaledFamily(Kernel):
     """A kernel whose problems are :class:`~conformance.families.microscaled.problem.MicroscaledGemm`. A third-party
     kernel needs only this base."""
 
-    core = False
+    weight = 1
     family = "microscaled"
     specialised = False
     #: whether each of its problems is a batch

@@ -17,7 +17,7 @@ class MicroscaledGroupedFamily(Kernel):
     """A kernel whose problems are :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`. A
     third-party kernel needs only this base."""
 
-    core = False
+    weight = 1
     family = "microscaled-grouped"
     operations = frozenset({"microscaled_grouped_mm"})
     dtypes = tuple(EXAMPLES)
