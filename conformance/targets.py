@@ -104,8 +104,8 @@ KNOWN: tuple[Architecture, ...] = (
     Architecture("cuda", 107, "NVIDIA sm_107", 227 * KIB, None, 2048, BLACKWELL_ASSUMED, ("nvidia-blackwell",)),
 )
 
-#: The targets among which the quick tier shares its rows. A further target has rows of its own: it moves no case.
-SHARING = ("sm_90", "sm_80", "sm_89", "sm_100", "sm_103", "sm_107", "sm_120", "gfx942", "gfx950", "gfx1250", "gfx1201")
+#: The targets among which the quick tier shares its rows. A row of :data:`KNOWN` that is not named here moves no case.
+SHARING = ("sm_90", "sm_80", "sm_89", "sm_100", "sm_103", "sm_120", "gfx942", "gfx950", "gfx1250", "gfx1201")
 
 #: Shared memory of an architecture that has no row: every NVIDIA and AMD GPU has at least this.
 LEAST_SHARED_MEMORY = 48 * KIB

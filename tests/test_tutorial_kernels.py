@@ -106,7 +106,7 @@ def test_a_config_that_does_not_fit_is_passed_over_as_a_tuner_does(
 
 
 def test_a_kernel_without_a_case_fails_the_run_and_the_others_are_judged(tmp_path: Path) -> None:
-    options = ["--suite", "transposition", "-k", "mm-bf16", "--kernel", "mm", "--kernel", "tutorial_persistent"]
+    options = ["--suite", "matrix_units", "--kernel", "mm", "--kernel", "tutorial_persistent"]
     options += ["--kernel", "tutorial_raising"]
     done = _run(tmp_path, "--no-gpu", "--target", "sm_80", *options, TUTORIAL_MORE="tutorial_raising")
     assert _statuses(tmp_path) == {"mm": {"pass"}}

@@ -16,10 +16,11 @@ from conformance.cases.case_table import digest, identify
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
 from conformance.cases.kernel_answers import ANY, Taken, soon_compiled, takers, without
+from conformance.kernels.catalogue import is_own
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
-from conformance.targets import Target, sharing_targets
+from conformance.targets import Target, known_targets, sharing_targets
 
 if TYPE_CHECKING:
     from conformance.cases.scenarios import Scenario
@@ -93,29 +94,47 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
 def _quick_groups(
     scenario: Scenario, kernel: Kernel, targets: Sequence[Target], unused: Collection[str]
 ) -> list[Group]:
-    """The rows that targets share, each on one of them, and the rows of each further target: a device, or one that a
-    package or a new row of ``targets.KNOWN`` adds."""
-    if kernel.weight == 1 and not scenario.quick(kernel):
+    """The rows that targets share, each on one of them, and the rows of each target that shares none."""
+    if _left_to_others(scenario, kernel):
         return []
-    shared = sharing_targets()
-    asked = set(targets)
+    sharing = sharing_targets() if shares(scenario, kernel) else ()
     chosen: list[Group] = []
-    for group in (shared, *((target,) for target in targets if target not in shared)):
-        if not asked.isdisjoint(group):
-            taken = without(_taken(scenario, kernel, group, "quick"), unused)
-            parts = [[row for row in taken if row[2] is one] for one in group] if scenario.every_target else [taken]
-            for part in filter(None, parts):
-                chosen += _placed(scenario, kernel, part)
-    return [group for group in chosen if group[0][0] in asked]
+    for group in (sharing, *((target,) for target in targets if target not in sharing)):
+        if not group or set(targets).isdisjoint(group):
+            continue
+        rivals = sharing if group[0] in known_targets() else ()
+        taken = without(_taken(scenario, kernel, group, "quick"), unused)
+        if taken:
+            chosen += _placed(scenario, kernel, taken, rivals)
+    return [group for group in chosen if group[0][0] in targets]
 
 
-def _placed(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[Group]:
-    """The rows of ``taken``, each on the target with the largest digest of those that take its dtype and config."""
+def shares(scenario: Scenario, kernel: Kernel) -> bool:
+    """Returns whether targets share the rows of the quick tier, each on one of them.
+
+    A third-party kernel has its rows on every target, because its owner may run any of them alone.
+    """
+    return not scenario.every_target and is_own(kernel)
+
+
+def _left_to_others(scenario: Scenario, kernel: Kernel) -> bool:
+    """True if the test names other kernels of weight 1 for the quick tier."""
+    return kernel.weight == 1 and is_own(kernel) and not scenario.quick(kernel)
+
+
+def _placed(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken], rivals: Sequence[Target]) -> list[Group]:
+    """The rows of ``taken``, each on the target with the largest digest of those that take its dtype and config.
+
+    A row is left out if one of ``rivals`` has a larger digest. So a built-in target that shares no rows has about as
+    many as one that does. A device, or a target of a package, has no rivals.
+    """
     placed: list[Group] = []
     for dtype, config, *own in quick_rows(scenario, kernel, taken):
         able = [target for *pair, target in taken if pair == [dtype, config]]
         row = (scenario.name, kernel.name, dtype, identify(config), *map(identify, own))
-        placed.append(([max(able, key=lambda target: digest(*row, target.id))], (dtype, config), tuple(own)))
+        winner = max((*able, *rivals), key=lambda target: digest(*row, target.id))
+        if winner in able:
+            placed.append(([winner], (dtype, config), tuple(own)))
     return placed
 
 
@@ -132,8 +151,8 @@ def quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> li
         "config": list(dict.fromkeys(row[1] for row in taken)),
         **scenario.rotate,
     }
-    if kernel.weight < 3 or scenario.every_target:
-        place = [taken[0][2].id] if scenario.every_target else []
+    if kernel.weight < 3 or not shares(scenario, kernel):
+        place = [] if shares(scenario, kernel) else [taken[0][2].id]
         values = {
             name: in_turn(list(column), digest(scenario.name, kernel.name, name, *place))
             for name, column in values.items()
@@ -142,7 +161,7 @@ def quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> li
     covered = cover(
         values,
         pairs=() if scenario.every_target else pairs,
-        free=values.keys() - {"config"} if swept and kernel.weight == 1 else (),
+        free=values.keys() - {"config"} if swept and kernel.weight == 1 and is_own(kernel) else (),
         possible=_among(("dtype", "config"), [row[:2] for row in taken]),
         shown={"config": config_space.traits} if swept else {},
         budget=budget(scenario, kernel),
@@ -152,11 +171,12 @@ def quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> li
 
 
 def budget(scenario: Scenario, kernel: Kernel) -> int | None:
-    """Rows that the quick tier has of ``kernel`` in a test, at most; None for no limit. Of a test that is on every
-    target they are the rows of each target."""
+    """Returns how many rows the quick tier has of ``kernel`` in a test, at most; None for no limit. If targets do not
+    share them (:func:`shares`), each target has as many. A sweep of a third-party kernel shows all that its configs
+    show: it may take no other test."""
     if scenario.every_target:
         return 1
-    if scenario.every_row(kernel):
+    if scenario.every_row(kernel) or (scenario.sweeps("quick") and not is_own(kernel)):
         return None
     return (SWEPT_ROWS if scenario.sweeps("quick") else ROWS)[kernel.weight]
 
@@ -173,16 +193,14 @@ def rule(scenario: Scenario, kernel: Kernel, tier: str) -> str:
             )
         shows = "each combination with every dtype" if kernel.weight > 1 else "every two values together"
         return f"{weight}: {shows}, {USUAL_CONFIGS[kernel.weight]} configs of a dtype"
-    if kernel.weight == 1 and not scenario.quick(kernel):
+    if _left_to_others(scenario, kernel):
         return f"{weight}, and others of weight 1 stand for it in this test"
     rows = budget(scenario, kernel)
-    if scenario.every_target:
-        shows = "one row on each target"
-    elif rows is None:
+    if rows is None:
         shows = "every two values together" if kernel.weight > 1 else "every value"
     else:
         shows = f"at most {rows} row{'s' if rows > 1 else ''}"
-    return f"{weight}: {shows}{'' if scenario.every_target else ', each on one target'}"
+    return f"{weight}: {shows}{', each on one target' if shares(scenario, kernel) else ' on each target'}"
 
 
 def _of_least_tiles(configs: Iterable[Any], count: int) -> tuple[Any, ...]:

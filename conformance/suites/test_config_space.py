@@ -37,11 +37,11 @@ def swept_fills(problem, tier):
 
 
 def quick_shapes(kernel):
-    """The shape classes of the quick tier: of a kernel of weight 1 several tiles, or less than one."""
+    """The shape classes of the quick tier: of a kernel of this package with weight 1 several tiles, or less than
+    one. A third-party kernel may refuse these."""
     shapes = shapes_of(kernel)
-    return (
-        shapes if kernel.weight > 1 else [name for name in ("several-tiles", "smaller-than-a-tile") if name in shapes]
-    )
+    few = ("several-tiles", "smaller-than-a-tile") if kernel.weight == 1 and catalogue.is_own(kernel) else shapes
+    return [name for name in few if name in shapes]
 
 
 def is_timed(case):

@@ -60,7 +60,7 @@ def test_every_suite_has_a_table(vendor, tier):
         if cases_of(test) is not None:
             arguments = list(inspect.signature(test).parameters)
             table = cases_of(test).table(selection, arguments)
-            rows[test.__name__] = sum(vendor in values for values in table.rows.values())
+            rows[test.__name__] = sum(case.startswith(vendor.name) for case in table.rows)
     assert rows["test_config_space"] > 0
     assert sum(count > 0 for count in rows.values()) >= 3, rows
 
