@@ -102,7 +102,7 @@ def _quick_groups(
     for group in (sharing, *((target,) for target in targets if target not in sharing)):
         if not group or set(targets).isdisjoint(group):
             continue
-        rivals = sharing if group[0] in known_targets() else ()
+        rivals = sharing if group != sharing and group[0] in known_targets() else ()
         taken = without(_taken(scenario, kernel, group, "quick"), unused)
         if taken:
             chosen += _placed(scenario, kernel, taken, rivals)
