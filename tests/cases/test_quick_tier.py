@@ -37,7 +37,7 @@ HEAVY, MIDDLE, LIGHT = ([name for name in NAMES if get(name).weight == weight] f
 FURTHER = Target("cuda", 86, 32, name="a board")
 
 
-def quick(scene, name, targets=TARGETS):
+def quick(scene, name, targets=sharing_targets()):  # noqa: B008
     """(target, dtype, config, *parameters) of each of a kernel's cases."""
     return rows(scene, get(name), targets, "quick")
 
@@ -100,7 +100,7 @@ def test_each_row_is_on_one_target_and_many_are_used():
     cases = [row for name in NAMES for row in quick(SCENE, name)]
     counts = Counter(tuple(own) for _, *own in ((name, *row[1:]) for name in NAMES for row in quick(SCENE, name)))
     assert set(counts.values()) == {1}
-    assert len({row[0] for row in cases}) >= len(TARGETS) - 1
+    assert len({row[0] for row in cases}) >= len(sharing_targets()) - 1
 
 
 # What moves no case
@@ -156,10 +156,23 @@ def scene_table(scene, kernels, monkeypatch, selection, arguments):
 def test_a_further_target_has_rows_of_its_own_and_moves_none():
     assert FURTHER not in sharing_targets()
     for name in ("mm", LIGHT[0]):
-        before, after = quick(SCENE, name), quick(SCENE, name, (*TARGETS, FURTHER))
+        before, after = quick(SCENE, name), quick(SCENE, name, (*sharing_targets(), FURTHER))
         assert [row for row in after if row[0] != FURTHER] == before
         assert gaps(name, SCENE) == [] or len(before) == 1
         assert [row for row in after if row[0] == FURTHER]
+
+
+def test_a_built_in_target_that_shares_no_rows_has_some_and_moves_none(monkeypatch):
+    """It has those of its own rows that it would win from the targets that share."""
+    new = find("sm_120")
+    sharing = tuple(target for target in sharing_targets() if target != new)
+    monkeypatch.setattr(targets, "SHARING", tuple(target.id for target in sharing))
+    before = [row for name in HEAVY for row in quick(SCENE, name, sharing)]
+    after = [row for name in HEAVY for row in quick(SCENE, name, (*sharing, new))]
+    assert [row for row in after if row[0] != new] == before
+    monkeypatch.setattr(tier_rows, "known_targets", tuple)
+    own = [row for name in HEAVY for row in quick(SCENE, name, (new,))]
+    assert 0 < len(after) - len(before) < len(own) / 3
 
 
 @pytest.mark.parametrize("left_out", targets.SHARING)
@@ -221,7 +234,7 @@ def test_each_test_has_its_kernels_in_the_sampled_tiers():
 @pytest.mark.parametrize(("name", "dtypes"), [("mm", ("fp16", "bf16")), ("bmm", ("bf16",)), ("scaled_mm", ("e5m2",))])
 def test_every_target_appears_where_that_is_asked_for(name, dtypes):
     scene = Scenario(where(name=name), {}, dtypes=dtypes, configs=1, every_target=True)
-    assert sorted(target.id for target, *_ in quick(scene, name)) == sorted(target.id for target in TARGETS)
+    assert sorted(target.id for target, *_ in quick(scene, name, TARGETS)) == sorted(target.id for target in TARGETS)
     assert len(quick(Scenario(where(name=name), {}, configs=1), name)) < len(TARGETS)
 
 
@@ -291,7 +304,7 @@ def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(m
     (claim,) = [profile for profile in profiles.profiles.values() if profile.id == "tensor-core"]
     claiming = {target.id for target in TARGETS if claim in profiles.claimed(target.id)}
     shown = {}
-    for target, dtype, config in quick(matrix_units, "mm"):
+    for target, dtype, config in quick(matrix_units, "mm", TARGETS):
         plan = get("mm").plan(get("mm").problem(dtype, *ragged(get("mm"), config, dtype, aligned=True)), config, target)
         assert dtype in claim.dtypes
         shown[target.id] = {f"codegen/requires/{unit.name}" for unit in get("mm").features(plan).required & UNITS}
@@ -321,7 +334,7 @@ def idle():
 @pytest.mark.parametrize("target", ["sm_90", "gfx950", "gfx1201", "gfx1250"])
 def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle, target):
     """The products are summed without it: the numbers would be right."""
-    (row,) = [row for row in quick(matrix_units, "mm") if row[0].id == target]
+    (row,) = [row for row in quick(matrix_units, "mm", TARGETS) if row[0].id == target]
     _, dtype, config = row
     kernel, pool = idle
     failed = []
