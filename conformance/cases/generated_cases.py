@@ -92,7 +92,7 @@ class GeneratedCases:
         return "every value at least once, each row on one target"
 
     def _able(self, targets: Sequence[Target], selection: Selection) -> list[Target]:
-        """Those of ``targets`` that can do what the test needs; with a GPU a case says what its target lacks."""
+        """Returns those of ``targets`` that can do what the test needs; with a GPU a case says what its target lacks."""
         return [
             target
             for target in targets
@@ -100,7 +100,7 @@ class GeneratedCases:
         ]
 
     def _of_row(self, text: str, targets: Sequence[Target], selection: Selection) -> list[Target]:
-        """Those of ``targets`` on which a row of a sample has a case; ``text`` is that of the row."""
+        """Returns those of ``targets`` on which a row of a sample has a case; ``text`` is that of the row."""
         usual = self._able(generated_for(compile_targets(), False, self.vendors), selection)
         shared = [target for target in usual if selection.tier != "quick" or target.vendor == usual[0].vendor]
         chosen = max(shared, key=lambda target: digest(self.name, text, target.id), default=None)

@@ -42,7 +42,7 @@ USUAL_CONFIGS: Mapping[int, int] = {3: 2, 2: 2, 1: 1}
 Row = tuple[Any, ...]
 
 #: The targets of cases that differ in nothing else, their dtype and config, and the values of the test's own parameters
-#: and of those that are rotated. Groups share the last two, so that a large table holds few tuples beside its rows.
+#: and of those that are rotated. Groups share the last two, so that a large table holds few tuples and many rows.
 Group = tuple[Sequence[Target], tuple[str, Any], tuple[Any, ...]]
 
 

@@ -9,7 +9,7 @@ from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
 from conformance.commands.shared.stack_modules import import_with_stack
 from conformance.reporting.text import markdown_table
-from conformance.user_files.run_options import NO_CASE, joined
+from conformance.user_files.run_options import NO_CASE, ON_EACH_TARGET, joined
 
 HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
 
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     options += [f"--conformance-case={arguments.why}"] if arguments.why else []
     code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *joined(arguments.rest)], plugins=plugins)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED and not (arguments.why and lister.count):
-        raise CommandError(NO_CASE)
+        raise CommandError(f"{NO_CASE}; {ON_EACH_TARGET}" if "--target" in arguments.rest else NO_CASE)
     if code == pytest.ExitCode.OK and not arguments.why:
         print(f"{lister.count} cases", file=sys.stderr)
     return int(code)

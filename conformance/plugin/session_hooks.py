@@ -75,7 +75,7 @@ from conformance.reporting.summary import Summary, Tally
 from conformance.reporting.summary_markdown import render_markdown
 from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, problem_lines, verdict_lines
 from conformance.reporting.text import log_safe
-from conformance.user_files.run_options import KERNELS_MAY_BE_LOST
+from conformance.user_files.run_options import KERNELS_MAY_BE_LOST, ON_EACH_TARGET
 
 CONTROLLER = "controller"
 SUMMARY_FILE = "summary.md"
@@ -278,6 +278,8 @@ class SessionRun:
         if words:
             others = [f"--tier {settings.tier}", *(f"--target {target}" for target in settings.targets)]
             advice = self._near_case() or "see 'conformance list'"
+            if settings.targets and settings.tier == "quick":
+                advice = f"{ON_EACH_TARGET}; {advice}"
             raise pytest.UsageError(f"{' '.join(words)}: no case of {' '.join(others)} has that; {advice}")
 
     def _refuse_unknown_choices(self, cases: Sequence[str]) -> None:

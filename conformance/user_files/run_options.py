@@ -20,6 +20,8 @@ DEFAULT_CASE_TIMEOUT_S = 300.0
 KERNELS_MAY_BE_LOST = "CONFORMANCE_KERNELS_MAY_BE_LOST"
 #: What ``conformance list`` says if there is none.
 NO_CASE = "no case matches these filters"
+#: What to do if the quick tier has none on the targets that were asked for.
+ON_EACH_TARGET = "the quick tier has each row on one target, and --tier default on each"
 
 
 class Effect(Enum):

@@ -167,6 +167,10 @@ def test_a_command_takes_cases_of_any_tier_and_target_by_their_ids(tmp_path):
     assert collected("conformance", "list", f"--conformance-case={cases[0]}")[0] == cases[:1]
     pytest_words = ["pytest", "-p", "conformance.plugin", "-q", "--collect-only", "-p", "no:cacheprovider"]
     assert [line.rpartition("/")[2] for line in collected(*pytest_words, f"{root}/{cases[1]}")[0]] == cases[1:]
+    for words in (["conformance", "list"], ["conformance", "run", "-q"]):
+        lines, errors = collected(*words, "--suite", "alignment", "--kernel", "mm", "--target", "sm_90")
+        assert not lines
+        assert "the quick tier has each row on one target, and --tier default on each" in errors
     lines, errors = collected("conformance", "list", f"--conformance-case={cases[0].replace('e5m2', 'e5m3')}")
     assert not lines
     assert "no case matches" in errors
