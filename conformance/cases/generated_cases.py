@@ -92,7 +92,7 @@ class GeneratedCases:
         return "every value at least once, each row on one target"
 
     def _able(self, targets: Sequence[Target], selection: Selection) -> list[Target]:
-        """Returns those of ``targets`` that can do what the test needs; with a GPU a case says what its target lacks."""
+        """Returns the ``targets`` that can do what the test needs. With a GPU a case says what its target lacks."""
         return [
             target
             for target in targets
