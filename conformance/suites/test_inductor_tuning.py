@@ -110,6 +110,7 @@ def test_pool_device_lists(recorder):
 
 
 @pytest.mark.slow(20)
+@pytest.mark.proves_at_most("nothing", "Inductor's processes are judged, and no kernel is run")
 def test_pool_of_visible_devices(harness, recorder):
     """The last two of the devices that are there, as Inductor finds them. A worker sees one device, so it is a fresh
     process that sees two."""
