@@ -327,7 +327,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance blame CASE --good current --bad current": Read(Why.STANDS),
         "conformance compare reports/monday reports/tuesday": Read(Why.STANDS),
         "conformance matrix stacks.toml": Read(Why.ELSEWHERE),
-        "conformance mustpass check reports/first": Run(1, "no mustpass list"),
+        "conformance mustpass check reports/first": Run(1, "missing"),
         "conformance mustpass write reports/first --to lists": Run(2, "was narrowed by"),
         "conformance precompile --target sm_90 --out kernels": Read(Why.LONG),
         "conformance sweep reports/first": Run(says="int_mm"),

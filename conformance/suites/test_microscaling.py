@@ -277,7 +277,7 @@ def test_descriptors(conform, kernel, target, config, order, formats, variant, o
     scales=list(SWIZZLED),
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "nvfp4.nvfp4.kk", "bf16.mxfp4.kk"]},
     configs=2,
-    every_row=by_pointers,
+    every_row=lambda kernel: by_pointers(kernel) or kernel.described_scales,  # addresses of scales, both ways
 )
 def test_swizzled_scales(conform, harness, kernel, target, config, scales, formats):
     """Scales in tiles of 128 lines by 4 blocks, as tcgen05 reads them. Tiles are full, or have padding, which is NaN
