@@ -111,6 +111,8 @@ by_pointers = where(family="microscaled", persistent=False, batched=False)
 #: Selects kernels for tests whose answer does not depend on who loads: the specialised kernel has the persistent one's
 #: code.
 unspecialised = where(family="microscaled", specialised=False, batched=False)
+#: Selects kernels that load scales by descriptors, or by pointers where these do not fit.
+in_described_scales = where(family="microscaled", described_scales=True, batched=False)
 #: Selects kernels of batches by descriptors.
 in_batches = where(family="microscaled", batched=True, descriptors=True)
 #: Selects kernels whose tiles have several matrices of a batch.
@@ -277,7 +279,7 @@ def test_descriptors(conform, kernel, target, config, order, formats, variant, o
     scales=list(SWIZZLED),
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "nvfp4.nvfp4.kk", "bf16.mxfp4.kk"]},
     configs=2,
-    every_row=lambda kernel: by_pointers(kernel) or kernel.described_scales,  # addresses of scales, both ways
+    every_row=lambda kernel: by_pointers(kernel) or in_described_scales(kernel),
 )
 def test_swizzled_scales(conform, harness, kernel, target, config, scales, formats):
     """Scales in tiles of 128 lines by 4 blocks, as tcgen05 reads them. Tiles are full, or have padding, which is NaN
@@ -293,7 +295,7 @@ def test_swizzled_scales(conform, harness, kernel, target, config, scales, forma
 
 
 @scenario(
-    where(family="microscaled", described_scales=True, batched=False),
+    in_described_scales,
     dtypes=E4M3,
     scales=list(SWIZZLED),
     made=["device", "host"],
