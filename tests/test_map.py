@@ -57,7 +57,7 @@ def definitions(file: Path) -> set[str]:
 
 
 def wrong_rooms(text: str, root: Path) -> list[str]:
-    """Returns the rooms that the table lacks, those that are gone, and whether its order is that of the imports."""
+    """Returns sentences about rooms that the table lacks, rooms that are gone, and a wrong order of the rooms."""
     table = section(text, ROOMS)
     listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     named, nested = set(paths_of(table)), {f"{p.relative_to(root / 'conformance')}/" for p in packages(root)} - {"./"}
@@ -80,8 +80,8 @@ def wrong_docstrings(root: Path) -> list[str]:
 
 
 def wrong_case(text: str, root: Path) -> list[str]:
-    """Returns True if the quick tier lacks the followed case; its steps that name a file that is gone, or what none of
-    their files defines."""
+    """Returns sentences about the followed case, if the quick tier lacks it, and about its steps. A step may name a
+    file that is gone, or a name that none of its files defines."""
     before, *steps = re.split(r"^\d+\. ", section(text, CASE), flags=re.MULTILINE)
     cases = re.findall(r"`(test_\w+\.py::[^`]+)`", before)
     wrong = [] if steps and cases else ["the map follows no case"]

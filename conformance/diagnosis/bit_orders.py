@@ -54,7 +54,8 @@ def _can_explain(model: UnitModel) -> bool:
 
 
 def _orders(order: SumOrder, depth: int, block: int) -> Iterator[tuple[str, SumOrder, Tensor]]:
-    """Causes, each with an order and the k in which it takes them; a k from ``depth`` on is a product of zero."""
+    """Yields wrong orders: the cause, the order, and the sequence of k in which it sums. A k from ``depth`` on is a
+    product of zero."""
     blocks = -(-depth // block)
     inside = torch.arange(block)
     every = torch.arange(blocks * block)

@@ -178,8 +178,8 @@ def _device() -> Target:
 def in_processes(
     work: Sequence[Any], processes: int, worker: Callable[[], contextlib.AbstractContextManager[Callable[[Any], None]]]
 ) -> None:
-    """Does each of ``work`` in one of so many forks of this process: ``worker`` gives what a fork calls. Raises
-    RuntimeError if a fork ended before its time."""
+    """Does all of ``work`` in forks of this process, ``processes`` at most. Each fork calls what ``worker`` enters for
+    one piece of work after another. Raises RuntimeError if a fork ended before its time."""
     if not work:
         return
     reading, writing = os.pipe()

@@ -200,7 +200,7 @@ def _configure_main(config: pytest.Config) -> None:
 
 
 def _whole(config: pytest.Config) -> bool:
-    """True if the user chose no cases but by kernel, target and tier."""
+    """Returns True if the user narrowed the run by kernel, target and tier alone."""
     return not config.option.conformance_suite and _whole_suites(config)
 
 

@@ -134,7 +134,7 @@ class RunProgress:
 
     def _write_line(self, text: str) -> None:
         if not self._silent:
-            with contextlib.suppress(OSError):  # a reader that has closed the stream had enough
+            with contextlib.suppress(OSError):  # the reader has closed the stream
                 print("\n" * self._line_is_open + f"progress: {text}", file=self._stream, flush=True)
 
     def _keep(self, progress: Progress) -> None:

@@ -193,7 +193,7 @@ def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config
 
 @each_kernel_without_target
 def test_each_kernel_has_a_target(harness, recorder, kernel):
-    """A kernel that no target of this run takes is not forgotten: it is not run, for the reason that it gives."""
+    """A kernel that takes no target of this run has a case, too: it is not run, for the kernel's reason."""
     reason = kernel.example_refusal(kernel.dtype_names()[0], kernel.configs[0], harness.targets[0])
     recorder.set(kernel=kernel, target=harness.targets[0])
     recorder.not_run(reason)

@@ -40,7 +40,7 @@ def test_unlike_sizes(conform, kernel, target, dtype, config, unlike, blocks):
     conform(kernel, problem, config=config, target=target)
 
 
-#: What lies 2**31 elements or more behind the first, and of which tensors.
+#: Problems in which the last row, dim or batch of some tensors lies 2**31 elements or more after the first.
 FAR: dict[str, dict[str, Any]] = {
     "rows": {"padded": "qkvo"},
     "dims": {"padded": "qkvo", "order": "bhds"},

@@ -33,7 +33,7 @@ EMPTINESS = {"HAS_PRODUCT"}
 
 
 def problems_of(plan: Plan) -> list[Plan]:
-    """``plan``, and plans of other sizes that the code compiled for it serves.
+    """Returns ``plan``, and plans of other sizes for which its compiled code is right, too.
 
     The loop has 0, 1, stages - 1 and stages + 2 steps, over one tile with ragged edges. The last step is ragged where
     the code allows that. One program of a persistent kernel makes more tiles than two rounds of its accumulators.

@@ -143,8 +143,8 @@ def carried(folder: str) -> CarriedKernels:
 
 @contextlib.contextmanager
 def offered(files: Mapping[str, bytes]) -> Iterator[list[str]]:
-    """Within the block, Triton finds ``files`` in its cache where it looks for a kernel of their name that it lacks.
-    Yields a list to which the name of a kernel is added when Triton takes it."""
+    """Within the block, Triton finds ``files`` in its cache when it looks for a kernel of that name that the cache
+    lacks. Yields a list to which the name of a kernel is added when Triton takes it."""
     from triton import knobs
     from triton.runtime.cache import FileCacheManager
 

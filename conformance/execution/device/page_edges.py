@@ -127,7 +127,8 @@ class PageEdges:
         return self.view(operand, self._taken(operand), edge)
 
     def _taken(self, operand: Operand) -> MappedRegion:
-        """The smallest free region that has room for ``operand``, or a new one; it is free no longer."""
+        """Returns the smallest free region that has room for ``operand``, or a new one, and takes it from the free
+        ones."""
         for place, region in enumerate(self._free):
             if region.size >= _bytes(operand):
                 return self._free.pop(place)

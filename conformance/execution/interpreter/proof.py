@@ -45,7 +45,7 @@ _FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
 #: Formats of eight bits by their attribute of triton.language.
 _FP8 = {"float8e4nv": torch.float8_e4m3fn, "float8e5": torch.float8_e5m2}
 
-#: What is wrong, by the name of a method and that of the format (Triton's; empty: all) for which it is.
+#: Faults, by the name of a method and of the format for which it is wrong (Triton's name; empty: all formats).
 Faults = dict[tuple[str, str], str]
 
 

@@ -1,4 +1,4 @@
-"""Walks through a kernel: paths on which the values of registers are known as far as they can be.
+"""Walks are paths through a kernel, along which the values of registers are computed as far as they can be known.
 
 A branch whose predicate is known goes where it must. Threads that part wait for each other where their paths meet
 again. Any other branch goes where the walk's manner says, so that each loop has several turns. Every walk is thus a

@@ -153,7 +153,8 @@ def paired_ranges(problem: Gemm, contract: Contract, wide: str) -> tuple[Range, 
 #: two scales are not all 1.
 ROW_SCALES = {"scale_a": (1, 2), "scale_b": (-2, -1)}
 TENSOR_SCALES = {"scale_a": (1,), "scale_b": (-2,)}
-#: The same where a scale serves 128 rows or columns: of three, so that neighbouring blocks always differ.
+#: Exponents of scales that serve 128 rows or columns. There are three of each, so that neighbouring blocks always
+#: differ.
 BLOCK_SCALES = {"scale_a": (1, 2, 3), "scale_b": (-3, -2, -1)}
 #: Exponents of the scales of a prologue, and the prologue that has each.
 PROLOGUE_SCALES = (1, 2)

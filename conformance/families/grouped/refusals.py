@@ -28,7 +28,8 @@ def of_group(rule: Rule) -> Rule:
 
 
 def broken(plan: Any, limits: GemmLimits) -> Iterator[Broken]:
-    """Yields what descriptors cannot cover, and groups that begin within a unit of the copy engine."""
+    """Yields the rules of descriptors that the plan's memory breaks, and groups that begin within a unit of the copy
+    engine."""
     yield from gemm.broken(plan, limits)
     yield from within_units(plan, limits)
 

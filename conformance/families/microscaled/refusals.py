@@ -39,16 +39,16 @@ class MicroscaledLimits(GemmLimits):
 
 
 def broken(plan: Any, limits: MicroscaledLimits) -> Iterator[Broken]:
-    """Yields what descriptors cannot cover, also those with gaps."""
+    """Yields the rules of descriptors that the plan's memory breaks, those of descriptors with gaps, too."""
     yield from gemm.broken(plan, limits)
     if limits.described and plan.problem.has_product and plan.problem.output.numel:
         yield from _broken_by_gaps(plan)
 
 
 def _broken_by_gaps(plan: Any) -> Iterator[Broken]:
-    """Yields what a descriptor with gaps (CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B) cannot cover: by it tcgen05 gets
-    four-bit codes together with eight-bit ones. There are none where the unit multiplies without scales, and Triton
-    converts the codes."""
+    """Yields the rules of a descriptor with gaps (CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B) that memory breaks: by it
+    tcgen05 gets four-bit codes together with eight-bit ones. There are none where the unit multiplies without scales,
+    and Triton converts the codes."""
     problem = plan.problem
     scaled = all(form.scale for form in problem.formats) and plan.config.block_m >= 128
     mixed = len({form.codes == "e2m1" for form in problem.formats}) == 2

@@ -14,8 +14,8 @@ from conformance.records import ReasonCode
 
 
 def broken(plan: Any, limits: MicroscaledLimits) -> Iterator[Broken]:
-    """Yields what descriptors cannot cover, also those with gaps, and groups that begin within a unit of the copy
-    engine."""
+    """Yields the rules of descriptors, with gaps or without, that the plan's memory breaks, and groups that begin
+    within a unit of the copy engine."""
     yield from microscaled.broken(plan, limits)
     yield from within_units(plan, limits)
 

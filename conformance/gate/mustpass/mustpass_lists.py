@@ -99,7 +99,7 @@ class MustpassList:
 
     @property
     def range(self) -> str:
-        """The stacks and the set of targets that it is for, in words."""
+        """Returns the stacks and the set of targets that the list is for, in words."""
         return f"{stack_text(self.stack)} and targets {' '.join(self.targets) or DEFAULT_TARGETS}"
 
 

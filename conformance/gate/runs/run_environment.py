@@ -183,7 +183,7 @@ def _git(checkout: Path, *arguments: str) -> bytes | None:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables that can change results; of what looks like a secret only the name."""
+    """Returns the environment variables that can change results. Apparent secrets have only their name."""
     return {
         name: "(withheld)" if _SECRET.search(name) else _USER_IN_URL.sub("(withheld)@", value)
         for name, value in sorted(environ.items())

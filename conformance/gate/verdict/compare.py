@@ -87,7 +87,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
     sides = {"baseline": baseline, "candidate": candidate}
     broken_sides = [_broken(name, side_faults(side, of_cases[name])) for name, side in sides.items()]
     whole = all(side is None or side.side != "candidate" for side in broken_sides)
-    for one, groups, row in lost if whole else ():  # of a run that is not whole they only have no record
+    for one, groups, row in lost if whole else ():  # cases of an unfinished run are not lost
         findings.append(tables.excused(replace(one, cause=absences.cause(groups)), row))
     moved = [*choices.findings()]
     unchanged -= len({finding.case for finding in moved} - {finding.case for finding in findings})

@@ -30,8 +30,8 @@ Patch = tuple[Any, str, Any] | AbstractContextManager[Any]
 
 
 def _times_are_infinite(notes: Notes, *, deferred: bool) -> list[Patch]:
-    """Every choice of every lowering is timed as infinite: when it is lowered, or ``deferred`` to when the scheduler
-    has fused what it can. Notes how many choices each time."""
+    """Times every choice of every lowering as infinite when it is lowered, or, if ``deferred``, after the scheduler has
+    fused what it can. Notes the number of choices each time."""
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     select = AlgorithmSelectorCache.__call__

@@ -119,7 +119,8 @@ class _Search:
         return GraphFill(name, tuple(values), tuple(map(tuple, right)), _ties(evaluation, right))
 
     def widest(self, name: str, wide: str) -> tuple[list[Tensor], Evaluation]:
-        """Values for which every sum is exact, the operand ``wide`` as wide as that allows, and the evaluation."""
+        """Returns values for which every sum is exact, with the operand ``wide`` as wide as possible, and the graph's
+        evaluation."""
         return self._fitting(name, wide, _Widths(max(BITS.values()), max(BITS.values())), spread=True)
 
     def with_ties(self, name: str, wide: str) -> GraphFill:

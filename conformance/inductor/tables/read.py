@@ -50,8 +50,8 @@ def read_tables(archs: Sequence[str]) -> dict[str, dict[str, Any]]:
     "rocm:<arch>" for each of AMD's ``archs``.
 
     A device has ``tables``, ``settings`` (numbers that decide how rows are used) and ``templates``. The last say which
-    tables a template's class has in place of the device's, by template and, if there is one, operation. ``missing``
-    says what this torch does not have, ``unreadable`` what could not be read, both as a sentence by what it is about.
+    tables a template's class has in place of the device's, by template and, if there is one, operation. ``missing`` has
+    a sentence for each thing that this torch lacks, ``unreadable`` one for each that could not be read.
     """
     devices = {}
     with _hip(None):

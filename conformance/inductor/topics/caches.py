@@ -76,7 +76,7 @@ def count_generated(payload: tuple[Program, bool], target: Target) -> Counted:
 
 
 def count_compiled(program: Program, constant_key: bool) -> Counted:
-    """On a device: what compiling a program and calling it counts."""
+    """The counters of a program that is compiled and called on a device."""
     from torch._inductor.ir import TritonTemplateCallerBase
 
     offered: list[int] = []
