@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from conformance.commands import CommandError
-from conformance.commands.shared.stack_modules import INSTALL
+from conformance.commands.shared.suites import INSTALL
 from conformance.machine.near_names import did_you_mean
 
 OK, FAILED, USAGE = 0, 1, 2

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from conformance import filecheck as filecheck_module
 from conformance.filecheck import FileCheckResult, filecheck
 from conformance.machine.kept_answers import kept_answer, source_digest
-from conformance.machine.nvidia_tools import nvidia_tool
+from conformance.machine.versions import nvidia_tool
 from conformance.targets import Target
 
 

@@ -32,7 +32,7 @@ def _registries_are_as_before():
 
 def _registered():
     """The families that have fills, and the classes of the kernels; none of a module that is not imported yet."""
-    fill_set = sys.modules.get("conformance.inputs.fill_set")
+    fill_set = sys.modules.get("conformance.inputs.fills")
     catalogue = sys.modules.get("conformance.kernels.catalogue")
     families = fill_set.REGISTERED if fill_set else {}
     listed = catalogue is not None and catalogue.catalogue.cache_info().currsize

@@ -233,7 +233,7 @@ def _import_rooms() -> None:
     sys.path.remove(str(ROOT))
     from conformance.gate.runs.bill_of_materials import bill_of_materials
     from conformance.gate.runs.run_environment import environment
-    from conformance.user_files.case_patterns import matches
+    from conformance.user_files.case_list import matches
     from conformance.user_files.expected_failures import read_expected_failures
 
     bill_of_materials(None)

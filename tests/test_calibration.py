@@ -2,8 +2,7 @@
 
 import pytest
 
-from conformance.calibration.probes import EXPONENTS, UnitProbe, compare, disagreements, measure
-from conformance.calibration.proof import merged, prove, text
+from conformance.calibration.probes import EXPONENTS, UnitProbe, compare, disagreements, measure, merged, prove, text
 from conformance.numerics.contract import Accumulator
 from tests.simulated_unit import simulated_product, simulated_unit
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.diagnosis.dependence import axes, needed
+from conformance.diagnosis.diagnose import axes, needed
 from conformance.families.conv.problem import conv2d
 from conformance.families.family import REGISTERED, UNKNOWN, Family, family_of
 from conformance.families.gemm.problem import Bias, addmm, baddbmm, mm_plus_mm
@@ -15,8 +15,8 @@ from conformance.families.int4.problem import Int4Gemm
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
+from conformance.numerics.alterations import Tiling
 from conformance.numerics.contract import FMA, Contract
-from conformance.numerics.tiling import Tiling
 from conformance.problems import Problem
 
 #: The families whose answers are listed here. A new family states what it lacks in its own folder.

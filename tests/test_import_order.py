@@ -184,7 +184,7 @@ def test_right_imports_are_taken(tmp_path):
     [
         "conformance.records",
         "conformance.reporting.summary",
-        "conformance.reporting.digest",
+        "conformance.reporting.summary_text",
         "conformance.reporting.html",
         "conformance.gate.verdict.gate_verdict",
         "conformance.commands.compare",

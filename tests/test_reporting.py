@@ -8,9 +8,8 @@ import json
 import expecttest
 
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
-from conformance.reporting.digest import digest
 from conformance.reporting.summary import Tally, is_verified
-from conformance.reporting.summary_markdown import render_markdown
+from conformance.reporting.summary_text import digest, render_markdown
 from conformance.reporting.text import clean, markdown_table, text_table
 
 RUN = RunInfo(

@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.gate.changes.code_changes import PACKED
 from conformance.gate.changes.occupancy import occupancy
-from conformance.gate.runs.compiler_lines import compiler_cause
+from conformance.gate.runs.failure_causes import compiler_cause
 from conformance.record_figures import Resources
 
 #: A file's path, and its name.

@@ -13,8 +13,18 @@ import triton
 from torch import Tensor
 
 from conformance import targets
-from conformance.calibration.probes import EXPONENTS, PROBE_K, Dots, ExponentRange, UnitProbe, compare
-from conformance.calibration.proof import Product, merged, prove, text
+from conformance.calibration.probes import (
+    EXPONENTS,
+    PROBE_K,
+    Dots,
+    ExponentRange,
+    Product,
+    UnitProbe,
+    compare,
+    merged,
+    prove,
+    text,
+)
 from conformance.execution.device.executor import DeviceExecutor
 from conformance.execution.trial.observation import Executor
 from conformance.execution.trial.trial import trial

@@ -8,11 +8,9 @@ import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from conformance.cases.cover import cover
-from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.device_class import PERSISTENT, DeviceClass
-from conformance.heuristics.final_rows import without_two_warps
+from conformance.heuristics.configs import AnyConfig, Config, pruned
+from conformance.heuristics.device_class import PERSISTENT, DeviceClass, without_two_warps
 from conformance.heuristics.lookup import for_target
-from conformance.heuristics.row_limits import pruned
 from conformance.inductor.tables import live
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize

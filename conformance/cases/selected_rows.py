@@ -23,9 +23,8 @@ from conformance.families.conv.problem import Conv
 from conformance.families.gemm.problem import Gemm
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
+from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass, Symbolic, by_hint
 from conformance.heuristics.lookup import flex_default, for_target
-from conformance.heuristics.scaled_rows import Symbolic, by_hint
 from conformance.kernels.catalogue import catalogue
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.families.gemm import GemmFamily

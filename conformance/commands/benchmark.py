@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from conformance.commands import CommandError, positive
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 
 HELP = "Time kernels against the libraries of the device, as ratios."
 

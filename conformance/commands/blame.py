@@ -14,8 +14,8 @@ from conformance.blame.symptoms import NAMES, is_known
 from conformance.commands import CommandError, command_errors, positive
 from conformance.gate.stacks.environments import prepare
 from conformance.gate.stacks.stack_file import StackError, parse
-from conformance.machine.cache_folder import default_cache
 from conformance.machine.gpus import find_gpus
+from conformance.machine.kept_answers import default_cache
 from conformance.machine.near_names import did_you_mean
 from conformance.reporting.text import log_safe
 

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Packs and signs the run. Returns 0. Raises :class:`CommandError` if there is no bundle to be had."""
     try:
         from conformance.gate.evidence import pack, signatures
-        from conformance.gate.evidence.rejection import Rejected
+        from conformance.gate.evidence.archive import Rejected
     except ModuleNotFoundError as error:
         raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     folder: Path = arguments.run.resolve()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 
 HELP = "Measure the arithmetic that the contracts assume, on a device, and prove the model of its tensor core."
 

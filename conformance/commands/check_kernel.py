@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from conformance.commands import CommandError
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 
 HELP = "Show what a kernel takes and refuses, and how many cases each suite has of it."
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from conformance.commands import CommandError
 from conformance.commands.shared import history_options, policy_options
 from conformance.commands.shared.comparison_output import STDOUT, WRITERS, deliver
-from conformance.commands.shared.issue_files import write_issues
-from conformance.commands.shared.run_comparison import compared
+from conformance.commands.shared.history_options import write_issues
+from conformance.commands.shared.policy_options import compared
 from conformance.gate.verdict.known_findings import with_known
 
 HELP = "Compare two runs: what broke, what was fixed, what changed."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conformance.commands import CommandError
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 from conformance.reporting.text import markdown_table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 from conformance.reporting.text import markdown_table
 from conformance.user_files.run_options import NO_CASE, ON_EACH_TARGET, joined
 

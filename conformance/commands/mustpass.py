@@ -8,15 +8,15 @@ from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
 from conformance.commands.shared.policy_options import add_options, read, verdict_of
+from conformance.gate.evidence.archive import Rejected
 from conformance.gate.evidence.contents import parse_environment
 from conformance.gate.evidence.options import check_options
-from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.mustpass import mustpass_lists
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.verdict import gate_verdict
 from conformance.records import Status, plain_file, replace_file
 from conformance.reporting.text import clean, log_safe, one_line
-from conformance.user_files.stack_ranges import range_problem
+from conformance.user_files.toml_entries import range_problem
 
 HELP = "Write the lists of cases that a target must pass, or check a run against them."
 

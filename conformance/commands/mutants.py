@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.commands import CommandError, command_errors, positive
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 from conformance.machine.gpus import core_count, find_gpus
 from conformance.machine.near_names import did_you_mean
 from conformance.mutation.known_survivors import KNOWN, WrongLine, known_survivors

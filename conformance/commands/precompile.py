@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors, positive
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, core_count
 from conformance.reporting.progress import ProgressDisplay, can_redraw

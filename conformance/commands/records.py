@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.case_record import SCHEMA, schema_of
 from conformance.commands import CommandError
 from conformance.commands.shared.case_lookup import complain
-from conformance.gate.runs.unfinished_run import cut_off
+from conformance.gate.runs.run_reader import cut_off
 from conformance.records import LineProblems, each_record, files_to_read
 
 HELP = "Print the records of a run as lines of JSON, for jq and other programs."

@@ -8,7 +8,7 @@ from pathlib import Path
 from conformance.commands import write_output
 from conformance.commands.shared import policy_options
 from conformance.commands.shared.comparison_output import page
-from conformance.commands.shared.run_comparison import compared
+from conformance.commands.shared.policy_options import compared
 
 FILE = "report.html"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors
-from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.commands.shared.suites import import_with_stack
 from conformance.records import jsonable
 from conformance.user_files.toml_entries import EntryError
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.commands import CommandError
-from conformance.gate.evidence.archive import ARCHIVE_LIMIT
+from conformance.gate.evidence.archive import ARCHIVE_LIMIT, Rejected
 from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
-from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.evidence.statement import EXTENSION, result_of
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.gate.runs.bill_of_materials import BACKEND, is_of_backend
-from conformance.machine.code_digest import code_digest
+from conformance.machine.kept_answers import code_digest
 from conformance.proof_level import ProofCount
 from conformance.records import first_of, plain_file
 from conformance.reporting.text import clean
@@ -125,7 +124,7 @@ def describe(verified: VerifiedBundle, policy: Policy) -> str:
 
 def _declared(verified: VerifiedBundle) -> Iterable[str]:
     """Yields what each third-party kernel declared, and the cases that its expected failures excused."""
-    from conformance.gate.evidence.declared import excused
+    from conformance.gate.evidence.statement import excused
 
     failures = excused(verified.contents)
     for kernel, declared in sorted(verified.contents.run.declared.items()):

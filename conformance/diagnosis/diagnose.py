@@ -2,12 +2,16 @@
 
 A cause is named only if it predicts every element, right ones included. Where the fault may be one tile's own, that is
 all of the tile, else all of every output that was judged. Nothing here decides whether a kernel passes.
+
+On which elements of the operands an output depends is asked here too.
+
+A program that stores an output must have read them, whatever its order of work: :func:`needed` is a lower bound.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,13 +28,12 @@ from conformance.diagnosis.tile_search import (
     tile_counts,
 )
 from conformance.families.family import family_of
+from conformance.families.launch_tiles import Indices, Needed, merged
 from conformance.families.products import Product
-from conformance.numerics.alterations import Alteration, Seen, WrongOutput, explaining
+from conformance.numerics.alterations import Alteration, Seen, Tiling, WorkBudget, WrongOutput, explaining
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
-from conformance.numerics.tiling import Tiling
-from conformance.numerics.work import WorkBudget
 from conformance.problems import DTYPES, Problem
 
 #: Bytes of an output that was never written; those of ``conformance.inputs.guarded_memory``.
@@ -478,3 +481,24 @@ def _heat_map(grid: tuple[Tensor, Tensor], unwritten: Tensor) -> str:
     if wrong.shape[0] > MAP_ROWS:
         lines.append("  ...")
     return "\n".join(lines)
+
+
+__all__ = ["Indices", "Needed", "axes", "merged", "needed"]
+
+
+def axes(problem: Problem, name: str) -> tuple[str, ...]:
+    """Returns the name of one index along each dimension of the operand ``name``. Raises TypeError for a family that
+    does not say."""
+    family = family_of(problem)
+    if family.axes is None:
+        raise TypeError(f"{problem.id}: the axes of its operands have no names: {family.lacks['axes']}")
+    return family.axes(problem, name)
+
+
+def needed(problem: Problem, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
+    """Returns, for each operand, the indices on which the elements ``stored`` of ``output`` depend; {} for a family
+    that does not say. If only some axes of an operand are bound to the output, all indices of the others are needed."""
+    family = family_of(problem)
+    if family.needed is None or not all(bool(index.any()) for index in stored):
+        return {}
+    return family.needed(problem, inputs, output, stored)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from conformance.families.gemm import reference as gemm
 from conformance.families.products import Product
-from conformance.numerics.alterations import as_stored
+from conformance.numerics.alterations import WorkBudget, as_stored
 from conformance.numerics.contract import Contract
-from conformance.numerics.work import WorkBudget
 from conformance.problems import DTYPES, Operand, itemsize
 
 #: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded_memory``. The interpreter

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from conformance.diagnosis import hypotheses, inferred_faults
+from conformance.diagnosis import hypotheses
 from conformance.diagnosis.fault_model import FaultModel, Hypothesis
 from conformance.families.products import Product
+from conformance.numerics.alterations import WorkBudget
 from conformance.numerics.contract import Contract
-from conformance.numerics.work import WorkBudget
 
 #: With fewer wrong elements than this almost any hypothesis may fit by chance: they are listed instead.
 ENOUGH = 8
@@ -90,7 +90,7 @@ def search_product(
     counts = tile_counts(bad, block)[0]
     waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
     total, search = len(waiting), TileSearch()
-    single = list(inferred_faults.about_one_element(model, bad))
+    single = list(hypotheses.about_one_element(model, bad))
     # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
     proof = tile_counts(bad & model.output.isfinite(), block)[0]
     for _ in range(ANALYSED_TILES):
@@ -136,7 +136,7 @@ def _fitting(model: FaultModel, tile: tuple[int, int], single: list[Hypothesis],
     def candidates() -> Iterator[Hypothesis]:
         yield from single
         yield from hypotheses.about_tile(model, *tile)
-        yield from inferred_faults.about_order(model, rows, cols)
+        yield from hypotheses.about_order(model, rows, cols)
 
     fits = []
     for hypothesis in candidates():

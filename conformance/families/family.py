@@ -9,15 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.families.index_sets import Indices, Needed
-from conformance.families.launch_tiles import CodeTile, Tiles, block_product
+from conformance.families.launch_tiles import CodeTile, Indices, Needed, Tiles, block_product
 from conformance.families.limits import Rules
-from conformance.families.products import Product
-from conformance.families.unit_sums import UnitAnswers
-from conformance.numerics.alterations import Alteration
+from conformance.families.products import Product, UnitAnswers
+from conformance.numerics.alterations import Alteration, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.tiling import Tiling
 from conformance.problems import Problem
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.family import family_of
-from conformance.families.unit_sums import Inputs, seen_format
+from conformance.families.products import Inputs, seen_format
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.measured_units import KnownUnit

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
-from conformance.heuristics.device_class import DeviceClass, Space, Tables
-from conformance.heuristics.final_rows import without_two_warps
+from conformance.heuristics.device_class import DeviceClass, Space, Tables, without_two_warps
 
 # Rows of products and convolutions are written as the ids that cases show: BLOCK_M x BLOCK_N x BLOCK_K, then how many
 # stages and warps. GROUP_M is 8.

@@ -2,11 +2,14 @@
 
 They are immutable, so that no caller can change a table. Only tile sizes, stages and warps are positional: a field that
 is added later cannot take the value of another.
+
+Estimates of what a row needs, and the number of parts of a split K, are here too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -192,3 +195,67 @@ class LinearAttentionConfig(AnyConfig):
     num_stages: int
     num_warps: int
     vendor: Vendor = field(default=(), kw_only=True)
+
+
+#: 32-bit registers that one thread of an NVIDIA GPU can address, and threads of a warp there.
+REGISTERS_PER_THREAD, WARP_SIZE = 255, 32
+
+
+def shared_memory(config: Config, dtype_size: int) -> int:
+    """Estimated bytes of shared memory: one tile of A and one of B, of ``dtype_size`` bytes an element, per stage.
+
+    The accumulator's staging, descriptors and barriers are not counted, and both operands have one size.
+    """
+    return dtype_size * config.block_k * (config.block_m + config.block_n) * config.num_stages
+
+
+def accumulator_registers(config: Config) -> int:
+    """32-bit registers that each thread needs for the accumulator alone, rounded up."""
+    return -(-config.block_m * config.block_n // (WARP_SIZE * config.num_warps))
+
+
+def pruned(configs: Iterable[Config], dtype_size: int | None, shared_memory_limit: int | None) -> tuple[Config, ...]:
+    """Returns the rows whose estimates fit ``shared_memory_limit`` (bytes per block) and a thread's registers.
+
+    Raises ValueError without a positive ``dtype_size`` and limit: no estimate can be made then.
+    """
+    for name, value in (("dtype_size", dtype_size), ("shared_memory_limit", shared_memory_limit)):
+        if value is None or value < 1:
+            raise ValueError(
+                f"{name} is {value!r}: an exhaustive space is pruned by bytes. Give the bytes of one element of an "
+                "operand as dtype_size, and the target's limits.shared_memory as shared_memory_limit"
+            )
+    assert dtype_size is not None
+    assert shared_memory_limit is not None
+    return tuple(
+        config
+        for config in configs
+        if shared_memory(config, dtype_size) <= shared_memory_limit
+        and accumulator_registers(config) <= REGISTERS_PER_THREAD
+    )
+
+
+#: Elements of K that each part has at least.
+LEAST_DEPTH = 128
+
+
+def decompose_k_splits(m: int, n: int, k: int, limit: int | None = 10) -> tuple[int, ...]:
+    """Returns the numbers of equal parts into which the K of an (m, k) by (k, n) product is worth dividing. The most
+    promising comes first, at most ``limit`` of them.
+
+    They are the divisors d of K from 2 to min(K // M, K // N) with K / d of 128 or more. First come those with K / d a
+    power of two, then a multiple of 32, then the rest. None for an empty product.
+
+    >>> decompose_k_splits(64, 64, 16384, 3)
+    (2, 4, 8)
+    """
+    if 0 in (m, n):
+        return ()
+    divisors = [d for d in range(2, min(k // max(m, n), k // LEAST_DEPTH) + 1) if k % d == 0]
+    return tuple(sorted(divisors, key=lambda d: _awkwardness(k // d)))[:limit]
+
+
+def _awkwardness(depth: int) -> int:
+    if depth & (depth - 1) == 0:
+        return 0
+    return 1 if depth % 32 == 0 else 2

@@ -1,16 +1,140 @@
-"""A device class: the tables of one kind of device, and how its rows become candidates for one problem."""
+"""A device class: its tables, how rows are scaled to a problem, and how they become configs that are launched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
-from conformance.heuristics import final_rows
-from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
-from conformance.heuristics.final_rows import without_two_warps
-from conformance.heuristics.row_limits import pruned
-from conformance.heuristics.scaled_rows import Exclusion, Size, scaled, shallower_than
+from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, pruned
+
+#: A warp computes at least a 16 x 16 tile.
+ELEMENTS_PER_WARP = 256
+
+
+def finalised(configs: Iterable[Config]) -> tuple[Config, ...]:
+    """``configs`` in their order, with no more warps than the tile has work for; rows that become equal appear
+    once."""
+    return tuple(dict.fromkeys(map(_with_fitting_warps, configs)))
+
+
+def finalised_rocm(configs: Iterable[Config]) -> tuple[Config, ...]:
+    """:func:`finalised` for AMD: without tiles that the matrix instruction does not divide, and with AMD's occupancy.
+
+    A row whose ``matrix_instr_nonkdim`` is not 0 needs BLOCK_M and BLOCK_N divisible by it. A ``waves_per_eu`` other
+    than 0 becomes 8 // num_warps, before repetitions are looked for.
+    """
+    return tuple(dict.fromkeys(_rocm(map(_with_fitting_warps, configs))))
+
+
+def with_stages(configs: Iterable[Config], num_stages: int) -> tuple[Config, ...]:
+    """``configs`` with ``num_stages`` each; rows that become equal appear once."""
+    return tuple(dict.fromkeys(dataclasses.replace(config, num_stages=num_stages) for config in configs))
+
+
+def without_two_warps(configs: Iterable[Config]) -> tuple[Config, ...]:
+    """``configs`` for a persistent kernel with TMA, which is not safe with two warps."""
+    return tuple(config for config in configs if config.num_warps != 2)
+
+
+def _with_fitting_warps(config: Config) -> Config:
+    most = max(config.block_m * config.block_n // ELEMENTS_PER_WARP, 1)
+    return config if config.num_warps <= most else dataclasses.replace(config, num_warps=most)
+
+
+def _rocm(configs: Iterable[Config]) -> Iterator[Config]:
+    for config in configs:
+        edge = dict(config.vendor).get("matrix_instr_nonkdim", 0)
+        if edge and (config.block_m % edge or config.block_n % edge):
+            continue
+        vendor = tuple(
+            (name, 8 // config.num_warps if name == "waves_per_eu" and value else value)
+            for name, value in config.vendor
+        )
+        yield config if vendor == config.vendor else dataclasses.replace(config, vendor=vendor)
+
+
+#: The smallest tile edge of a matrix product, and the smallest BLOCK_K of one with 8-bit integers.
+LEAST_EDGE, LEAST_INT8_DEPTH = 16, 32
+
+Exclusion = Callable[[int, int, int], bool]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """A size that is known only when the kernel runs; ``expected`` elements are assumed."""
+
+    expected: int
+
+
+Size = int | Symbolic
+
+
+def scaled(
+    configs: Iterable[Config],
+    m: Size,
+    n: Size,
+    k: Size,
+    *,
+    scale: float = 1,
+    int8: bool = False,
+    exclude: Exclusion | None = None,
+    hint: int | None = None,
+) -> tuple[Config, ...]:
+    """``configs`` with blocks cut down to an (m, k) by (k, n) product, in their order.
+
+    A block of ``edge`` elements becomes one of max(min(int(edge * scale), P), floor). P is the next power of two of the
+    product's size in that dimension, at least the floor. The floor is 16, and 32 for BLOCK_K if ``int8``. A row is left
+    out if ``exclude`` is true of its three new blocks. A symbolic size is taken to be ``hint``, or without a hint what
+    is expected of it. For a convolution m, n and k are batch x output positions, output channels and input channels.
+    """
+    floors = (LEAST_EDGE, LEAST_EDGE, LEAST_INT8_DEPTH if int8 else LEAST_EDGE)
+    bounds = [max(next_power_of_2(_count(size, hint)), floor) for size, floor in zip((m, n, k), floors, strict=True)]
+    rows = []
+    for config in configs:
+        edges = zip(config.tile, bounds, floors, strict=True)
+        block_m, block_n, block_k = (max(min(int(edge * scale), bound), floor) for edge, bound, floor in edges)
+        if exclude is None or not exclude(block_m, block_n, block_k):
+            rows.append(dataclasses.replace(config, block_m=block_m, block_n=block_n, block_k=block_k))
+    return tuple(rows)
+
+
+def by_hint(candidates: Callable[[int | None], tuple[T, ...]], hints: Iterable[int]) -> dict[int | None, tuple[T, ...]]:
+    """``candidates(hint)`` by hint: for no hint (None) first, then for each of ``hints``.
+
+    A hint is left out if one before it gives the same candidates. If all sizes are known, every hint is.
+    """
+    groups: dict[int | None, tuple[T, ...]] = {None: candidates(None)}
+    for hint in hints:
+        group = candidates(hint)
+        if group not in groups.values():
+            groups[hint] = group
+    return groups
+
+
+def shallower_than(configs: Iterable[Config], k: Size) -> tuple[Config, ...]:
+    """Returns the rows with BLOCK_K below ``k``. A sum of two products takes no others, because the compiler crashed
+    when BLOCK_K was K (triton issue 1298). No row is below a symbolic ``k``."""
+    return tuple(config for config in configs if isinstance(k, int) and config.block_k < k)
+
+
+def next_power_of_2(number: int) -> int:
+    """The least power of two that is not below ``number``; 1 for zero.
+
+    >>> next_power_of_2(48), next_power_of_2(64), next_power_of_2(0)
+    (64, 64, 1)
+    """
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def _count(size: Size, hint: int | None) -> int:
+    if isinstance(size, int):
+        return size
+    return size.expected if hint is None else hint
+
 
 Tables = Mapping[str, tuple[AnyConfig, ...]]
 Space = Callable[[], tuple[AnyConfig, ...]]
@@ -94,7 +218,7 @@ class DeviceClass:
         The listed rows, or the enumerated ones if ``exhaustive``, are scaled to the product, limited if ``exhaustive``,
         and finalised. Rows of "mm_plus_mm" are not scaled: a tile may exceed the product in M and N, never in K.
         ``dtype_size`` (bytes of an operand's element) and ``shared_memory`` (bytes per block) are needed for an
-        exhaustive space only; ``hint`` is explained at :func:`~conformance.heuristics.scaled_rows.scaled`. Raises
+        exhaustive space only; ``hint`` is explained at :func:`~conformance.heuristics.device_class.scaled`. Raises
         ValueError for a table of attention and KeyError for one that does not exist.
         """
         configs = _of_products(name, self.exhaustive(name) if exhaustive else self.rows(name))
@@ -110,8 +234,8 @@ class DeviceClass:
         return self.finalised(configs)
 
     def finalised(self, configs: tuple[Config, ...]) -> tuple[Config, ...]:
-        """See :func:`conformance.heuristics.final_rows.finalised`."""
-        return final_rows.finalised(configs)
+        """See :func:`conformance.heuristics.device_class.finalised`."""
+        return finalised(configs)
 
     def flex_default(self, name: str, head_dim: int, dtype: str, capability: Capability) -> AnyConfig:
         """The config of attention with the table ``name`` ("flex_fwd", "flex_bwd" or "flex_decode") without a search;

@@ -9,8 +9,7 @@ import re
 
 from conformance.heuristics import base
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
-from conformance.heuristics.device_class import Capability, DeviceClass, by_head_dim
-from conformance.heuristics.final_rows import finalised_rocm, with_stages
+from conformance.heuristics.device_class import Capability, DeviceClass, by_head_dim, finalised_rocm, with_stages
 
 #: num_stages of a row that has no number of its own: the default of Triton's AMD backend (3.4 to 3.9).
 BACKEND_STAGES = 2

@@ -18,13 +18,10 @@ from conformance.execution.trial.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
-from conformance.judging.case_steps import faults_explained, record_edges
-from conformance.judging.code_faults import fault_verdicts
-from conformance.judging.code_order import order_verdicts, unknown_orders
-from conformance.judging.expected_grid import expected_grid
-from conformance.judging.harness import Harness, needed
+from conformance.judging.code_faults import fault_verdicts, order_verdicts, unknown_orders
+from conformance.judging.harness import Harness, faults_explained, needed, record_edges
 from conformance.judging.plan_code import descriptor_features, plan_verdicts
-from conformance.judging.refusal_rules import objection, overlooked
+from conformance.judging.refusal_rules import expected_grid, objection, overlooked
 from conformance.kernels import carveout
 from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant

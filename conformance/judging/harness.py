@@ -1,31 +1,83 @@
-"""Parts that the cases of one process share: targets, executor, compile pool, device locks and judged numbers."""
+"""Parts that the cases of one process share: targets, executor, compile pool, device locks and judged numbers.
+
+The steps that cases share whatever they judge, and the verdicts of executed TTGIR that are kept, are here too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import torch
+
 from conformance import targets
 from conformance.execution.compile.compiled_index import IndexedPools
+from conformance.execution.device.fault_search import fault_of
 from conformance.execution.order.answers import fenced
 from conformance.execution.trial.fill_groups import GROUPS
 from conformance.execution.trial.observation import Executor
 from conformance.execution.trial.repeated_trials import repeated
 from conformance.execution.trial.trial import Trial, trial
-from conformance.judging.kept_verdicts import kept
+from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import is_own
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.machine import device_state
-from conformance.machine.gpu_lock import NotAlone, Turns
+from conformance.machine.device_state import device_fault
+from conformance.machine.gpus import NotAlone, Turns
+from conformance.machine.kept_answers import code_digest, default_cache
 from conformance.problems import Problem, itemsize
-from conformance.records import Reason, ReasonCode
+from conformance.records import ConformanceFailure, Reason, ReasonCode, Verdict
 from conformance.targets import Target
 from conformance.ttgir.verdict import Executed, executed
+
+_digest = functools.cache(code_digest)
+
+
+def kept(plan: Plan, texts: Iterable[str], fills: object, seed: int, execute: Callable[[], Executed]) -> Executed:
+    """The verdict of an earlier run of the same, or that of ``execute``, which is kept if it passed.
+
+    A verdict is kept for the ``texts`` and the ``plan``, the ``fills`` and their ``seed``. It also depends on every
+    file of this package, and on the releases of NumPy and torch. It is not for kernels of others, whose files are not
+    known here.
+    """
+    parts = [_digest(), np.__version__, torch.__version__, repr(plan), repr(fills), repr(seed), *texts]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    path = default_cache() / "executed" / key[:2] / key
+    if (earlier := _read(path)) is not None:
+        return earlier
+    result = execute()
+    if result.passed:
+        _write(path, result)
+    return result
+
+
+def _read(path: Path) -> Executed | None:
+    """Returns the kept result; None if there is none that can be used."""
+    try:
+        data = json.loads(path.read_text())
+        verdicts = tuple(Verdict(*fields) for fields in data["verdicts"])
+        return Executed(verdicts, "", tuple(data["orders"]), tuple(data["fills"]), layouts=data["layouts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(path: Path, result: Executed) -> None:
+    fields = [[each.check, each.passed, each.text, dict(each.details)] for each in result.verdicts]
+    text = json.dumps({"verdicts": fields, "orders": result.orders, "fills": result.fills, "layouts": result.layouts})
+    with contextlib.suppress(OSError):  # a folder that cannot be written keeps nothing
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new.write_text(text)
+        new.replace(path)
+
 
 #: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
 SHARED_TRIALS = 64
@@ -168,3 +220,46 @@ class Harness:
         """The first target of this run that has what the kernel needs; the first of all if none has."""
         ready = [target for target in self.targets if not kernel.descriptors or target.capability("tma").available]
         return (ready or list(self.targets))[0]
+
+
+def record(recorder: CaseRecorder, verdicts: Iterable[Verdict], prefix: str = "") -> None:
+    """Adds ``verdicts`` to the case, which fails at its end if one of them failed."""
+    for verdict in verdicts:
+        recorder.verdict(prefix + verdict.check, verdict.passed, verdict.text, **verdict.details)
+
+
+def need_device(harness: Harness, recorder: CaseRecorder, what: str) -> None:
+    """Ends the case as not run where ``what`` cannot be done on a device: there is none, or nothing is to be run."""
+    if not harness.settings.has_gpu or harness.settings.compile_only:
+        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", f"{what}: a GPU is required and none is used here"))
+
+
+@contextlib.contextmanager
+def faults_explained(
+    harness: Harness, recorder: CaseRecorder, kernel: Kernel | None, plan: Plan, fills: Sequence[str] | None
+) -> Iterator[None]:
+    """Inside, a fault of the device by the launches of ``plan`` over ``fills`` (None: all) raises ConformanceFailure.
+    Another process looks for the operand, and the case has a verdict that names it or says that none was found.
+    ``kernel`` is one of the catalogue; None for a compiled function, which no other process can launch."""
+    try:
+        yield
+    except Exception as error:
+        if device_fault() is None:
+            raise
+        text = f"{type(error).__name__}: {error}"
+    else:
+        return
+    # outside of the handler, whose frames hold on to tensors; after the fault this process asks nothing of the device
+    with recorder.timed("check"), harness.together():
+        fault = fault_of(kernel, plan, fills, harness.settings.seed, text)
+    recorder.add(fault.verdict)
+    recorder.fault_named = fault.named
+    raise ConformanceFailure(f"{fault.verdict.check}: {fault.verdict.text}") from None
+
+
+def record_edges(recorder: CaseRecorder, judged: Trial) -> None:
+    """Writes into the record with which fill operands lay at unmapped pages, or why there was none. If the case has
+    several trials, one without such a fill counts."""
+    before = recorder.record().observed.get("unmapped_pages", "")
+    if judged.at_edges and not before.startswith("none"):
+        recorder.set(observed={"unmapped_pages": judged.at_edges})

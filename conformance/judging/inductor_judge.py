@@ -43,13 +43,12 @@ from conformance.inductor.replay.pinned_programs import (
 from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
-from conformance.inductor.source.templates import NoSuchTemplate
+from conformance.inductor.source.spellings import NoSuchTemplate
 from conformance.inductor.topics.attention import list_operands, lists_of
 from conformance.inductor.topics.gemm import graph_of
 from conformance.judging.case_recorder import CaseRecorder
-from conformance.judging.case_steps import faults_explained, need_device, record, record_edges
 from conformance.judging.conform import record_completeness
-from conformance.judging.harness import Harness, needed
+from conformance.judging.harness import Harness, faults_explained, need_device, needed, record, record_edges
 from conformance.kernels.kernel import Plan, Variant
 from conformance.machine import device_state
 from conformance.machine.environment_faults import fault_of_text

@@ -9,12 +9,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from conformance.execution.compile.resources import over_memory
-from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.row_limits import shared_memory
-from conformance.inputs.random_tensors import random_tensors
+from conformance.heuristics.configs import AnyConfig, Config, shared_memory
+from conformance.inputs.draws import random_tensors
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.kernel import Kernel, NotApplicable
-from conformance.machine.gpu_lock import NotAlone
+from conformance.machine.gpus import NotAlone
 from conformance.problems import Problem, itemsize
 from conformance.records import Check, CheckKind, Status, Verdict
 from conformance.reporting.sweep import sized

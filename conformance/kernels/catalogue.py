@@ -19,7 +19,7 @@ from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import KernelDeclarations, Reason, ReasonCode
 from conformance.targets import OutsideError, Target
 from conformance.user_files.expected_failures import of_kernel, table_to_record
-from conformance.user_files.threshold_file import checked
+from conformance.user_files.thresholds import checked
 from conformance.user_files.toml_entries import EntryError
 
 ENTRY_POINT_GROUP = "conformance.kernels"

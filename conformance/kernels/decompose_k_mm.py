@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm, mm
 from conformance.families.gemm.refusals import GemmLimits
-from conformance.heuristics.split_k_choice import decompose_k_splits
+from conformance.heuristics.configs import decompose_k_splits
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
 from conformance.kernels.families.draw import Draw
@@ -30,7 +30,7 @@ SUM_OPTIONS = {"num_stages": 1, "num_warps": 4}
 
 class SplitKGemm(PointerGemm):
     """mm of a deep product. ``Variant.splits`` says into how many parts K is divided; None is the most promising
-    number of :func:`~conformance.heuristics.split_k_choice.decompose_k_splits`."""
+    number of :func:`~conformance.heuristics.configs.decompose_k_splits`."""
 
     limits = GemmLimits(splits_k=True)
     weight = 1

@@ -1,4 +1,7 @@
-"""Answers about files that take long to work out: each is kept in a file next to them, for every process that asks."""
+"""Answers about files that take long to work out: each is kept in a file next to them, for every process that asks.
+
+The folder in which commands keep runs and verdicts, and the digest of this package, are here too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 
 def kept_answer(
@@ -69,3 +72,64 @@ def write_whole(path: Path, text: str) -> None:
         os.replace(file.name, path)
     except OSError:  # a read-only cache, or no space
         return
+
+
+def default_cache() -> Path:
+    """Returns the folder for kept files: below XDG_CACHE_HOME, or ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "triton-conformance"
+
+
+Fact = TypeVar("Fact")
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+#: Folder of the lists of what is owed.
+LISTS = "data/mustpass/"
+
+
+def kept_while_unchanged(read: Callable[[Path], Fact]) -> Callable[[str | Path], Fact]:
+    """Returns ``read`` for large files: it reads a file again only if the size or the time of its last change differs.
+    Raises OSError if there is no such file."""
+
+    @functools.cache
+    def kept(path: str, size: int, changed_ns: int, inode: int) -> Fact:
+        return read(Path(path))
+
+    @functools.wraps(read)
+    def current(path: str | Path) -> Fact:
+        state = os.stat(path)
+        return kept(str(path), state.st_size, state.st_mtime_ns, state.st_ino)
+
+    return current
+
+
+@kept_while_unchanged
+def file_digest(path: Path) -> str:
+    """Returns the SHA-256 of the file, in hexadecimal. Raises OSError."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 22):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+
+def code_digest(package: Path = PACKAGE) -> str:
+    """sha256 (hex) over every file of ``package``, in the order of their paths: the path and the content, each led by
+    its length in bytes. Hidden files, what Python compiles and the lists of what is owed, which name this digest,
+    do not count."""
+    digest = hashlib.sha256()
+    for name in sorted(_names(package)):
+        for part in (name.encode(), (package / name).read_bytes()):
+            digest.update(b"%d:" % len(part))
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _names(package: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(package):
+        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
+        for file in files:
+            name = Path(folder, file).relative_to(package).as_posix()
+            if not (file.startswith(".") or name.startswith(LISTS)):
+                yield name

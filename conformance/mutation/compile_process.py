@@ -26,8 +26,7 @@ from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.kernels.launch import Launch
 from conformance.mutation.forked import ForkEnded, told
 from conformance.mutation.functions import DeviceFunction, reachable
-from conformance.mutation.mutants import Mutant
-from conformance.mutation.planting import replace
+from conformance.mutation.mutants import Mutant, replace
 from conformance.mutation.tier_plans import TierPlan
 
 #: Random plans of each kernel by which code is compared in addition to those of the tier.

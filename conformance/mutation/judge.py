@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from conformance.execution.device.first_error import raised_by_kernel
 from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.execution.trial import trial as trials
 from conformance.execution.trial.fill_groups import fills_for
@@ -24,13 +23,13 @@ from conformance.inputs.fills import applicable_fills
 from conformance.judging.harness import needed
 from conformance.kernels.catalogue import get
 from conformance.machine import device_state
-from conformance.machine.gpu_lock import Turns
+from conformance.machine.environment_faults import raised_by_kernel
+from conformance.machine.gpus import Turns
 from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import ForkEnded, TooLong, limit_processor, told
 from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.line_coverage import LineCoverage
-from conformance.mutation.mutants import Mutant
-from conformance.mutation.planting import plant
+from conformance.mutation.mutants import Mutant, plant
 from conformance.mutation.results import MutantOutcome, Result, mutant_key, plan_digest, plans_digest
 from conformance.mutation.tier_plans import TierPlan
 

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterable, Mapping
 
 from conformance.mutation.functions import DeviceFunction
-from conformance.mutation.planting import replace
+from conformance.mutation.mutants import replace
 
 #: The name of what is called, among the globals of the functions.
 CALLED = "_conformance_reached"

@@ -3,6 +3,8 @@
 An alteration says which outputs a kernel would have given if it had read, masked or combined otherwise. It explains a
 failure if it predicts every element of every fill that was judged. On an exact fill that is bit by bit, elsewhere
 within the error bound of the altered computation.
+
+The budget of a search, and the tiles of a kernel's product, are here too.
 """
 
 from __future__ import annotations
@@ -16,8 +18,27 @@ from torch import Tensor
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.numerics.work import WorkBudget
 from conformance.problems import Problem
+
+#: Multiply-adds of one search for causes.
+LIMIT = 3 << 30
+#: The cost of each hypothesis in addition to its arithmetic, in multiply-adds.
+EACH = 1 << 15
+
+
+@dataclass
+class WorkBudget:
+    """The budget that is ``left`` of a search's work; ``ended`` once something was asked for that no longer fitted."""
+
+    left: int = LIMIT
+    ended: bool = False
+
+    def take(self, multiply_adds: int) -> bool:
+        """True if there is enough left for a hypothesis of so many multiply-adds, which are then taken."""
+        self.left -= multiply_adds + EACH
+        self.ended |= self.left < 0
+        return not self.ended
+
 
 #: With fewer wrong elements than this almost any hypothesis may fit by chance.
 ENOUGH = 8
@@ -151,3 +172,11 @@ def _agreement(
     if 2 * int(closer.sum()) >= int(entry.bad.sum()):
         far |= closer
     return int((entry.bad & torch.where(finite, far, alteration.special)).sum())
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """``block`` is (BLOCK_M, BLOCK_N, BLOCK_K), ``splits`` how many parts K, or the keys of attention, have."""
+
+    block: tuple[int, int, int]
+    splits: int | None = None

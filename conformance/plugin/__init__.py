@@ -24,11 +24,10 @@ from conformance.machine.gpus import core_count, lacking, worker_count, worker_e
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
-from conformance.plugin.case_reports import CaseReports
+from conformance.plugin.case_reports import CaseReports, GuardedOutput
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
-from conformance.plugin.guarded_output import GuardedOutput
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import breakage_file, refusal_file

@@ -13,13 +13,12 @@ from typing import Any, TextIO
 
 import pytest
 
-from conformance.execution.compile.backend_hashes import backend_hashes
-from conformance.execution.device.first_error import raised_by_kernel, with_first_error
+from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.machine import device_state
 from conformance.machine.device_state import device_fault
-from conformance.machine.environment_faults import fault_of_error, fault_of_text
+from conformance.machine.environment_faults import fault_of_error, fault_of_text, raised_by_kernel, with_first_error
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
 from conformance.plugin.case_reports import RAISED

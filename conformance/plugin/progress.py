@@ -14,10 +14,17 @@ from typing import Any
 import pytest
 
 from conformance.plugin.case_ids import CaseIds
-from conformance.plugin.guarded_output import GuardedOutput
+from conformance.plugin.case_reports import GuardedOutput
 from conformance.records import PROGRESS_FILE
-from conformance.reporting.earlier_durations import EarlierDurations, earlier_durations
-from conformance.reporting.progress import Look, Progress, ProgressDisplay, about, can_redraw
+from conformance.reporting.progress import (
+    EarlierDurations,
+    Look,
+    Progress,
+    ProgressDisplay,
+    about,
+    can_redraw,
+    earlier_durations,
+)
 from conformance.reporting.text import clean
 
 #: The part of the known work after which this run's own pace counts.

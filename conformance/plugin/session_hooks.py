@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import pytest
 
 from conformance.cases import known_names
-from conformance.execution.compile.backend_hashes import backend_hashes
+from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.faults import FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
@@ -39,9 +39,8 @@ from conformance.plugin.case_hooks import (
     mark_xfailed,
 )
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
-from conformance.plugin.case_reports import CaseReports
+from conformance.plugin.case_reports import CaseReports, GuardedOutput
 from conformance.plugin.compile_stage import RunStage
-from conformance.plugin.guarded_output import GuardedOutput
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import (
@@ -53,8 +52,7 @@ from conformance.plugin.record_files import (
     stacks_file,
     written,
 )
-from conformance.plugin.required_proof import RequiredProof
-from conformance.plugin.run_faults import RunFaults
+from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.plugin.worker_watch import WorkerWatch
@@ -72,8 +70,14 @@ from conformance.records import (
 from conformance.reporting.github import folded
 from conformance.reporting.run_verdict import all_is_well, many
 from conformance.reporting.summary import Summary, Tally
-from conformance.reporting.summary_markdown import render_markdown
-from conformance.reporting.summary_text import WIDEST, expected_lines, failure_lines, problem_lines, verdict_lines
+from conformance.reporting.summary_text import (
+    WIDEST,
+    expected_lines,
+    failure_lines,
+    problem_lines,
+    render_markdown,
+    verdict_lines,
+)
 from conformance.reporting.text import log_safe
 from conformance.user_files.run_options import KERNELS_MAY_BE_LOST, ON_EACH_TARGET
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from conformance.gate.evidence.options import check_options
-from conformance.gate.runs.recorded_options import recorded_options
+from conformance.gate.runs.run_reader import recorded_options
 from conformance.gate.verdict.scope import DEVICE
 from conformance.proof_level import ProofLevel
 from conformance.records import RunInfo, Status

@@ -1,4 +1,7 @@
-"""The report that a person looks at: one HTML file that needs nothing else, neither a network nor this package."""
+"""The report that a person looks at: one HTML file that needs nothing else, neither a network nor this package.
+
+The text of compiled stages is embedded here; records may come from strangers.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,86 @@ import html
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from conformance.records import CaseRecord
-from conformance.reporting import html_artefacts, html_data
+from conformance.reporting import html_data
 from conformance.reporting.failure_groups import Meaning
 from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, PER_CELL, RANK, RANKED, ListedCases, listed_cases
 from conformance.user_files.findings import Comparison, Severity
+
+CASES_LIMIT = 200  # cases whose artefacts are embedded: failing ones first, then changed ones
+TEXT_LIMIT = 512_000  # bytes of one artefact
+TOTAL_LIMIT = 48_000_000  # bytes of all of them, before compression
+STAGES_LIMIT = 24  # artefacts of one case
+
+
+@dataclass
+class Texts:
+    """The texts to embed, each once, with the bytes that were left out by reason."""
+
+    roots: Sequence[Path]
+    texts: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    _known: dict[Path, int | str] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _total: int = 0
+
+    def of_case(self, record: CaseRecord, folder: Path) -> dict[str, int | str]:
+        """For each stage of ``record`` the number of its text, or the reason why it is not embedded."""
+        numbers: dict[str, int | str] = {}
+        for stage, name in sorted(record.artefacts.items())[:STAGES_LIMIT]:
+            numbers[stage[:100]] = answer = self._one(folder, name)
+            if isinstance(answer, str):
+                self.left_out[answer] += 1
+        return numbers
+
+    def _one(self, folder: Path, name: str) -> int | str:
+        path = _inside(folder / name, (folder, *self.roots))
+        if isinstance(path, str):
+            return path
+        if path not in self._known:
+            self._known[path] = self._read(path)
+        return self._known[path]
+
+    def _read(self, path: Path) -> int | str:
+        try:
+            with path.open("rb") as file:
+                data = file.read(TEXT_LIMIT + 1)
+        except OSError:
+            return "cannot be read"
+        if b"\0" in data[:8192]:
+            return "binary"
+        if len(data) > TEXT_LIMIT:
+            data = data[:TEXT_LIMIT] + f"\n... cut here: longer than {TEXT_LIMIT} bytes\n".encode()
+        if self._total + len(data) > TOTAL_LIMIT:
+            return f"past the limit of {TOTAL_LIMIT} bytes for all texts"
+        text = data.decode("utf-8", errors="replace")
+        if text not in self._numbers:
+            self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+            self._total += len(data)
+        return self._numbers[text]
+
+
+def _inside(path: Path, roots: Iterable[Path]) -> Path | str:
+    """``path`` with its links resolved, or why it is not read."""
+    try:
+        if not any(path.resolve().is_relative_to(root.resolve()) for root in roots):
+            return "outside the run's folder"
+        real = path.resolve(strict=True)
+        return real if real.is_file() else "no regular file"
+    except FileNotFoundError:
+        return "not there"
+    except (OSError, ValueError, RuntimeError):  # too long a name, a null byte, a loop of links
+        return "not a usable path"
+
 
 #: The page's scripts in the order in which they are joined: each uses those before it.
 SCRIPTS = (
@@ -42,7 +114,7 @@ def render(
     records, listed = run.reading.records, listed_cases(run.reading.records, changed[Severity.WARNING])
     then = listed_cases(baseline.reading.records) if baseline else None
     before = _changed_before(baseline, changed[Severity.INFO])
-    texts = html_artefacts.Texts(roots)
+    texts = Texts(roots)
     artefacts = _artefacts(run, listed, baseline, before, changed[Severity.WARNING], texts)
     details, detailed = _chunks("record", records, listed.order)
     places = [index for *_, index in before]
@@ -59,8 +131,8 @@ def render(
         "comparison": None if changes is None else {**changes, "groups": None},
         "left_out": dict(sorted(texts.left_out.items())),
         "limits": {
-            "cases": html_artefacts.CASES_LIMIT,
-            "bytes": html_artefacts.TEXT_LIMIT,
+            "cases": CASES_LIMIT,
+            "bytes": TEXT_LIMIT,
             "listed": PER_CELL,
             "configs": CONFIGS_LIMIT,
         },
@@ -124,18 +196,18 @@ def _artefacts(
     baseline: ReportedRun | None,
     before: Sequence[tuple[int, str, int]],
     changed: Collection[str],
-    texts: html_artefacts.Texts,
+    texts: Texts,
 ) -> dict[str, list[Any]]:
     """By case: the stages' texts now and in the baseline. Failing cases come first, then changed ones."""
     records, earlier = run.reading.records, baseline.reading.records if baseline else ()
     failing: dict[str, int] = {}
     for index in listed.order:  # the worst first
         record = records[index]
-        if RANKED[record.status] not in ("bad", "expected") or len(failing) == html_artefacts.CASES_LIMIT:
+        if RANKED[record.status] not in ("bad", "expected") or len(failing) == CASES_LIMIT:
             break
         if record.artefacts:
             failing[record.case] = index
-    chosen = list(dict.fromkeys([*failing, *changed]))[: html_artefacts.CASES_LIMIT]
+    chosen = list(dict.fromkeys([*failing, *changed]))[:CASES_LIMIT]
     now = {**_indices(records, listed.order, {*chosen} - failing.keys()), **failing}
     then = {case: index for _, case, index in before}
     texts_by_case: dict[str, list[Any]] = {}

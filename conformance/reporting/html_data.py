@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from conformance.gate.runs.bill_of_materials import VARIABLE
 from conformance.gate.shortened_text import MARK, first_words
-from conformance.gate.verdict.finding_signatures import signature
+from conformance.gate.verdict.known_findings import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
 from conformance.reporting.comparison import assembler_rows, broken_lines, stack_changes, threshold_lines

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from conformance.gate.verdict.finding_signatures import signature
+from conformance.gate.verdict.known_findings import signature
 from conformance.proof_level import ProofLevel, level_by
 from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.reporting.comparison import summary_line

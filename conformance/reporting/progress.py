@@ -2,6 +2,8 @@
 then.
 
 rich draws the bar. Where it is missing, or the stream is a file or a dumb terminal, the lines hold the same figures.
+
+The durations of each case in earlier runs, by which the rest is estimated, are read here.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+from conformance.records import PACKED_FILE, RECORDS_FILE, RUN_FILE, LineProblems, each_record, record_files
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
+
 
 #: Seconds between two plain lines.
 LINE_SECONDS = 60.0
@@ -183,3 +189,47 @@ def about(seconds: float) -> str:
         return f"{max(round(seconds), 1)} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+#: Runs that are read, the newest first, and the most bytes of each one's records by the file that has them.
+RUNS_READ = 3
+BYTES_READ = {PACKED_FILE: 25_000_000, RECORDS_FILE: 250_000_000}
+
+
+@dataclass(frozen=True)
+class EarlierDurations:
+    """``seconds`` of each case in the newest run that has it; ``run`` is the newest run's name, None if there is no
+    earlier run in the folder."""
+
+    beside: Path
+    run: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def earlier_durations(folder: Path) -> EarlierDurations:
+    """Returns the durations in the newest runs next to ``folder``. Whatever cannot be read is passed over."""
+    seconds: dict[str, float] = {}
+    newest: str | None = None
+    for run in _runs(folder)[:RUNS_READ]:
+        try:
+            records = [placed.record for file in record_files(run) for placed in each_record(file, LineProblems())]
+        except OSError:
+            continue
+        durations = {record.case: record.durations["total"] for record in records if "total" in record.durations}
+        if durations:
+            newest = newest or run.name
+        seconds = {**durations, **seconds}
+    return EarlierDurations(folder.parent, newest, seconds)
+
+
+def _runs(folder: Path) -> list[Path]:
+    """Returns the folders of runs next to ``folder`` that have records of a bearable size, the newest first."""
+    runs = []
+    try:
+        for run in folder.parent.iterdir():
+            merged = [file for file in record_files(run) if file.name in BYTES_READ and file.is_file()]
+            if run != folder and merged and merged[0].stat().st_size <= BYTES_READ[merged[0].name]:
+                runs.append(((run / RUN_FILE if (run / RUN_FILE).is_file() else merged[0]).stat().st_mtime, run))
+    except OSError:
+        pass  # a folder that went away, or one that cannot be listed
+    return [run for _, run in sorted(runs, reverse=True)]

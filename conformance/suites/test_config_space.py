@@ -15,7 +15,7 @@ from conformance.cases.each_kernel import each_kernel_without_target
 from conformance.cases.scenarios import every_kernel, named, scenario, shapes_of
 from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.cases.tier_rows import CROSSED
-from conformance.inputs.fill_set import fill_set
+from conformance.inputs.fills import fill_set
 from conformance.judging.refusal_rules import objection
 from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue

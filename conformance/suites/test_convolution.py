@@ -4,7 +4,7 @@ import math
 
 from conformance.cases.scenarios import scenario, where
 from conformance.families.conv.problem import Conv
-from conformance.judging.refusals import expect_refusal
+from conformance.judging.refusal_rules import expect_refusal
 from conformance.records import ReasonCode
 
 LAST, FIRST = "channels-last", "contiguous"

@@ -14,7 +14,7 @@ from conformance.inductor.compile.program import dense, program_of
 from conformance.inductor.compile.provider import PRELOADED
 from conformance.inductor.topics import caches as checks
 from conformance.inductor.tuning import max_autotune, stand_ins
-from conformance.judging.case_steps import need_device, record
+from conformance.judging.harness import need_device, record
 from conformance.records import Status
 
 #: Options of the programs whose templates are counted: four configs of each, and nothing but templates.

@@ -12,7 +12,7 @@ import torch
 
 from conformance.inductor.topics import feedback as checks
 from conformance.inductor.tuning import max_autotune, stand_ins
-from conformance.judging.case_steps import need_device, record
+from conformance.judging.harness import need_device, record
 
 # --- feedback savers --------------------------------------------------------------------------------------------------
 

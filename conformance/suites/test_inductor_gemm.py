@@ -10,7 +10,7 @@ from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import MFMA, POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED, WMMA
 from conformance.families.gemm.problem import addmm, mm, scaled_mm
 from conformance.inductor.compile.observation import known
-from conformance.inductor.source import spellings, templates
+from conformance.inductor.source import spellings
 from conformance.inductor.topics.gemm import check_descriptors, check_host_descriptors, graph_of
 from conformance.inductor.topics.operations import check_recompiles
 from conformance.inductor.topics.selection import check_launches
@@ -139,7 +139,7 @@ def test_blackwell_host_descriptors(inductor, target, operation, order):
     """The same where the host makes the descriptors of A and B and passes them to the kernel, which makes none."""
     inductor.need_option(HOST)
     template = inductor.template("Blackwell")
-    if "make_tensor_descriptor" in templates.text_of(template):  # up to torch 2.14, whatever the option says
+    if "make_tensor_descriptor" in spellings.text_of(template):  # up to torch 2.14, whatever the option says
         detail = f"the template {template} of the installed torch makes its descriptors itself"
         inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, HOST, detail))
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)

@@ -21,7 +21,7 @@ from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.inductor.topics import operations as checks
 from conformance.inductor.topics.choices import compiled_verdict
 from conformance.inductor.topics.gemm import graph_of
-from conformance.inductor.tuning import child_process, tuning_jobs
+from conformance.inductor.tuning import child_process, tuning_processes
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode
@@ -438,7 +438,7 @@ def test_autotune_device_guard(inductor, target):
         inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "second device", detail))
     inductor.recorder.set(kernel="inductor/mm", target=target, executor="device")
     x = small_integers(dense("x", 256, 256), inductor.harness.settings.seed, 0)
-    with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(devices[:2])}):
+    with child_process.environment(**{tuning_processes.VISIBLE_DEVICES: ",".join(devices[:2])}):
         code, sent = child_process.spawned(child_process.square_on_second_device, x)
     device, current, numbers = sent or (None, None, None)
     inductor.recorder.verdict("process", code == 0, f"exit code {code}")

@@ -14,7 +14,7 @@ from conformance.inductor.compile.observation import unmeasured_fusion
 from conformance.inductor.compile.program import Decision, dense
 from conformance.inductor.topics import pruning as checks
 from conformance.inductor.tuning.prescreened_choices import place
-from conformance.judging.case_steps import record
+from conformance.judging.harness import record
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.records import Reason, ReasonCode
 

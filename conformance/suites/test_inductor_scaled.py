@@ -16,7 +16,7 @@ from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import MFMA, MFMA_FP8, POINTER_STORE, TMA_LOAD, TMA_STORE
 from conformance.families.gemm.problem import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.inductor.compile.program import dense, program_of
-from conformance.inductor.source import templates
+from conformance.inductor.source import spellings
 from conformance.inductor.topics import scaled as checks
 from conformance.inductor.topics.choices import compiled_verdict
 from conformance.inductor.topics.gemm import check_descriptors
@@ -313,7 +313,7 @@ def needs_recipes(inductor):
     if not all(hasattr(torch.nn.functional, name) for name in ("scaled_mm", "ScalingType", "SwizzleType")):
         detail = f"torch {torch.__version__} has no torch.nn.functional.scaled_mm"
         inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "scaled_mm", detail))
-    if not templates.is_lowered("_scaled_mm_v2"):
+    if not spellings.is_lowered("_scaled_mm_v2"):
         detail = f"torch {torch.__version__} has no lowering of it: ATen's kernel is called, whatever the options"
         inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "scaled_mm", detail))
 

@@ -15,7 +15,7 @@ from conformance.codegen_checks import TMA_LOAD
 from conformance.families.gemm.problem import mm
 from conformance.families.grouped.problem import KINDS, GroupedGemm
 from conformance.inductor.compile.program import Decision, dense
-from conformance.inductor.source.templates import leaves_gradients_to_aten
+from conformance.inductor.source.spellings import leaves_gradients_to_aten
 from conformance.inductor.topics import templates as topic
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import Layout, itemsize

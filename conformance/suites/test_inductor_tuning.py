@@ -14,11 +14,11 @@ from conformance.cases.generated_cases import generated
 from conformance.inductor.compile.observation import unmeasured_fusion
 from conformance.inductor.compile.program import Decision, dense, program_of
 from conformance.inductor.topics import tuning as checks
-from conformance.inductor.tuning import child_process, max_autotune, tuning_jobs, tuning_processes
-from conformance.inductor.tuning.pipelined_tuning import OPTION
-from conformance.inductor.tuning.pipelined_tuning import module as pipelined_module
-from conformance.inductor.tuning.tuning_jobs import Job
-from conformance.judging.case_steps import need_device, record
+from conformance.inductor.tuning import child_process, max_autotune, tuning_processes
+from conformance.inductor.tuning.prescreened_choices import OPTION
+from conformance.inductor.tuning.prescreened_choices import module as pipelined_module
+from conformance.inductor.tuning.tuning_processes import Job
+from conformance.judging.harness import need_device, record
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.records import Reason, ReasonCode
 
@@ -55,7 +55,7 @@ def test_visible_devices(recorder, process):
     """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
     something else, and a child without a device inherits it."""
     reply = tuning_processes.ask(process, Job())
-    around = os.environ.get(tuning_jobs.VISIBLE_DEVICES)
+    around = os.environ.get(tuning_processes.VISIBLE_DEVICES)
     recorder.verdict("inherited", reply.visible == around, f"{reply.visible} in the child, {around} here")
     record(recorder, checks.sees_only(tuning_processes.make_process, 3, "5"))
 
@@ -120,7 +120,7 @@ def test_pool_of_visible_devices(harness, recorder):
     if len(devices) < 2:
         detail = f"the run has the devices {', '.join(entries)}: two by number are required"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, "devices", detail))
-    with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(map(str, devices))}):
+    with child_process.environment(**{tuning_processes.VISIBLE_DEVICES: ",".join(map(str, devices))}):
         code, verdicts = child_process.spawned(checks.spread_over_visible, devices)
     recorder.verdict("process", code == 0, f"exit code {code}")
     record(recorder, verdicts or [])

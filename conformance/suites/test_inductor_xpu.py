@@ -7,7 +7,7 @@ import pytest
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.compile.program import dense, program_of
-from conformance.inductor.topics import xpu as checks
+from conformance.inductor.topics import templates as checks
 
 GRAPHS = "conformance.inductor.topics.gemm"
 OPERATIONS = ["mm", "addmm", "bmm", "baddbmm", "mm_plus_mm", "int_mm"]

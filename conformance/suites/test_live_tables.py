@@ -10,14 +10,12 @@ import pytest
 from conformance.cases.config_space import torch_tables
 from conformance.execution.compile.compilation import Task
 from conformance.heuristics.base import BASE
-from conformance.heuristics.cpu import CPU
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.lookup import XPU
+from conformance.heuristics.lookup import CPU, CUDA, XPU
 from conformance.heuristics.rocm import ROCM
 from conformance.inductor.compile.provider import PRELOADED
 from conformance.inductor.tables import live
 from conformance.inductor.topics import live_tables as checks
-from conformance.judging.case_steps import record
+from conformance.judging.harness import record
 from conformance.kernels.catalogue import own_kernels
 from conformance.records import Reason, ReasonCode, Status
 

@@ -3,7 +3,7 @@
 import pytest
 
 from conformance.cases.scenarios import every_kernel, scenario, where
-from conformance.heuristics.split_k_choice import decompose_k_splits
+from conformance.heuristics.configs import decompose_k_splits
 from conformance.kernels import carveout
 from conformance.problems import Layout
 

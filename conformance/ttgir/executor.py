@@ -20,9 +20,8 @@ from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import MISREAD, UnknownOperation
 from conformance.ttgir.formats import Type, rounded, size_of, type_of
 from conformance.ttgir.layouts import UnknownLayout, cluster_bases, layout_of
-from conformance.ttgir.machine import PROGRAM, Agent, ProgramRun, Schedule
+from conformance.ttgir.machine import PROGRAM, SCHEDULES, Agent, ProgramRun, Schedule
 from conformance.ttgir.memory import GlobalMemory, ProgramFault
-from conformance.ttgir.orders import SCHEDULES
 from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.steps import Descriptor, Names, Step
 from conformance.ttgir.text import TtgirModule, parse

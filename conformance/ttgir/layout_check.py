@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from conformance.ttgir.arithmetic import MISREAD, attributes, operands, order_of
 from conformance.ttgir.formats import Type, type_of
 from conformance.ttgir.fragments import bits_of, product_faults
-from conformance.ttgir.layouts import TtgirLayout, UnknownLayout, layout_of
-from conformance.ttgir.linear_maps import LinearMap, flat_index
-from conformance.ttgir.memory_maps import shared_map, tensor_memory_map
-from conformance.ttgir.register_maps import register_map, scales_map
+from conformance.ttgir.layouts import LinearMap, TtgirLayout, UnknownLayout, flat_index, layout_of
+from conformance.ttgir.register_maps import register_map, scales_map, shared_map, tensor_memory_map
 from conformance.ttgir.steps import called
 from conformance.ttgir.text import TtgirModule, split_outside
 from conformance.ttgir.typed_operations import TypedOperation, typed_operations

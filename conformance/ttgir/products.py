@@ -12,7 +12,7 @@ from conformance.ttgir.arithmetic import (
     product,
     result_type,
 )
-from conformance.ttgir.barriers import barrier_at
+from conformance.ttgir.copies import barrier_at
 from conformance.ttgir.formats import Type, rounded
 from conformance.ttgir.machine import Agent, Pending, Promise
 from conformance.ttgir.memory import View

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from conformance.ttgir.arithmetic import UnknownOperation
-from conformance.ttgir.machine import PROGRAM, Agent, ProgramRun, Schedule
+from conformance.ttgir.machine import PROGRAM, Agent, ProgramRun, Schedule, orders_of
 from conformance.ttgir.memory import GlobalMemory, ProgramFault
-from conformance.ttgir.orders import orders_of
 from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.text import TextError, parse
 

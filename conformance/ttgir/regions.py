@@ -9,17 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir import (
-    arithmetic,
-    barriers,
-    chip_memory,
-    copies,
-    global_access,
-    library_functions,
-    products,
-    scaled,
-    tensor_copies,
-)
+from conformance.ttgir import arithmetic, chip_memory, copies, library_functions, products, scaled, tensor_copies
 from conformance.ttgir.arithmetic import (
     MISREAD,
     NAMES,
@@ -378,10 +368,10 @@ def _undefined(operation: Operation) -> Step:
 
 #: How each operation of this module is made ready.
 STEPS: dict[str, Callable[[Operation], Step]] = {
-    **global_access.STEPS,
+    **chip_memory.GLOBAL_STEPS,
     **chip_memory.STEPS,
     **copies.STEPS,
-    **barriers.STEPS,
+    **copies.BARRIER_STEPS,
     **products.STEPS,
     **scaled.STEPS,
     **tensor_copies.STEPS,

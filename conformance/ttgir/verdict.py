@@ -11,16 +11,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from conformance.execution.trial.trial import Launchable, Trial, trial
-from conformance.inputs.fill_set import fill_set
-from conformance.inputs.fills import applicable_fills
+from conformance.inputs.fills import applicable_fills, fill_set
 from conformance.kernels.kernel import Plan
 from conformance.records import Check, CheckKind, Verdict
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
 from conformance.ttgir.layout_check import verified
-from conformance.ttgir.machine import Schedule
+from conformance.ttgir.machine import Schedule, orders_of
 from conformance.ttgir.memory import MissingFence, ProgramFault
-from conformance.ttgir.orders import orders_of
 from conformance.ttgir.problem_sizes import problems_of
 from conformance.ttgir.proof import objection
 from conformance.ttgir.text import TextError, TtgirModule, parse

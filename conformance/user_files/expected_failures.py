@@ -28,7 +28,7 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
 ``upstream``, ``owner``, ``expires``
     Where the defect is reported (https), who looks after the entry, and the last day (UTC) on which it holds.
 
-:mod:`.case_patterns` says how patterns match, :mod:`.stack_ranges` how versions compare, and :mod:`.toml_entries` why
+:mod:`.case_list` says how patterns match, :mod:`.toml_entries` how versions compare, and why
 this is not a waiver.
 """
 
@@ -45,9 +45,18 @@ from msgspec import Meta
 
 from conformance.records import CaseRecord, Check, Reason, ReasonCode, Status, Verdict
 from conformance.user_files import toml_entries
-from conformance.user_files.case_patterns import any_matches, matches
-from conformance.user_files.stack_ranges import holds
-from conformance.user_files.toml_entries import Day, EntryError, Link, NamedEntry, Ranges, Targets, Text, TomlEntry
+from conformance.user_files.case_list import any_matches, matches
+from conformance.user_files.toml_entries import (
+    Day,
+    EntryError,
+    Link,
+    NamedEntry,
+    Ranges,
+    Targets,
+    Text,
+    TomlEntry,
+    holds,
+)
 
 BUILT_IN = "expected_failures.toml"  # in conformance/data
 

@@ -1,20 +1,40 @@
-"""Thresholds, per kind of finding: smaller differences are not reported, or are warnings. :mod:`.threshold_file` of
-``user_files/`` reads others from a file, ``gate/verdict/`` takes those that third-party kernels declare.
+"""Thresholds, per kind of finding: smaller differences are not reported, or are warnings; and their file.
 
 A ``share`` is one of the smaller value. A difference is reported if it is more than the share, and at least the amount
 next to it. The thresholds that begin with ``regression`` part regressions from warnings: a regression is at least both.
+
+.. code-block:: toml
+
+    [SLOWER]
+    share = 0.10                 # 10 % slower is reported, less is not
+
+    [MORE_SPILLS]
+    regression_bytes = 256       # fewer bytes more per thread are a warning
+
+What a file leaves out keeps its default. :mod:`conformance.user_files.thresholds` says what each key means. A
+third-party kernel declares the same tables as a mapping.
+
+The thresholds of each kernel, with those that it declares, are chosen here.
+
+A later one of these moves an earlier one, key by key, so that the user of the gate has the last word. What a kernel
+declares counts for its own findings. It is read from the candidate's run, which recorded it: the kernel need not be
+installed where two runs are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from conformance.user_files.findings import Kind
+from conformance.records import RUN_FILE, KernelDeclarations, RunInfo
+from conformance.user_files import toml_entries
+from conformance.user_files.findings import Kind, OwnThresholds
+from conformance.user_files.toml_entries import EntryError
 
 #: Past these nothing is ever reported: no figure of a record is as large.
 _MOST = 1e12
@@ -157,3 +177,84 @@ def moved(thresholds: Thresholds, tables: Tables) -> Thresholds:
         field = FIELDS[Kind[name]]
         changes[field] = replace(getattr(thresholds, field), **table)
     return replace(thresholds, **changes)
+
+
+def read_thresholds(path: Path) -> Tables:
+    """Returns the thresholds in the file ``path``. Raises :class:`EntryError`."""
+    return parsed(toml_entries.read_text(path, "thresholds"), str(path))
+
+
+def parsed(text: str, file: str) -> Tables:
+    """Returns the thresholds in the TOML ``text`` of ``file``. Raises :class:`EntryError` as :func:`checked` does.
+
+    >>> parsed("[SLOWER]\\nshare = 0.02", "thresholds.toml")
+    {'SLOWER': {'share': 0.02}}
+    """
+    return checked(toml_entries.load(text, file), file)
+
+
+def checked(data: Any, place: str) -> Tables:
+    """``data`` as tables of thresholds. Raises :class:`EntryError`, which begins with ``place``: for anything but
+    tables of kinds that have thresholds, and for a value that is none."""
+    if not isinstance(data, Mapping):
+        raise EntryError(f"{place}: {data!r:.80}: tables of thresholds are required")
+    fields = {kind.value: field for kind, field in FIELDS.items()}
+    for name in data:
+        if name not in fields:
+            what = "has no threshold of its own" if name in Kind.__members__ else "is no kind"
+            raise EntryError(f"{place}: [{name!s:.80}] {what}: thresholds are those of {', '.join(fields)}")
+    return {name: _table(table, name, fields[name], place) for name, table in data.items()}
+
+
+def _table(table: Any, name: str, field: str, place: str) -> Mapping[str, float]:
+    if not isinstance(table, Mapping):
+        raise EntryError(f"{place}: {name} must be a table: write [{name}] above its thresholds")
+    kind: type[KindThresholds] = type(getattr(DEFAULT, field))
+    keys = f"the keys are {', '.join(kind.__struct_fields__)}"
+    values = toml_entries.convert(dict(table), f"{place}: [{name}]", kind, keys)
+    return {key: getattr(values, key) for key in table}
+
+
+class KernelThresholds:
+    """The thresholds of each kernel of a comparison. ``file`` is what the user's file says."""
+
+    def __init__(self, file: Tables, baseline: RunInfo | None, candidate: RunInfo | None) -> None:
+        self.usual = moved(DEFAULT, file)
+        self._before: Mapping[str, KernelDeclarations] = baseline.declared if baseline else {}
+        self._now: Mapping[str, KernelDeclarations] = candidate.declared if candidate else {}
+        self._own: dict[str, Thresholds] = {}
+        self._unusable: dict[str, str] = {}
+        for kernel, declared in self._now.items():
+            try:
+                tables = checked(declared.thresholds, f"{RUN_FILE}: the thresholds of {kernel}")
+                self._own[kernel] = moved(moved(DEFAULT, tables), file)
+            except EntryError as error:
+                self._unusable[kernel] = f"{error}; the usual ones apply"
+
+    def of(self, kernel: str | None) -> Thresholds:
+        """Returns the thresholds of findings about ``kernel``."""
+        return self._own.get(kernel or "", self.usual)
+
+    def others(self, kernels: Collection[str]) -> dict[str, OwnThresholds]:
+        """Returns the thresholds that differ from the usual ones, for each of ``kernels`` that has some."""
+        usual, others = self.usual.named(), {}
+        for kernel in sorted(self._own.keys() & set(kernels)):
+            own = self._own[kernel]
+            values = {name: value for name, value in own.named().items() if value != usual[name]}
+            kinds = [kind for kind, field in FIELDS.items() if getattr(own, field) != getattr(self.usual, field)]
+            if kinds:
+                others[kernel] = OwnThresholds(self._now[kernel].by, tuple(kinds), values)
+        return others
+
+    def warnings(self, kernels: Collection[str]) -> Iterator[str]:
+        """Sentences about the thresholds of ``kernels`` that cannot be used, or that were others in the baseline."""
+        for kernel in sorted(kernels):
+            if kernel in self._unusable:
+                yield self._unusable[kernel]
+            elif _tables(self._before, kernel) != _tables(self._now, kernel):
+                what = "other thresholds" if _tables(self._before, kernel) else "no thresholds of its own"
+                yield f"in the baseline's run {kernel} declared {what}: those of the candidate's run apply"
+
+
+def _tables(declared: Mapping[str, KernelDeclarations], kernel: str) -> Tables:
+    return declared[kernel].thresholds if kernel in declared else {}

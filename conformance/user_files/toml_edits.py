@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from conformance.user_files.case_patterns import matches
+from conformance.user_files.case_list import matches
 from conformance.user_files.toml_entries import EntryError, LineSpan, load
 
 

@@ -22,7 +22,7 @@
 
 What a waiver covers stays visible as waived and counts as proven nowhere. A waiver that is expired, covers nothing or
 covers what passes fails the gate, with the edit that puts it right. An incomplete run cannot be waived.
-:mod:`.case_patterns` says how patterns match, :mod:`.stack_ranges` how versions compare.
+:mod:`.case_list` says how patterns match, :mod:`.toml_entries` how versions compare.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from conformance.records import Status
 from conformance.user_files import toml_entries
-from conformance.user_files.case_patterns import any_matches
+from conformance.user_files.case_list import any_matches
 from conformance.user_files.findings import SEVERITY, Kind, Severity
 from conformance.user_files.toml_edits import spans
 from conformance.user_files.toml_entries import Day, Link, Ranges, Targets, Text, TomlEntry

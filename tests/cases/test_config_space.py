@@ -16,10 +16,8 @@ from conformance.cases.cover import cover
 from conformance.cases.scenarios import Scenario, every_kernel, where
 from conformance.cases.selected_rows import selected
 from conformance.execution.compile.resources import KernelResources
-from conformance.heuristics.configs import Config
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.lookup import for_target
-from conformance.heuristics.row_limits import accumulator_registers, shared_memory
+from conformance.heuristics.configs import Config, accumulator_registers, shared_memory
+from conformance.heuristics.lookup import CUDA, for_target
 from conformance.judging import sweep
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.families.examples import ROWS_REST, SHAPES, SPLITS, rest

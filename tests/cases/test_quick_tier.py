@@ -22,7 +22,7 @@ from conformance.execution.compile.compilation import CompilePool, CompileReques
 from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
 from conformance.kernels.catalogue import catalogue, get
 from conformance.targets import Target, claims, compile_targets, find, sharing_targets
-from conformance.user_files.case_patterns import Ids
+from conformance.user_files.case_list import Ids
 from conformance.user_files.expected_failures import read_expected_failures
 from tests.cases.case_rows import rows
 from tests.planted.cases import MM, Edit, Fault

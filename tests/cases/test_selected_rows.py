@@ -18,12 +18,10 @@ from conformance.cases.selected_rows import SelectedRows, rows
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import Conv
 from conformance.families.gemm.problem import Gemm
-from conformance.heuristics import cuda, rocm
+from conformance.heuristics import lookup, rocm
 from conformance.heuristics.configs import Config
-from conformance.heuristics.cpu import CPU
-from conformance.heuristics.device_class import DeviceClass
-from conformance.heuristics.lookup import for_target
-from conformance.heuristics.scaled_rows import Symbolic
+from conformance.heuristics.device_class import DeviceClass, Symbolic
+from conformance.heuristics.lookup import CPU, for_target
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.families.examples import SHAPES, SPLITS
 from conformance.targets import Target, find
@@ -147,13 +145,13 @@ def test_a_small_product_has_all_its_rows():
     """Most of them stand in no table."""
     known = {config for dtype, config, _ in listed_cases(get("mm"), HOPPER) if dtype == "bf16"}
     scaled = {config for dtype, config, _ in selected_cases(get("mm"), HOPPER) if dtype == "bf16"}
-    offered = set(cuda.CUDA.candidates("mm", 17, 64, 48))
+    offered = set(lookup.CUDA.candidates("mm", 17, 64, 48))
     assert (len(offered), len(offered - known)) == (15, 13)
     assert offered <= known | scaled
 
 
 @pytest.mark.parametrize(
-    ("target", "defaults"), [(HOPPER, cuda.H100), (AMPERE, cuda.A100), (AMD, rocm.FLEX_FWD_DEFAULTS)]
+    ("target", "defaults"), [(HOPPER, lookup.H100), (AMPERE, lookup.A100), (AMD, rocm.FLEX_FWD_DEFAULTS)]
 )
 def test_every_measured_default_of_attention_is_a_case_with_its_head_dim(target, defaults):
     cases = {*selected_cases(get("attention"), target)}

@@ -7,8 +7,7 @@ import mmap
 
 import torch
 
-from conformance.execution.device.page_edges import PageEdges
-from conformance.execution.device.virtual_memory import MappedRegion, Unmappable
+from conformance.execution.device.page_edges import MappedRegion, PageEdges, Unmappable
 from conformance.records import ExecutorName
 from tests.execution.test_trial import TorchExecutor
 
@@ -16,7 +15,7 @@ GRANULE = mmap.PAGESIZE
 
 
 class ProtectedMemory:
-    """Maps regions as :class:`conformance.execution.device.virtual_memory.VirtualMemory` does. ``most`` of them at
+    """Maps regions as :class:`conformance.execution.device.page_edges.VirtualMemory` does. ``most`` of them at
     most."""
 
     def __init__(self, most=100):

@@ -30,7 +30,7 @@ from conformance.execution.compile.compilation import (
 from conformance.execution.compile.compile_worker import processor_seconds
 from conformance.execution.compile.fork_server import ForkServer
 from conformance.execution.compile.specialisation import specialisation
-from conformance.gate.runs.compiler_lines import compiler_cause
+from conformance.gate.runs.failure_causes import compiler_cause
 from conformance.records import FaultClass, FaultKind, Reason, ReasonCode, Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import Sample, compiled, launch, pool, submit

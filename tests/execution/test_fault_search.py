@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from conformance.execution.device import fault_search
-from conformance.execution.device.device_process import READY
-from conformance.execution.device.fault_search import EdgeLaunch, EdgeSearch, Ended, fault_of, launches
+from conformance.execution.device.fault_search import READY, EdgeLaunch, EdgeSearch, Ended, fault_of, launches
 from conformance.execution.device.page_edges import Edge, slack, workspace_operand
 from conformance.kernels.launch import workspace
 from tests.execution.protected_memory import EdgeExecutor

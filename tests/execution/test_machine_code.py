@@ -11,7 +11,7 @@ import pytest
 
 from conformance.codegen_checks import FEATURES
 from conformance.execution.compile.machine_code import describe, machine_code
-from conformance.machine.nvidia_tools import assembler_versions
+from conformance.machine.versions import assembler_versions
 from conformance.targets import find
 from tests.execution.sample_kernels import Sample, compiled
 

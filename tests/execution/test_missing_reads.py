@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.execution.interpreter.footprints import Footprints
+from conformance.execution.interpreter.accesses import Footprints
 from conformance.execution.interpreter.missing_reads import missing_reads
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm.problem import bmm, mm

@@ -8,10 +8,9 @@ import torch
 
 from conformance import targets
 from conformance.execution.device import fault_search
-from conformance.execution.device.device_process import device_for
-from conformance.execution.device.fault_search import EdgeSearch, fault_of
-from conformance.execution.device.stress import second_stream, stressed
+from conformance.execution.device.fault_search import EdgeSearch, device_for, fault_of
 from conformance.execution.trial.fill_groups import fills_at_once, group_of
+from conformance.execution.trial.repeated_trials import second_stream, stressed
 from conformance.execution.trial.trial import place, trial
 from conformance.inputs import fills as fills_module
 from conformance.kernels import catalogue

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from conformance.execution.device import page_edges as page_edges_module
-from conformance.execution.device.page_edges import ALIGNMENT, Edge, NoEdge, PageEdges, slack, start
-from conformance.execution.device.virtual_memory import Unmappable
+from conformance.execution.device.page_edges import ALIGNMENT, Edge, NoEdge, PageEdges, Unmappable, slack, start
 from conformance.execution.trial.trial import fills_at_edges, trial
 from conformance.families.gemm.problem import bmm, mm
 from conformance.kernels.launch import workspace

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conformance.execution.compile.source_hash import source_hash
+from conformance.execution.compile.specialisation import source_hash
 
 pytestmark = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="an interpreted function has no hash")
 
@@ -95,7 +95,7 @@ def test_constants_of_one_name_are_hashed_in_an_order_of_their_own(tmp_path: Pat
     hashes = set()
     for order in ("one, two", "two, one"):
         code = f"import triton, {order}\nfrom both import both\n"
-        code += "from conformance.execution.compile.source_hash import source_hash\nprint(source_hash(both))"
+        code += "from conformance.execution.compile.specialisation import source_hash\nprint(source_hash(both))"
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         hashes.add(done.stdout)
     assert len(hashes) == 1

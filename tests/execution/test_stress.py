@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from conformance.execution.device.stress import UNWRITTEN, stressed
+from conformance.execution.trial.repeated_trials import UNWRITTEN, stressed
 
 VALUES = torch.arange(24, dtype=torch.float32).reshape(4, 6)
 LAUNCHES = 50

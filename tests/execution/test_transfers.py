@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from conformance.execution.device import transfers
-from conformance.execution.device.transfers import moved, read_together
+from conformance.execution.trial import fill_groups
+from conformance.execution.trial.fill_groups import moved, read_together
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES
 
@@ -41,4 +41,4 @@ def test_tensors_read_together_are_the_same_dense(there, monkeypatch):
 def test_what_is_on_its_device_stays_there():
     tensor = torch.ones(3)
     assert moved(tensor, torch.device("cpu")) is tensor
-    assert transfers.PINNED > 0
+    assert fill_groups.PINNED > 0

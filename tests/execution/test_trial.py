@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from conformance import targets
+from conformance.execution.trial.explained_failures import output_tiles
 from conformance.execution.trial.observation import Ran
-from conformance.execution.trial.output_tiles import output_tiles
 from conformance.execution.trial.trial import PLAUSIBLE_INTEGERS, trial
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import conv2d

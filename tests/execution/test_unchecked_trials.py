@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.execution.device.device_process import READY
+from conformance.execution.device.fault_search import READY
 from conformance.execution.trial import unchecked_trials
 from conformance.execution.trial.unchecked_trials import UncheckedOutcome, unchecked_trial
 from conformance.kernels.catalogue import get

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.execution.device import virtual_memory
-from conformance.execution.device.virtual_memory import CUDA, HIP, Unmappable, VirtualMemory
+from conformance.execution.device import page_edges
+from conformance.execution.device.page_edges import CUDA, HIP, Unmappable, VirtualMemory
 
 GRANULE = 1 << 21
 RESERVED_AT = 1 << 30
@@ -104,6 +104,6 @@ def test_without_the_drivers_library_nothing_is_mapped(monkeypatch, hip):
     def no_library(name):
         raise OSError(name)
 
-    monkeypatch.setattr(virtual_memory, "ctypes", SimpleNamespace(**{**vars(ctypes), "CDLL": no_library}))
+    monkeypatch.setattr(page_edges, "ctypes", SimpleNamespace(**{**vars(ctypes), "CDLL": no_library}))
     with pytest.raises(Unmappable, match="|".join((HIP if hip else CUDA).library)):
         VirtualMemory(torch.device("cuda", 0))

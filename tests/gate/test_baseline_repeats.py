@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from made_records import changed, failing, record, write_run
 
-from conformance.commands.shared.run_comparison import compared
+from conformance.commands.shared.policy_options import compared
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.baseline_repeats import with_baseline_runs
 from conformance.reporting.comparison import render_terminal

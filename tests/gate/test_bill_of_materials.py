@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.commands.verify import describe
-from conformance.execution.compile.backend_hashes import backend_hashes
+from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.gate.evidence.archive import read_archive
 from conformance.gate.evidence.contents import ENVELOPE_FILE
 from conformance.gate.evidence.contents import parse as parse_members

@@ -13,10 +13,9 @@ import pytest
 
 from conformance.commands import CommandError, gate
 from conformance.commands.shared import gate_runs
-from conformance.gate.stacks import brought_packages, environments, pip_commands
-from conformance.gate.stacks.brought_packages import Package, announcement, brought, build_of, size_text
+from conformance.gate.stacks import environments, pip_commands
 from conformance.gate.stacks.environments import Environment, ResolvedStack, build, resolve, resolve_all
-from conformance.gate.stacks.pip_commands import PipError
+from conformance.gate.stacks.pip_commands import Package, PipError, announcement, brought, build_of, size_text
 from conformance.gate.stacks.stack_file import Stack, StackError, parse
 from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reporting.first_line import answer
@@ -184,7 +183,7 @@ def test_equal_stacks_are_announced_once(listed: dict[str, tuple[str, ...]], tmp
 def test_packages_that_the_disk_cannot_hold_are_refused(
     listed: dict[str, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brought_packages.shutil, "disk_usage", lambda path: SimpleNamespace(free=5000))
+    monkeypatch.setattr(pip_commands.shutil, "disk_usage", lambda path: SimpleNamespace(free=5000))
     packages = [Package("torch", "9.1", size=9000), Package("triton", "8.2", size=3000)]
     monkeypatch.setattr(environments, "reported", lambda entries: packages)
     with pytest.raises(StackError, match=r"its packages have 12 kB and .* has 5 kB left: give another --cache"):
@@ -270,7 +269,7 @@ def test_the_size_of_a_file_is_what_its_server_says(server: str, tmp_path: Path)
     file.write_bytes(b"1234")
     urls = [f"{server}/a.whl", f"{server}/absent.whl", f"{server}/silent.whl", file.as_uri(), "git+https://x", ""]
     entries = [{"metadata": {"name": "a", "version": "1"}, "download_info": {"url": url}} for url in urls]
-    sizes = [package.size for package in brought_packages.reported(entries)]
+    sizes = [package.size for package in pip_commands.reported(entries)]
     assert sizes == [1234, None, None, 4, None, None]
 
 

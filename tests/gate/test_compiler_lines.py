@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.runs.compiler_lines import compiler_cause
+from conformance.gate.runs.failure_causes import compiler_cause
 
 WROTE = "\n--- the compiler wrote ---\n"
 TRACEBACK = """

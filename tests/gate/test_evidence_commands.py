@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from conformance.commands import CommandError, bundle, keygen, verify
+from conformance.gate.evidence.archive import Rejected, RejectReason
 from conformance.gate.evidence.pack import pack
-from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.records import Status
 from tests.command_runs import call
 from tests.gate.sample_bundles import CODE, Sample, sample, write_run

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from conformance.commands import verify as command
+from conformance.gate.evidence.archive import Rejected, RejectReason
 from conformance.gate.evidence.pack import pack
-from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.statement import EXTENSION
 from conformance.gate.evidence.verify import verify
 from conformance.records import KernelDeclarations, Reason, ReasonCode, Status, from_line, jsonable

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.runs.run_environment import assembler_facts, distribution_facts, environment, git_state, variables
-from conformance.machine.code_digest import code_digest
-from conformance.machine.nvidia_tools import ASSEMBLERS, assemblers, nvidia_tool
+from conformance.machine.kept_answers import code_digest
+from conformance.machine.versions import ASSEMBLERS, assemblers, nvidia_tool
 
 
 def wheel(folder: Path, sources: dict[str, str], name: str = "fake_stack") -> Path:

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from conformance.records import CaseRecord, Status, Verdict
-from conformance.user_files.case_patterns import matches
+from conformance.user_files.case_list import matches
 from conformance.user_files.expected_failures import ExpectedFailure, ExpectedFailures, parsed, read_expected_failures
 from conformance.user_files.toml_entries import EntryError
 from tests.gate.sample_entries import LINK, entry

@@ -7,8 +7,8 @@ from datetime import date
 import pytest
 
 from conformance.gate.verdict import apply_waivers, gate_verdict
-from conformance.gate.verdict.final_comparison import with_policy
-from conformance.gate.verdict.groups import grouped
+from conformance.gate.verdict.gate_verdict import with_policy
+from conformance.gate.verdict.group_notes import grouped
 from conformance.records import CaseRecord, Status
 from conformance.user_files import waiver_file
 from conformance.user_files.findings import Comparison, Finding, Kind, Side

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from conformance.commands.shared import finding_ages
 from conformance.commands.shared.finding_ages import OlderRuns, older_source, with_ages
-from conformance.commands.shared.run_comparison import compared
+from conformance.commands.shared.policy_options import compared
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.older_releases import IndexAnswerError
 from conformance.gate.stacks.stack_file import StackError, parse

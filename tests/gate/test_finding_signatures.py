@@ -9,7 +9,7 @@ import re
 import pytest
 
 from conformance.commands.shared.comparison_output import to_json
-from conformance.gate.verdict.finding_signatures import signature, stable_cause
+from conformance.gate.verdict.known_findings import signature, stable_cause
 from conformance.user_files.expected_failures import read_expected_failures
 from conformance.user_files.findings import Comparison, Finding, Group, Kind, Side
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.cli import main
-from conformance.machine.nvidia_tools import nvidia_tool
+from conformance.machine.versions import nvidia_tool
 
 #: In the candidate's processes: a module is changed as soon as it has been imported.
 SITE = """

@@ -10,9 +10,9 @@ import pytest
 from made_records import STACK, Record, changed, failing, observing, record, write_run
 
 from conformance.commands import CommandError
-from conformance.commands.shared.issue_files import issue_folder, write_issues
-from conformance.commands.shared.run_comparison import compared
-from conformance.gate.verdict.finding_signatures import signature
+from conformance.commands.shared.history_options import issue_folder, write_issues
+from conformance.commands.shared.policy_options import compared
+from conformance.gate.verdict.known_findings import signature
 from conformance.reproducers.script_request import file_name
 from conformance.user_files.findings import Age, Comparison, Harm, KnownDefect
 

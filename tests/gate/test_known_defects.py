@@ -20,7 +20,7 @@ from conformance.gate.runs.judged_records import judged_records
 from conformance.gate.runs.known_defects import harm_of, harm_of_check, known_defect
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict import apply_waivers, gate_verdict
-from conformance.gate.verdict.final_comparison import with_policy
+from conformance.gate.verdict.gate_verdict import with_policy
 from conformance.records import CaseRecord, Check, CheckKind, Status, from_line, read_records
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.first_line import answer

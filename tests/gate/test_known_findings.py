@@ -11,8 +11,7 @@ import pytest
 from conformance.commands.shared.comparison_output import SCHEMA, to_json
 from conformance.commands.shared.history_options import warn_of_unused
 from conformance.faults import Fault, FaultClass
-from conformance.gate.earlier_answer import SCHEMAS, EarlierAnswerError, read_earlier_answer
-from conformance.gate.verdict.known_findings import with_known
+from conformance.gate.verdict.known_findings import SCHEMAS, EarlierAnswerError, read_earlier_answer, with_known
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.user_files.findings import BrokenSide, Comparison, Finding, Group, Kind, Narrowing, Side
 

@@ -13,7 +13,7 @@ from conformance.commands.shared.comparison_output import to_json
 from conformance.gate.mustpass.mustpass_lists import Level, MustpassList
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
-from conformance.gate.verdict.narrowing import narrowed, tier_size
+from conformance.gate.verdict.scope import narrowed, tier_size
 from conformance.reporting.comparison import render_markdown, render_terminal
 from conformance.reporting.first_line import answer
 from conformance.user_files.findings import Comparison, Narrowing

@@ -11,10 +11,10 @@ from packaging.version import Version
 
 from conformance.commands import compare, gate
 from conformance.commands.shared import finding_ages, gate_runs
-from conformance.gate.earlier_answer import read_earlier_answer
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
 from conformance.gate.stacks.stack_runs import StackRun
+from conformance.gate.verdict.known_findings import read_earlier_answer
 from tests.command_runs import call
 
 GOOD = [record(), record("addmm")]

@@ -14,13 +14,19 @@ from typing import Any
 import pytest
 from securesystemslib.dsse import Envelope
 
-from conformance.gate.evidence.archive import CONTENT_LIMIT, MEMBER_LIMIT, read_archive, write_archive
+from conformance.gate.evidence.archive import (
+    CONTENT_LIMIT,
+    MEMBER_LIMIT,
+    Rejected,
+    RejectReason,
+    encode,
+    read_archive,
+    write_archive,
+)
 from conformance.gate.evidence.contents import ENVELOPE_FILE, LINE_LIMIT, parse
 from conformance.gate.evidence.pack import pack
-from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signatures import PAYLOAD_TYPE, PrivateKey, seal
 from conformance.gate.evidence.statement import EXTENSION, build_statement
-from conformance.gate.evidence.strict_json import encode
 from conformance.gate.evidence.verify import verify
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.records import Status

@@ -14,8 +14,7 @@ from made_records import Record, changed, run_of_all, write_run
 from conformance.commands import CommandError
 from conformance.commands import compare as command
 from conformance.user_files.findings import Kind
-from conformance.user_files.threshold_file import parsed
-from conformance.user_files.thresholds import DEFAULT, FIELDS, moved
+from conformance.user_files.thresholds import DEFAULT, FIELDS, moved, parsed
 from conformance.user_files.toml_entries import EntryError
 from tests.command_runs import call
 

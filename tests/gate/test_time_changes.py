@@ -13,7 +13,6 @@ from conformance.gate.changes.median_intervals import (
     agree,
     compare,
     interval_rank,
-    median,
     median_interval,
 )
 
@@ -88,10 +87,6 @@ def test_scattered_measurements_are_ambiguous():
 
 def test_the_same_measurements_are_the_same():
     assert compare([5.0], [5.0], 0.05).answer is TimeAnswer.SAME
-
-
-def test_median():
-    assert (median([1.0]), median([1.0, 2.0]), median([1.0, 2.0, 9.0])) == (1.0, 1.5, 2.0)
 
 
 def test_what_agrees_is_the_same_and_little_else_is():

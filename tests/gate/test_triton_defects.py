@@ -17,7 +17,7 @@ from conformance.kernels import catalogue
 from conformance.machine.gpus import Gpus
 from conformance.records import CaseRecord, Status
 from conformance.targets import compile_targets, find
-from conformance.user_files.case_patterns import Ids
+from conformance.user_files.case_list import Ids
 from conformance.user_files.expected_failures import ExpectedFailures, read_expected_failures
 
 #: The suites with such cases, and beginnings of the entries' ids.

@@ -14,7 +14,7 @@ import pytest
 from conformance.gate.verdict.apply_waivers import apply, suggested
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 from conformance.user_files import toml_entries
-from conformance.user_files.case_patterns import Ids, matches
+from conformance.user_files.case_list import Ids, matches
 from conformance.user_files.findings import Comparison, Finding, Group, Kind, Side
 from conformance.user_files.toml_edits import narrowest, spans
 from conformance.user_files.toml_entries import EntryError
@@ -408,7 +408,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
 
 
 def test_a_pattern_of_many_stars_takes_no_time():
-    code = "from conformance.user_files.case_patterns import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
+    code = "from conformance.user_files.case_list import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 

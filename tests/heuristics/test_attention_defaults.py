@@ -3,9 +3,7 @@
 import pytest
 
 from conformance.heuristics.base import BASE
-from conformance.heuristics.cpu import CPU
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.lookup import XPU
+from conformance.heuristics.lookup import CPU, CUDA, XPU
 from conformance.heuristics.rocm import FREE, ROCM
 
 T4, A100, A10, H100, B200 = (7, 5), (8, 0), (8, 6), (9, 0), (10, 0)

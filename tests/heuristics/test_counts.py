@@ -3,10 +3,9 @@
 import pytest
 
 from conformance.heuristics import base
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.final_rows import finalised
+from conformance.heuristics.device_class import finalised, scaled
+from conformance.heuristics.lookup import CUDA
 from conformance.heuristics.rocm import ROCM
-from conformance.heuristics.scaled_rows import scaled
 
 TABLES = ("mm", "extra_mm", "persistent_mm", "scaled_mm", "scaled_persistent_mm", "conv", "int8_mm")
 LISTED = {

@@ -7,11 +7,8 @@ import pytest
 from conformance.heuristics import base
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import Config
-from conformance.heuristics.cpu import CPU
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.device_class import DeviceClass
-from conformance.heuristics.final_rows import finalised
-from conformance.heuristics.lookup import XPU, flex_default, for_target
+from conformance.heuristics.device_class import DeviceClass, finalised
+from conformance.heuristics.lookup import CPU, CUDA, XPU, flex_default, for_target
 from conformance.heuristics.rocm import ROCM, options
 from conformance.targets import Target
 

@@ -2,8 +2,8 @@
 
 from conformance.heuristics import base, rocm
 from conformance.heuristics.configs import Config
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.final_rows import finalised, finalised_rocm, with_stages, without_two_warps
+from conformance.heuristics.device_class import finalised, finalised_rocm, with_stages, without_two_warps
+from conformance.heuristics.lookup import CUDA
 from conformance.heuristics.rocm import options
 
 

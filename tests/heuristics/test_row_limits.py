@@ -2,9 +2,8 @@
 
 import pytest
 
-from conformance.heuristics.configs import Config
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.row_limits import accumulator_registers, pruned, shared_memory
+from conformance.heuristics.configs import Config, accumulator_registers, pruned, shared_memory
+from conformance.heuristics.lookup import CUDA
 
 CONFIG = Config(128, 256, 64, 3, 8)
 

@@ -4,10 +4,9 @@ import pytest
 
 from conformance.heuristics import base
 from conformance.heuristics.configs import Config
-from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.final_rows import finalised
+from conformance.heuristics.device_class import Symbolic, by_hint, finalised, next_power_of_2, scaled, shallower_than
+from conformance.heuristics.lookup import CUDA
 from conformance.heuristics.rocm import ROCM
-from conformance.heuristics.scaled_rows import Symbolic, by_hint, next_power_of_2, scaled, shallower_than
 
 LARGE = Config(256, 128, 64, 3, 8)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.heuristics.split_k_choice import decompose_k_splits
+from conformance.heuristics.configs import decompose_k_splits
 
 
 @pytest.mark.parametrize(

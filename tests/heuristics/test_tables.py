@@ -6,13 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from conformance.heuristics import base, cuda, rocm
+from conformance.heuristics import base, lookup, rocm
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.cpu import CPU
 from conformance.heuristics.device_class import PERSISTENT, DeviceClass
-from conformance.heuristics.lookup import XPU
+from conformance.heuristics.lookup import CPU, XPU
 
-CLASSES = (base.BASE, cuda.CUDA, rocm.ROCM, XPU, CPU)
+CLASSES = (base.BASE, lookup.CUDA, rocm.ROCM, XPU, CPU)
 
 #: Rows of each table: the base's; AMD's own, and the base's where rows that differ in their stages alone are one.
 ROWS = {
@@ -93,7 +92,7 @@ def test_every_row_is_as_published(device):
 
 
 def test_every_default_of_attention_is_as_published():
-    tables = {"H100": cuda.H100, "A100": cuda.A100, "rocm": rocm.FLEX_FWD_DEFAULTS}
+    tables = {"H100": lookup.H100, "A100": lookup.A100, "rocm": rocm.FLEX_FWD_DEFAULTS}
     assert {name: checksum(table.values()) for name, table in tables.items()} == DEFAULT_CHECKSUMS
 
 
@@ -102,7 +101,7 @@ def test_a_slip_in_one_row_changes_the_checksum():
     assert checksum(slipped) != checksum(base.MM) == CHECKSUMS["base"]["mm"]
 
 
-@pytest.mark.parametrize("device", [cuda.CUDA, XPU, CPU], ids=lambda device: device.name)
+@pytest.mark.parametrize("device", [lookup.CUDA, XPU, CPU], ids=lambda device: device.name)
 def test_classes_without_rows_of_their_own_have_those_of_the_base(device):
     assert device.tables == base.TABLES
     assert device.spaces == base.SPACES
@@ -142,8 +141,8 @@ def test_nobody_can_change_a_table():
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.num_stages = 1
     with pytest.raises(dataclasses.FrozenInstanceError):
-        cuda.CUDA.name = "other"
-    for mapping in (base.TABLES, base.PRODUCTS, base.SPACES, cuda.CUDA.tables, cuda.CUDA.spaces, CPU.excluded):
+        lookup.CUDA.name = "other"
+    for mapping in (base.TABLES, base.PRODUCTS, base.SPACES, lookup.CUDA.tables, lookup.CUDA.spaces, CPU.excluded):
         with pytest.raises(TypeError, match="does not support item assignment"):
             mapping["mm"] = ()
     own = {"mm": [config]}
@@ -151,14 +150,14 @@ def test_nobody_can_change_a_table():
     own["mm"].append(config)
     own["conv"] = []
     assert dict(device.tables) == {"mm": (config,)}
-    assert isinstance(cuda.CUDA.exhaustive("flex_fwd"), tuple)
+    assert isinstance(lookup.CUDA.exhaustive("flex_fwd"), tuple)
 
 
 def test_unknown_tables_are_refused_with_those_that_exist():
     with pytest.raises(KeyError, match=r"'cuda' has no table 'gemm': use one of mm, bmm, extra_mm"):
-        cuda.CUDA.table("gemm")
+        lookup.CUDA.table("gemm")
     with pytest.raises(KeyError, match=r"'cuda' has no exhaustive space 'conv': use one of mm, bmm, persistent_mm"):
-        cuda.CUDA.exhaustive("conv")
+        lookup.CUDA.exhaustive("conv")
 
 
 def test_no_persistent_row_has_two_warps():

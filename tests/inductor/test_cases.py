@@ -10,8 +10,7 @@ import pytest
 
 from conformance.families.gemm.problem import mm
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
-from conformance.judging.case_steps import need_device, record
-from conformance.judging.harness import needed
+from conformance.judging.harness import need_device, needed, record
 from conformance.judging.inductor_judge import Inductor
 from conformance.machine import device_state
 from conformance.problems import Layout

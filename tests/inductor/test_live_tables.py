@@ -12,8 +12,8 @@ import pytest
 
 from conformance.execution.compile.compilation import CompilePool, Task
 from conformance.heuristics.configs import Config, FlexBackwardConfig, FlexConfig, FlexDecodeConfig, TemplateConfig
-from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass
+from conformance.heuristics.lookup import CUDA
 from conformance.inductor.tables import live, read
 from conformance.inductor.tables.live import Device
 from conformance.inductor.topics import live_tables as checks

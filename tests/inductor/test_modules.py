@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.inductor.source.generated_modules import function_of, kernels_of, kind_of
+from conformance.inductor.source.source_checks import function_of, kernels_of, kind_of
 
 KERNEL = """
 import triton

@@ -25,7 +25,7 @@ from conformance.inductor.replay.pinned_programs import (
     expected_grid,
     option,
 )
-from conformance.inductor.source import spellings, templates
+from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly
 from conformance.inductor.topics.gemm import graph_of
 from conformance.kernels.kernel import Plan, Variant
@@ -173,14 +173,14 @@ def test_the_expression_of_a_template_matches_no_other() -> None:
 
 
 def test_a_template_that_is_not_there_is_a_typed_reason() -> None:
-    with pytest.raises(templates.NoSuchTemplate, match="no template"):
-        templates.text_of("mm_by_hand")
+    with pytest.raises(spellings.NoSuchTemplate, match="no template"):
+        spellings.text_of("mm_by_hand")
 
 
 def test_the_dialect_is_that_of_the_installed_template() -> None:
     name = spellings.template("persistent TMA")
     dialect = spellings.dialect(name)
-    assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", templates.text_of(name)).passed
+    assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", spellings.text_of(name)).passed
 
 
 def target(arch: int | str, index: int | None = None) -> Target:

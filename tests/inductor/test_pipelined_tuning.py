@@ -11,11 +11,11 @@ import pytest
 
 from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Lowering
 from conformance.inductor.topics import tuning as checks
-from conformance.inductor.tuning import pipelined_tuning
+from conformance.inductor.tuning import prescreened_choices
 from conformance.records import Verdict
 from tests.inductor.planted_code import failed
 
-AUTOTUNER = pipelined_tuning.module().AsyncAutotuner
+AUTOTUNER = prescreened_choices.module().AsyncAutotuner
 START, RESULTS = AUTOTUNER.start, AUTOTUNER.get_results
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.lookup import test_function as function_of
-from conformance.inductor.source import templates
+from conformance.inductor.source import spellings
 from conformance.targets import find
 
 TARGETS = (find("sm_90"), find("sm_100"), find("gfx1250:256"))
@@ -32,22 +32,22 @@ def wrong_entries(table: Mapping[str, str]) -> list[str]:
 
 
 def test_every_template_has_a_test_or_a_reason() -> None:
-    names = templates.registered()
+    names = spellings.registered()
     assert {"mm", "flex_attention"} <= names.keys()
-    assert templates.without_test(names) == []
+    assert spellings.without_test(names) == []
 
 
 def test_a_new_template_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor.select_algorithm import TritonTemplate
 
     monkeypatch.setitem(TritonTemplate.all_templates, "mm_by_hand", TritonTemplate.all_templates["mm"])
-    (sentence,) = templates.without_test(templates.registered())
+    (sentence,) = spellings.without_test(spellings.registered())
     assert sentence.startswith("no test of the suites judges the template mm_by_hand: add one")
 
 
 def test_each_named_test_has_cases() -> None:
-    assert wrong_entries(templates.JUDGED) == []
-    assert not templates.JUDGED.keys() & templates.UNJUDGED.keys()
+    assert wrong_entries(spellings.JUDGED) == []
+    assert not spellings.JUDGED.keys() & spellings.UNJUDGED.keys()
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,6 @@ def test_a_release_that_leaves_gradients_to_aten_is_seen(monkeypatch: pytest.Mon
         return not disable_triton_conv_bwd
 
     monkeypatch.setattr(conv, "convolution_backward_lowering", registered)
-    assert not templates.leaves_gradients_to_aten()
+    assert not spellings.leaves_gradients_to_aten()
     monkeypatch.setattr(registered, "__wrapped__", without_triton)
-    assert templates.leaves_gradients_to_aten()
+    assert spellings.leaves_gradients_to_aten()

@@ -28,8 +28,8 @@ from conformance.inductor.compile.program import Generated, Program, dense, prog
 from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.topics import caches, feedback, tuning
 from conformance.inductor.topics.caches import Counted, key_is_constant
-from conformance.inductor.tuning import child_process, max_autotune, stand_ins, tuning_jobs, tuning_processes
-from conformance.inductor.tuning.tuning_jobs import Job, Reply
+from conformance.inductor.tuning import child_process, max_autotune, stand_ins, tuning_processes
+from conformance.inductor.tuning.tuning_processes import Job, Reply
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
 from conformance.records import CompileFailure
@@ -49,13 +49,13 @@ class Light:
         self.start()
 
     def start(self) -> None:
-        visible = {} if self.device is None else {tuning_jobs.VISIBLE_DEVICES: str(self.device)}
+        visible = {} if self.device is None else {tuning_processes.VISIBLE_DEVICES: str(self.device)}
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-c", "import sys; sys.exit(int(sys.stdin.readline() or 0))"],
             stdin=subprocess.PIPE,
             env=os.environ | visible,
         )
-        self.visible = visible.get(tuning_jobs.VISIBLE_DEVICES, os.environ.get(tuning_jobs.VISIBLE_DEVICES))
+        self.visible = visible.get(tuning_processes.VISIBLE_DEVICES, os.environ.get(tuning_processes.VISIBLE_DEVICES))
 
     def put(self, job: Job) -> None:
         if self.process.poll() is not None:
@@ -206,13 +206,13 @@ def test_child_that_never_was_this_process(monkeypatch: pytest.MonkeyPatch) -> N
 class DeviceIgnored(Light):
     def start(self) -> None:
         super().start()
-        self.visible = os.environ.get(tuning_jobs.VISIBLE_DEVICES)
+        self.visible = os.environ.get(tuning_processes.VISIBLE_DEVICES)
 
 
 class DeviceLeaks(Light):
     def start(self) -> None:
         super().start()
-        os.environ[tuning_jobs.VISIBLE_DEVICES] = str(self.device)
+        os.environ[tuning_processes.VISIBLE_DEVICES] = str(self.device)
 
 
 def test_inductors_process_whose_kill_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.inductor.compile import deviceless_worker, provider, xpu
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
-from conformance.inductor.topics.xpu import check_source
+from conformance.inductor.topics.templates import check_source
 from conformance.records import ReasonCode
 from conformance.targets import Target
 from tests.execution.sample_kernels import pool

@@ -24,8 +24,8 @@ from conformance.families.gemm.problem import (
     scaled_mm,
 )
 from conformance.inputs.draws import Draws
-from conformance.inputs.fill_set import REGISTERED
 from conformance.inputs.fills import (
+    REGISTERED,
     FillError,
     FillKind,
     FillSet,

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conformance.judging.code_faults import fault_verdicts
-from conformance.judging.code_order import order_verdicts, unknown_orders
+from conformance.judging.code_faults import fault_verdicts, order_verdicts, unknown_orders
 from tests.execution.test_proxy_fences import BARRIER, FENCE, STORE_A, TMA_STORE, ptx
 from tests.judging.test_operand_slots import pipelined
 from tests.judging.test_repeated_depths import CODE

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.execution.device.fault_search import DeviceFault
-from conformance.judging import case_steps
+from conformance.judging import harness
 from conformance.judging.case_recorder import CaseRecorder
-from conformance.judging.case_steps import faults_explained, record_edges
+from conformance.judging.harness import faults_explained, record_edges
 from conformance.records import ConformanceFailure, Verdict
 
 HARNESS = SimpleNamespace(settings=SimpleNamespace(seed=3), together=contextlib.nullcontext)
@@ -22,8 +22,8 @@ def lose(recorder, *, named=True, fault="sticky", monkeypatch):
         asked.append(arguments)
         return DeviceFault(VERDICT, named)
 
-    monkeypatch.setattr(case_steps, "device_fault", lambda: fault)
-    monkeypatch.setattr(case_steps, "fault_of", fault_of)
+    monkeypatch.setattr(harness, "device_fault", lambda: fault)
+    monkeypatch.setattr(harness, "fault_of", fault_of)
     with faults_explained(HARNESS, recorder, "kernel", "plan", ("randn",)):
         raise ValueError("illegal memory access")
     return asked
@@ -48,7 +48,7 @@ def test_an_error_that_leaves_the_device_as_it_was_stays_what_it_is(monkeypatch)
 
 
 def test_nothing_is_asked_of_a_case_without_an_error(monkeypatch):
-    monkeypatch.setattr(case_steps, "device_fault", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(harness, "device_fault", lambda: pytest.fail("asked"))
     with faults_explained(HARNESS, CaseRecorder("suite::case"), None, None, None):
         pass
 

@@ -13,7 +13,7 @@ import torch
 from conformance.families.gemm.problem import Gemm
 from conformance.judging.harness import Harness, needed
 from conformance.machine import device_state
-from conformance.machine.gpu_lock import NotAlone
+from conformance.machine.gpus import NotAlone
 from conformance.plugin.case_hooks import status_of
 from conformance.problems import Layout
 from conformance.records import ReasonCode, Status

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.machine.gpu_lock import NotAlone, Turns
+from conformance.machine.gpus import NotAlone, Turns
 
 
 def use(folder, seconds, ready, how="together"):

@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.machine import gpus
-from conformance.machine.gpus import (
-    GpuLeases,
-    Gpus,
-    find_gpus,
-    lacking,
-    unusable,
-    worker_count,
-    worker_environment,
-)
+from conformance.machine.gpus import GpuLeases, Gpus, find_gpus, lacking, unusable, worker_count, worker_environment
 
 
 @pytest.fixture

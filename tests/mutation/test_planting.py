@@ -10,8 +10,7 @@ import pytest
 from conformance.mutation.forked import told
 from conformance.mutation.functions import device_function, reachable
 from conformance.mutation.line_coverage import LineCoverage, unreached
-from conformance.mutation.mutants import mutants_of
-from conformance.mutation.planting import NotPlantable, plant
+from conformance.mutation.mutants import NotPlantable, mutants_of, plant
 
 #: Stands for a module of device code: ``Jit`` is made as Triton makes its objects.
 MODULE = '''

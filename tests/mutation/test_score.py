@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from conformance.mutation import score
-from conformance.mutation.causes import ACCEPTED, Named, named_cause
 from conformance.mutation.known_survivors import KNOWN, WrongLine, known_survivors
 from conformance.mutation.operators import CLASSES
 from conformance.mutation.results import Lines, MutantOutcome, Result
+from conformance.mutation.score import ACCEPTED, Named, named_cause
 from conformance.mutation.session import sample, unknown
 
 KILLED = Result(

@@ -32,11 +32,9 @@ from conformance.families.gemm.problem import (
 )
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.inputs.fills import fills
-from conformance.numerics.alterations import Seen
+from conformance.numerics.alterations import Seen, Tiling, WorkBudget
 from conformance.numerics.contract import FMA, INT32, Contract
 from conformance.numerics.rounding import round_to
-from conformance.numerics.tiling import Tiling
-from conformance.numerics.work import WorkBudget
 
 BLOCK = (32, 32, 16)
 BMM = bmm(40, 24, 24, batch=3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.diagnosis.dependence import axes, needed
+from conformance.diagnosis.diagnose import axes, needed
 from conformance.families.attention.problem import Attention, Mask, Score
 from conformance.families.conv.problem import conv2d, conv_transpose2d
 from conformance.families.gemm.problem import (

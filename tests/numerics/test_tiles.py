@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.execution.trial.output_tiles import MOST, wrong_tiles
+from conformance.execution.trial.explained_failures import MOST, wrong_tiles
 
 
 def marked(shape, *where):

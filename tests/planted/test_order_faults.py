@@ -5,8 +5,8 @@ import ast
 import pytest
 
 from conformance import targets
+from conformance.execution.trial.fill_groups import unit_model
 from conformance.execution.trial.trial import trial
-from conformance.execution.trial.unit_models import unit_model
 from conformance.kernels import catalogue
 from tests.planted import table
 from tests.planted.order_faults import FAULTS

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.judging.case_recorder import CaseRecorder
-from conformance.plugin.required_proof import REQUIRED, RequiredProof, lacks
-from conformance.plugin.run_faults import INFRASTRUCTURE
+from conformance.plugin.run_faults import INFRASTRUCTURE, REQUIRED, RequiredProof, lacks
 from conformance.proof_level import ProofLevel
 from conformance.records import CaseRecord, ExecutorName, Reason, ReasonCode, Status, Verdict
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from conformance.commands import CommandError, report, show
-from conformance.gate.runs import unfinished_run
+from conformance.gate.runs import run_reader
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.records import plain_lines, read_records
 from tests.command_runs import call
@@ -122,8 +122,8 @@ def test_a_run_that_was_cut_off_names_the_case_that_ran(project, capsys):
     )
     assert text in (second / "report.html").read_text()
     (second / "process-main.txt").write_text(str(os.getpid()))
-    assert unfinished_run.cut_off(second) == "the run goes on"
-    assert unfinished_run.cases_cut_off(second) == []
+    assert run_reader.cut_off(second) == "the run goes on"
+    assert run_reader.cases_cut_off(second) == []
 
 
 SURROGATES = r"""

@@ -14,7 +14,7 @@ import pytest
 
 from conformance.plugin.progress import CaseCounts
 from conformance.records import CaseRecord, Status, Verdict
-from conformance.reporting.earlier_durations import EarlierDurations, earlier_durations
+from conformance.reporting.progress import EarlierDurations, earlier_durations
 from tests.command_runs import write_run
 from tests.gate.sample_entries import entry
 

@@ -13,7 +13,7 @@ import pytest
 
 from conformance.commands import CommandError, report
 from conformance.records import CaseRecord, Reading, Reason, ReasonCode, RunInfo, Status, Verdict
-from conformance.reporting import html_artefacts, html_data, listed_cases
+from conformance.reporting import html, html_data, listed_cases
 from conformance.reporting.html import SCRIPTS, STYLES, render
 from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.sweep import rows
@@ -144,7 +144,7 @@ class TestArtefacts:
         return tmp_path / "run"
 
     def embedded(self, folder, name, roots=()):
-        texts = html_artefacts.Texts(roots)
+        texts = html.Texts(roots)
         answer = texts.of_case(case("a", artefacts={"ptx": str(name)}), folder)["ptx"]
         return texts.texts[answer] if isinstance(answer, int) else answer
 
@@ -187,18 +187,18 @@ class TestArtefacts:
         assert self.embedded(folder, "a.cubin") == "binary"
 
     def test_a_long_text_is_cut_and_says_so(self, folder):
-        (folder / "a.ptx").write_bytes(b"x" * (html_artefacts.TEXT_LIMIT + 5))
+        (folder / "a.ptx").write_bytes(b"x" * (html.TEXT_LIMIT + 5))
         assert "cut here: longer than" in self.embedded(folder, "a.ptx")[-60:]
 
     def test_all_texts_together_are_limited(self, folder, monkeypatch):
-        monkeypatch.setattr(html_artefacts, "TOTAL_LIMIT", 10)
+        monkeypatch.setattr(html, "TOTAL_LIMIT", 10)
         (folder / "a.ptx").write_text("x" * 11)
         assert "past the limit" in self.embedded(folder, "a.ptx")
 
     def test_a_text_that_two_cases_share_is_there_once(self, folder):
         (folder / "a.ptx").write_text("mov")
         (folder / "b.ptx").write_text("mov")
-        texts = html_artefacts.Texts(())
+        texts = html.Texts(())
         numbers = [texts.of_case(case("a", artefacts={"ptx": name}), folder)["ptx"] for name in ("a.ptx", "b.ptx")]
         assert (numbers, texts.texts) == ([0, 0], ["mov"])
 

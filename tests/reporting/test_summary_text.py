@@ -14,12 +14,13 @@ from conformance.reporting import run_verdict
 from conformance.reporting.failure_groups import Meaning
 from conformance.reporting.run_verdict import all_is_well, headline
 from conformance.reporting.summary import Summary, Tally
-from conformance.reporting.summary_markdown import CASES_LISTED, render_markdown
 from conformance.reporting.summary_text import (
+    CASES_LISTED,
     WIDEST,
     expected_lines,
     failure_lines,
     problem_lines,
+    render_markdown,
     verdict_lines,
 )
 from tests.command_runs import write_run

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from conformance.ttgir import known_words, regions
-from conformance.ttgir.barriers import barrier_at
+from conformance.ttgir.copies import barrier_at
 from conformance.ttgir.machine import Agent, ProgramRun, Schedule
 from conformance.ttgir.memory import View
 from conformance.ttgir.text import Operation

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.execution.trial.trial import run_guarded
-from conformance.inputs.fill_set import fill_set
-from conformance.inputs.fills import Fill, applicable_fills, fills
+from conformance.inputs.fills import Fill, applicable_fills, fill_set, fills
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
@@ -18,9 +17,8 @@ from conformance.numerics.verdict import judge
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import UnknownOperation
 from conformance.ttgir.executor import TtgirExecutor
-from conformance.ttgir.machine import Schedule
+from conformance.ttgir.machine import Schedule, orders_of
 from conformance.ttgir.memory import ProgramFault
-from conformance.ttgir.orders import orders_of
 from conformance.ttgir.problem_sizes import problems_of
 from conformance.ttgir.text import TextError, parse
 

@@ -30,8 +30,7 @@ from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.ttgir.formats import type_of
 from conformance.ttgir.layout_check import verified
 from conformance.ttgir.layouts import layout_of
-from conformance.ttgir.machine import Schedule
-from conformance.ttgir.orders import SCHEDULES
+from conformance.ttgir.machine import SCHEDULES, Schedule
 from conformance.ttgir.register_maps import register_map
 from conformance.ttgir.text import parse, split_outside
 from tests.ttgir.edits import CLASSES, Edit, edits_of

@@ -25,9 +25,8 @@ from conformance.ttgir.executor import MOST_PROGRAMS, TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
 from conformance.ttgir.known_words import refuse_other_words
 from conformance.ttgir.layout_check import verified
-from conformance.ttgir.machine import Agent, Barrier, Pending, ProgramRun, Promise
+from conformance.ttgir.machine import SCHEDULES, Agent, Barrier, Pending, ProgramRun, Promise, orders_of
 from conformance.ttgir.memory import GlobalMemory, ProgramFault, allocated
-from conformance.ttgir.orders import SCHEDULES, orders_of
 from conformance.ttgir.regions import STEPS, prepared
 from conformance.ttgir.steps import Descriptor, taken
 from conformance.ttgir.text import BLOCK, Operation, Region, TextError, parse

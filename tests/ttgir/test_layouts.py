@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conformance.ttgir.layouts import UnknownLayout, layout_of
-from conformance.ttgir.linear_maps import map_of
-from conformance.ttgir.memory_maps import shared_map, tensor_memory_map
-from conformance.ttgir.register_maps import register_map
+from conformance.ttgir.layouts import UnknownLayout, layout_of, map_of
+from conformance.ttgir.register_maps import register_map, shared_map, tensor_memory_map
 
 MMA2 = "#ttg.nvidia_mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 2], instrShape = [16, 8]}>"
 MMA3 = "#ttg.nvidia_mma<{versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 64, 16]}>"

@@ -13,9 +13,8 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
-from conformance.ttgir.machine import Agent, ProgramRun, Schedule
+from conformance.ttgir.machine import SCHEDULES, Agent, ProgramRun, Schedule, agents_of, orders_of
 from conformance.ttgir.memory import GlobalMemory
-from conformance.ttgir.orders import SCHEDULES, agents_of, orders_of
 from conformance.ttgir.problem_sizes import EMPTINESS, TILES, problems_of
 from conformance.ttgir.text import parse
 

@@ -13,7 +13,7 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
-from conformance.ttgir.orders import SCHEDULES
+from conformance.ttgir.machine import SCHEDULES
 from tests.ttgir.edits import CLASSES, edits_of
 from tests.ttgir.equivalent import _is_unused, reason
 from tests.ttgir.judged_texts import first_wrong, orders_of_all, prepared

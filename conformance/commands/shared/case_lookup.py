@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
-from conformance.gate.runs.unfinished_run import cases_cut_off, cut_off
+from conformance.gate.runs.run_reader import cases_cut_off, cut_off
 from conformance.records import (
     RUN_FILE,
     CaseRecord,

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from conformance.commands import CommandError
 from conformance.commands.shared.case_lookup import records_in
-from conformance.gate.verdict.finding_signatures import signature
+from conformance.gate.verdict.known_findings import signature
 from conformance.records import Fault, jsonable, read_run
 from conformance.reporting import comparison as reporting
 from conformance.reporting import github

@@ -27,14 +27,13 @@ from conformance.gate.stacks.stack_runs import (
     run,
 )
 from conformance.gate.verdict.finding_age import Releases, aged, chosen_cases
-from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.shown_again import Sight, sight
 from conformance.machine.gpus import find_gpus
 from conformance.records import RUN_FILE, RecordError
 from conformance.reporting.first_line import many
 from conformance.user_files.case_list import kept_case_list
 from conformance.user_files.findings import Comparison, Finding
-from conformance.user_files.thresholds import Tables
+from conformance.user_files.thresholds import KernelThresholds, Tables
 
 #: Characters of the reason why a release was not asked.
 WHY_LIMIT = 200

@@ -20,9 +20,8 @@ from conformance.commands.shared.blamed_findings import blamed_findings
 from conformance.commands.shared.comparison_output import deliver, no_answer, no_answer_json, write_files
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.shared.finding_ages import OlderRuns, older_source, with_ages
-from conformance.commands.shared.issue_files import write_issues
-from conformance.commands.shared.run_comparison import compared
-from conformance.gate.earlier_answer import EarlierAnswer
+from conformance.commands.shared.history_options import write_issues
+from conformance.commands.shared.policy_options import compared
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.environments import Environment, build, resolve_all
 from conformance.gate.stacks.older_releases import index_versions
@@ -39,10 +38,9 @@ from conformance.gate.stacks.stack_runs import (
     run,
 )
 from conformance.gate.verdict.baseline_repeats import with_baseline_runs
-from conformance.gate.verdict.known_findings import with_known
-from conformance.machine.cache_folder import default_cache
-from conformance.machine.code_digest import code_digest
+from conformance.gate.verdict.known_findings import EarlierAnswer, with_known
 from conformance.machine.gpus import find_gpus
+from conformance.machine.kept_answers import code_digest, default_cache
 from conformance.records import RecordError, read_run
 from conformance.reporting.first_line import many
 from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw

@@ -1,9 +1,13 @@
-"""Builds the command line by which pytest runs the suites."""
+"""The command line by which pytest runs the suites, and modules that need torch and triton, imported late."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+from types import ModuleType
 
+from conformance.commands import CommandError
+from conformance.machine.versions import unloadable
 from conformance.user_files.run_options import OPTIONS
 
 #: What makes pytest collect the suites, with the plugin loaded wherever this package lies.
@@ -20,3 +24,18 @@ def describe_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option.short or option.long, **option.attributes)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = listed.format_help()
+
+
+INSTALL = "install your vendor's build of torch and triton, or: pip install 'triton-conformance[stack]'"
+
+
+def import_with_stack(module: str, command: str) -> ModuleType:
+    """Returns the module ``conformance.<module>``. Raises :class:`CommandError`, which names ``command``, without its
+    stack, or with one that cannot be loaded."""
+    broken = unloadable()
+    if broken is not None:
+        raise CommandError(f"{command} needs torch and triton: {broken}; {INSTALL}")
+    try:
+        return importlib.import_module(f"conformance.{module}")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise CommandError(f"{command} needs torch and triton: {error}; {INSTALL}") from None

@@ -4,6 +4,8 @@ compilation.
 Triton's own cache cannot be carried: its keys hold the digests of its installed files, which differ between builds for
 two versions of Python. Here a kernel's key is its specialisation (source, argument classes, options, target) and the
 :class:`Toolchain`.
+
+What the compilers of Triton's backends say of themselves, a part of the keys of Triton's caches, is here too.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import json
 import platform
 import sqlite3
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from conformance.execution.compile.compilation import CompileResult
-from conformance.machine.nvidia_tools import assembler_versions
+from conformance.gate.runs.bill_of_materials import UNKNOWN
+from conformance.machine.versions import assembler_versions
 from conformance.records import Status, plain_file
-from conformance.targets import Target
+from conformance.targets import Target, every_target
 
 KERNELS_FILE = "kernels.sqlite"
 
@@ -174,3 +179,25 @@ def offered(files: Mapping[str, bytes]) -> Iterator[list[str]]:
         yield opened
     finally:
         knobs.cache.manager_class = before
+
+
+def backend_hashes() -> dict[str, str]:
+    """Returns the text of ``hash()`` of each backend's compiler, by the backend's name in ``triton.backends``. The
+    compiler is made for the first target that the backend supports, which the text names. "unknown" and the reason
+    where there is none. Empty in a process that has not imported Triton, which compiled nothing."""
+    if "triton.backends.compiler" not in sys.modules:
+        return {}
+    backends = importlib.import_module("triton.backends").backends
+    gpu_target = importlib.import_module("triton.backends.compiler").GPUTarget
+    triton_targets = [gpu_target(target.backend, target.arch, target.warp_size) for target in every_target()]
+    return {name: _hash(backend.compiler, triton_targets) for name, backend in backends.items()}
+
+
+def _hash(compiler: type, triton_targets: list[object]) -> str:
+    try:
+        target = next((one for one in triton_targets if compiler.supports_target(one)), None)  # type: ignore[attr-defined]
+        if target is None:
+            return f"{UNKNOWN}: no target of it is known"
+        return f"{compiler(target).hash()}"
+    except Exception as error:  # a backend's own code, which raises what it likes
+        return f"{UNKNOWN}: {type(error).__name__}: {error}"[:64]

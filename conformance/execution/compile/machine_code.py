@@ -14,10 +14,10 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import FEATURES, SPILL
-from conformance.execution.compile import assembly, code_structure
+from conformance.execution.compile import code_structure
 from conformance.execution.compile.compilation import Artefact
 from conformance.machine.kept_answers import kept_answer, source_digest
-from conformance.machine.nvidia_tools import assembler_version
+from conformance.machine.versions import assembler_version
 from conformance.targets import Target, assembler
 
 #: Instructions of a disassembly: an optional predicate and the operation, up to its first modifier.
@@ -41,7 +41,10 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
     about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
     about = about or list(artefact.stages.values())  # another vendor's
     code = "\n".join(
-        [source_digest(sys.modules[__name__], codegen_checks, assembly, code_structure), *codegen_checks.REGISTERED]
+        [
+            source_digest(sys.modules[__name__], codegen_checks, code_structure, code_structure),
+            *codegen_checks.REGISTERED,
+        ]
     )
     name = f"code-{target.id}-{'sass' if disassemble else 'text'}"
     try:

@@ -16,7 +16,7 @@ from typing import Any
 
 from conformance.gate.changes.occupancy import NEAR, near_text
 from conformance.machine.kept_answers import kept_answer, source_digest
-from conformance.machine.nvidia_tools import nvidia_tool
+from conformance.machine.versions import nvidia_tool
 from conformance.targets import Target
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from conformance.execution.compile.source_hash import source_hash
+from conformance.execution.compile.specialisation import source_hash
 from conformance.execution.device.grid_capture import CaptureError, GridCapture
 from conformance.execution.device.page_edges import NoEdge, PageEdges, page_edges
 from conformance.execution.trial.observation import Ran

@@ -4,18 +4,27 @@ edge at a time.
 A fault costs the process its device, and the driver does not tell the address. So a new process makes the launch with
 every operand in guarded memory, which has room around it. Then it puts one operand after another at an unmapped page,
 until the fault is there again. The work is bounded: each fill once, and two launches for each operand.
+
+The process that has the device for it may lose the device at no cost to others.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection, Pipe
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from conformance.execution.device.device_process import device_for, device_process
+from conformance.execution.compile.compilation import GRACE_SECONDS, fork_server
+from conformance.execution.compile.fork_server import ForkedProcess
 from conformance.execution.device.page_edges import Edge, NoEdge, slack, workspace_operand
 from conformance.execution.trial.fill_groups import fills_for
 from conformance.execution.trial.trial import fills_at_edges, place
@@ -29,6 +38,56 @@ from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 if TYPE_CHECKING:
     from conformance.execution.device.executor import DeviceExecutor
+
+
+#: Seconds within which a process must have the device.
+PROCESS_DEADLINE = 180.0
+#: What the process says when it has the device.
+READY = "ready"
+
+
+@contextlib.contextmanager
+def device_process(function: str, what: str, **arguments: Any) -> Iterator[Connection]:
+    """A connection to a new process that calls ``function`` ("package.module:function") with the descriptor of its end
+    and ``arguments``, plain data. That function calls :func:`device_for` first. The process ends with the block.
+
+    Raises RuntimeError that names ``what`` if it does not get the device within :data:`DEADLINE` seconds, and
+    :class:`~conformance.execution.compile.fork_server.ForkServerLost` if no process can be started.
+    """
+    ours, theirs = Pipe()
+    with tempfile.TemporaryFile() as output, ours:
+        with theirs:
+            process = fork_server(()).fork(function, arguments, (theirs.fileno(),), output.fileno(), dict(os.environ))
+        try:
+            _await_device(ours, process, output, what)
+            yield ours
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _await_device(pipe: Connection, process: ForkedProcess, output: IO[bytes], what: str) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        if pipe.poll(PROCESS_DEADLINE) and pipe.recv() == READY:
+            return
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_SECONDS)  # it writes why before it ends
+    output.seek(0)
+    written = output.read().decode(errors="replace").strip()
+    raise RuntimeError(f"the process of {what} did not get the device: {written}")
+
+
+def device_for(pipe: int) -> tuple[Connection, DeviceExecutor]:
+    """In the new process: the connection to who asked for it, and the device."""
+    import torch
+
+    from conformance.execution.device.executor import DeviceExecutor
+
+    asker, executor = Connection(pipe), DeviceExecutor()
+    torch.accelerator.synchronize(executor.device)
+    asker.send(READY)
+    return asker, executor
+
 
 #: Seconds without word from the process after which it is given up.
 DEADLINE = 120.0

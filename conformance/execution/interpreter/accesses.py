@@ -4,12 +4,16 @@ The interpreter reads and writes whatever address it is given. What a read outsi
 output, or reach it times zero, so that no number shows it; on a device it may fault. The interpreter also gives zero
 where the mask of a load is false and nothing stands for it; a device may give anything, so here it is NaN, or an
 integer that differs from run to run.
+
+What each program reads and stores of the operands is recorded here too.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -19,8 +23,156 @@ import torch
 from torch import Tensor
 
 from conformance.execution.interpreter.corrections import add_atomically
-from conformance.execution.interpreter.footprints import Footprints
-from conformance.execution.interpreter.regions import TensorRegion
+
+
+class TensorRegion:
+    """The elements of one tensor."""
+
+    def __init__(self, name: str, tensor: Tensor) -> None:
+        self.name = name
+        self.size = tensor.element_size()
+        self.shape, self.strides = tuple(tensor.shape), tuple(tensor.stride())
+        self.first = tensor.data_ptr()
+        steps = sorted(
+            (
+                (stride * self.size, extent)
+                for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)
+                if stride and extent > 1
+            ),
+            reverse=True,
+        )
+        self.end = self.first + self.size + sum(step * (extent - 1) for step, extent in steps)
+        self.steps = steps
+        self.count = math.prod(extent for _, extent in steps)  # of elements
+        self.dense = self.end - self.first == self.size * self.count
+
+    def holds(self, addresses: np.ndarray, size: int) -> np.ndarray:
+        """Returns a mask (bool) of the accesses to ``size`` bytes at ``addresses`` that lie in elements."""
+        inside: np.ndarray = (addresses >= self.first) & (addresses + size <= self.end)
+        if self.dense or not inside.any():
+            return inside
+        inside &= self._is_element(addresses) & self._is_element(addresses + size - 1)
+        return inside
+
+    def _is_element(self, addresses: np.ndarray) -> np.ndarray:
+        """Returns a mask of the ``addresses`` that are a byte of an element: elements do not overlap, so the largest
+        step comes first."""
+        rest: np.ndarray = addresses - self.first
+        inside: np.ndarray = np.ones(addresses.shape, dtype=bool)
+        for step, extent in self.steps:
+            index = rest // step
+            inside &= (index >= 0) & (index < extent)
+            rest = rest - index * step
+        inside &= rest < self.size
+        return inside
+
+    def indices(self, addresses: np.ndarray) -> np.ndarray:
+        """The number of the element at each of ``addresses``, which are elements."""
+        rest: np.ndarray = addresses - self.first
+        number: np.ndarray = np.zeros(addresses.shape, dtype=np.int64)
+        for step, extent in self.steps:
+            number = number * extent + rest // step
+            rest = rest % step
+        return number
+
+    def distance(self, address: int) -> int:
+        """Bytes from the nearest end of the memory between the first and the last element; 0 within it."""
+        return max(self.first - address, address - (self.end - 1), 0)
+
+    def place(self, address: int) -> str:
+        """Returns a text of where ``address`` lies relative to this tensor."""
+        if address < self.first:
+            return f"{-((address - self.first) // self.size)} before the first element of {self.name!r}"
+        if address >= self.end:
+            return f"{(address - self.end) // self.size + 1} behind the last element of {self.name!r}"
+        return f"{(address - self.first) // self.size} behind the first element of {self.name!r}, between its elements"
+
+    def coordinates(self, addresses: np.ndarray) -> list[np.ndarray | None]:
+        """The index along each dimension of the element at each of ``addresses``, which are elements; None along a
+        dimension whose elements lie all in one place."""
+        rest: np.ndarray = addresses - self.first
+        places: list[np.ndarray | None] = [None] * len(self.shape)
+        for dim in sorted(range(len(self.shape)), key=lambda dim: -self.strides[dim]):
+            if self.strides[dim] and self.shape[dim] > 1:
+                places[dim], rest = np.divmod(rest, self.strides[dim] * self.size)
+        return places
+
+
+#: For each dimension of a tensor, which of its indices were touched.
+Touched = tuple[Tensor, ...]
+
+
+@dataclass
+class Footprint:
+    """The accesses of one ``program`` of launch number ``launch``, by operand: the indices along each dimension.
+    ``lines`` are those of the kernel, as file:line, that read it."""
+
+    launch: int
+    program: tuple[int, ...]
+    loads: dict[str, Touched] = field(default_factory=dict)
+    stores: dict[str, Touched] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Footprints:
+    """The footprints of all programs that run over the ``operands``, which include the outputs. ``unwritten`` has what
+    was read of a workspace before any program had stored it, by workspace."""
+
+    def __init__(self, operands: Mapping[str, Tensor]) -> None:
+        self._regions = [TensorRegion(name, tensor) for name, tensor in operands.items() if tensor.numel()]
+        self._launch = -1
+        self._by_program: dict[tuple[int, tuple[int, ...]], Footprint] = {}
+        self._workspaces: list[tuple[TensorRegion, np.ndarray]] = []  # and which elements have been stored
+        self.unwritten: dict[str, str] = {}
+
+    @property
+    def footprints(self) -> list[Footprint]:
+        return list(self._by_program.values())
+
+    def workspace(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """New memory for intermediate results, which is watched."""
+        memory = torch.empty(shape, dtype=dtype)
+        if memory.numel() and dtype.is_floating_point:
+            region = TensorRegion("a workspace", memory)
+            self._workspaces.append((region, np.zeros(region.count, dtype=bool)))
+        return memory
+
+    def launch(self, tensors: Mapping[str, object]) -> None:
+        """The next launch begins, over these arguments."""
+        self._launch += 1
+        names = {value.data_ptr(): name for name, value in tensors.items() if isinstance(value, Tensor)}
+        for region, _ in self._workspaces:
+            region.name = names.get(region.first, region.name)
+
+    def touched(self, what: str, program: tuple[int, ...], addresses: np.ndarray, line: str) -> None:
+        """``program`` "loads" or "stores" (``what``) at ``addresses``, in this ``line`` of the kernel."""
+        if not addresses.size:
+            return
+        first, last = int(addresses.min()), int(addresses.max())
+        for region in self._regions:
+            if last < region.first or first >= region.end:
+                continue
+            inside = addresses[region.holds(addresses, 1)]
+            if not inside.size:
+                continue
+            footprint = self._by_program.setdefault((self._launch, program), Footprint(self._launch, program))
+            by_operand = getattr(footprint, what)
+            if region.name not in by_operand:
+                by_operand[region.name] = tuple(torch.zeros(extent, dtype=torch.bool) for extent in region.shape)
+            for axis, index in zip(by_operand[region.name], region.coordinates(inside), strict=True):
+                axis[slice(None) if index is None else torch.from_numpy(np.unique(index))] = True
+            lines = footprint.lines.setdefault(region.name, [])
+            if what == "loads" and line not in lines:
+                lines.append(line)
+        for region, written in self._workspaces:
+            if first < region.end and last >= region.first:
+                elements = region.indices(addresses[region.holds(addresses, 1)])
+                if what == "stores":
+                    written[elements] = True
+                elif not written[elements].all():
+                    text = f"program {program} reads {region.name} where no program has stored, at {line}"
+                    self.unwritten.setdefault(region.name, text)
+
 
 #: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
 _BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parents[1]))

@@ -27,11 +27,12 @@ from conformance.execution.interpreter.numbers import (
     maximum,
     minimum,
     narrow,
+    scaled_dot_methods,
+    scaled_dot_semantics,
     smaller_number,
     widen,
 )
 from conformance.execution.interpreter.savings import Replacements
-from conformance.execution.interpreter.scaled_dot import scaled_dot_methods, scaled_dot_semantics
 from conformance.problems import PRECISIONS, SPLIT_PRECISIONS
 
 Methods = dict[str, Callable[..., Any]]

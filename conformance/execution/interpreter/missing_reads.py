@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conformance.diagnosis.dependence import Needed, axes, merged, needed
-from conformance.diagnosis.diagnose import runs
-from conformance.execution.interpreter.footprints import Footprint, Footprints, Touched
+from conformance.diagnosis.diagnose import Needed, axes, merged, needed, runs
+from conformance.execution.interpreter.accesses import Footprint, Footprints, Touched
 from conformance.problems import Problem
 
 #: As many facts are told.

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.compile.assembly import AssemblyCode
-from conformance.execution.order.answer import OrderAnswer
+from conformance.execution.compile.code_structure import AssemblyCode
 from conformance.execution.order.register_values import Value
+from conformance.execution.order.walks import OrderAnswer
 
 #: More accesses than the counters of the hardware can hold.
 MOST_OPEN = 64

@@ -21,12 +21,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.execution.compile.assembly import AssemblyCode
-from conformance.execution.order.answer import OrderAnswer
-from conformance.execution.order.block_graph import BlockGraph
-from conformance.execution.order.operand_tiles import PIECE, tcgen05_operands, wgmma_operands
-from conformance.execution.order.register_values import WARP, Registers
-from conformance.execution.order.walks import Manner, Step, Walker
+from conformance.execution.compile.code_structure import AssemblyCode
+from conformance.execution.order.register_values import PIECE, WARP, Registers, tcgen05_operands, wgmma_operands
+from conformance.execution.order.walks import BlockGraph, Manner, OrderAnswer, Step, Walker
 
 _WRITE = re.compile(r"st\.(?!async)[\w.:]*shared|stmatrix|(atom|red)\.(?!async)[\w.:]*shared")
 _COPY = re.compile(r"cp\.async\.c[ag]\.")

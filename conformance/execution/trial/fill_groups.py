@@ -2,6 +2,10 @@
 
 Where several processes share a device, each wait for it is long. So many runs are judged there together, and what the
 device says of them is read back at once.
+
+Transfers between the CPU and a device, and the model that judges the bits of a launch, are here too.
+
+Where several processes share a device, each of them has it for some milliseconds in turn: every wait costs a turn.
 """
 
 from __future__ import annotations
@@ -11,20 +15,52 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from conformance.execution.device.transfers import moved, read_together
-from conformance.families.unit_verdict import UnitModel, differing
+from conformance.execution.trial.observation import Executor
+from conformance.families.unit_verdict import UnitModel, can_model, differing, operand_name
 from conformance.inputs.fills import Fill, applicable_fills, fills
-from conformance.inputs.guarded_batch import GuardedBatch, row_bytes
-from conformance.inputs.guarded_memory import POISON
+from conformance.inputs.guarded_memory import POISON, GuardedBatch, row_bytes
+from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
+from conformance.numerics.measured_units import known_unit
 from conformance.numerics.rounding import bits
+from conformance.numerics.sum_order import SumOrder
 from conformance.numerics.verdict import AllowedValues
 from conformance.problems import DTYPES, Problem
+from conformance.records import ExecutorName
+
+#: Bytes of the largest tensor of which a pinned copy is made: torch keeps the memory of these.
+PINNED = 8 << 20
+#: Tensors that are read together begin at multiples of this many bytes.
+ALIGNMENT = 8
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """``tensor`` on ``device``. Nothing waits for the transfer of a small one, whose copy cannot be paged out."""
+    pinned = device.type == "cuda" and tensor.nbytes <= PINNED
+    return (tensor.pin_memory() if pinned else tensor).to(device, non_blocking=pinned)
+
+
+def read_together(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """``tensors``, all on one device, dense on the CPU after one transfer. Waits for what the device still does."""
+    if tensors[0].device.type == "cpu":
+        return [tensor.contiguous() for tensor in tensors]
+    parts = []
+    for tensor in tensors:
+        # a copy, because a tensor of one element may have any strides, and views refuse some
+        flat = tensor.clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8)
+        parts += [flat, flat.new_empty(-flat.numel() % ALIGNMENT)]
+    read = torch.cat(parts).cpu()
+    copies, start = [], 0
+    for tensor, flat in zip(tensors, parts[::2], strict=True):
+        copies.append(read[start : start + flat.numel()].view(tensor.dtype).view(tensor.shape))
+        start += flat.numel() + -flat.numel() % ALIGNMENT
+    return copies
+
 
 Result = TypeVar("Result")
 
@@ -177,3 +213,16 @@ def read_judgements(
         )
         for number in range(len(group.fills))
     ]
+
+
+def unit_model(kernel: Any, plan: Plan, contract: Contract, executor: Executor) -> UnitModel | None:
+    """The model of the bits that ``kernel`` owes for ``plan`` on a device; None where its order, the unit or the
+    operation is not known, and for the interpreter, whose sums are not those of a unit."""
+    if executor.name != ExecutorName.DEVICE or not hasattr(kernel, "order") or not can_model(plan.problem, contract):
+        return None
+    order: SumOrder | None = kernel.order(plan)
+    unit = None if order is None else known_unit(plan.target, order.instruction, operand_name(plan.problem))
+    if order is None or unit is None:
+        return None
+    move = functools.partial(moved, device=executor.device)
+    return UnitModel(plan.problem, contract, order, unit, executor.device, move)

@@ -14,27 +14,25 @@ from torch import Tensor
 
 from conformance.diagnosis.bit_orders import explain_bits
 from conformance.execution.device.page_edges import Edge, NoEdge, PageEdges
-from conformance.execution.device.transfers import moved, read_together
-from conformance.execution.interpreter.footprints import Footprints
+from conformance.execution.interpreter.accesses import Footprints
 from conformance.execution.interpreter.missing_reads import missing_reads
-from conformance.execution.trial.explained_failures import explain
+from conformance.execution.trial.explained_failures import explain, output_tiles, wrong_tiles
 from conformance.execution.trial.fill_groups import (
     FillGroup,
     Judgement,
     fills_at_once,
     fills_for,
     kept_group,
+    moved,
     read_judgements,
+    read_together,
+    unit_model,
 )
 from conformance.execution.trial.observation import Executor, Ran, watching
-from conformance.execution.trial.output_tiles import output_tiles, wrong_tiles
-from conformance.execution.trial.unit_models import unit_model
 from conformance.families.unit_verdict import UnitModel, with_bits, with_count
 from conformance.heuristics.configs import Config
-from conformance.inputs.fill_set import fill_set
-from conformance.inputs.fills import Fill, applicable_fills
-from conformance.inputs.guarded_batch import GuardedBatch
-from conformance.inputs.guarded_memory import GuardedTensor, stored_values
+from conformance.inputs.fills import Fill, applicable_fills, fill_set
+from conformance.inputs.guarded_memory import GuardedBatch, GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import workspaces_from
 from conformance.numerics.alterations import Seen

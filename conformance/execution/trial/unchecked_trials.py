@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conformance.execution.device.device_process import device_for, device_process
+from conformance.execution.device.fault_search import device_for, device_process
 from conformance.kernels.kernel import Plan
 from conformance.records import Check, CheckKind
 

@@ -16,11 +16,10 @@ from conformance.families.attention import reference
 from conformance.families.attention import reference as meaning
 from conformance.families.attention.problem import SCALES, Attention
 from conformance.families.gemm.alterations import other_indices
-from conformance.families.index_sets import Indices, Needed, chosen, divided, every
-from conformance.numerics.alterations import Alteration, Outputs
+from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
+from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.numerics.tiling import Tiling
 
 Inputs = Mapping[str, Tensor]
 #: Changes the scores of a problem, whose operands they hold too.

@@ -1,4 +1,20 @@
-"""Exact fills of attention, whose probabilities are 1 and 0, or all equal; scores far from zero, and of two levels."""
+"""Exact fills of attention, whose probabilities are 1 and 0, or all equal; scores far from zero, and of two levels.
+
+The backward pass takes out and lse as inputs, so exact fills choose them freely. lse 0 makes P exactly 1 where the
+score is 0. Integers as out, v and grad_out make the gradients of scores integers.
+
+All values are few multiples of one unit, so every sum of q k^T is exact, in any order. What follows is judged by its
+own error: the scale, a soft cap's tanh, the maximum, exp. One coordinate adds about 200 to the scores of a row, or
+takes as much away: exp of that is infinite or 0 in fp32. A second coordinate makes them rise or fall from the first key
+to the last. So the running maximum grows in every block of keys or in none. Under a soft cap, which would make all
+scores alike, the first coordinate is a share of the cap instead.
+
+The number next to 1 in the format is 1 and an eighth, or 1 and a quarter. The lower level has a weight a little below
+half of it. Rounded to nearest its error is small; a format with a bit less, or a cast that cuts, is off by much more.
+That holds in whatever order a kernel takes the keys: where a block has only keys of one level their weights are
+1. A maximum that lags behind gives the reciprocal, whose rounding :func:`unit` allows for, too. All values of a column
+have one sign, so that such errors add up.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +32,7 @@ from conformance.families.attention.operands import apart, coded, format_of, one
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm.bounds import U, growth
 from conformance.inputs.draws import Draws, Floats
-from conformance.inputs.fill_set import FillError, FillRequest
+from conformance.inputs.fills import FillError, FillRequest
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

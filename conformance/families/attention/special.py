@@ -30,7 +30,7 @@ from conformance.families.attention.operands import format_of, one_fill, scales_
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm.bounded import plant
 from conformance.inputs.draws import Draws, Floats
-from conformance.inputs.fill_set import FillError, FillRequest
+from conformance.inputs.fills import FillError, FillRequest
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 

@@ -17,12 +17,11 @@ from conformance.families.conv.problem import Conv, Correlation, TransposedConv,
 from conformance.families.conv.reference import correlate, error_bound
 from conformance.families.gemm.alterations import lines, other_indices
 from conformance.families.gemm.problem import addmm, mm
-from conformance.families.index_sets import Indices, Needed, chosen, divided, every
+from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
 from conformance.families.products import Product, padded, with_inputs
-from conformance.numerics.alterations import Alteration, Outputs
+from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.tiling import Tiling
 
 AXES = ("depth", "height", "width")
 

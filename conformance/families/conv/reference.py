@@ -1,4 +1,9 @@
-"""The reference of a convolution: its fp64 value, its error bound, and the sums of a tensor core."""
+"""The reference of a convolution: its fp64 value, its error bound, and the sums of a tensor core.
+
+It sums one batched product per tap of the kernel, over the elements of x that its outputs see there. So sums of
+integers below 2**53 are exact. What a weight of NaN or infinity makes of padding depends on the kernel: 0 * NaN is NaN,
+but a kernel may skip padding instead.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from torch import Tensor
 from conformance.families.conv.problem import Conv, Correlation
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.bounds import U64, U, growth
-from conformance.families.unit_sums import Inputs, UnitAnswers, seen_format, sum_of
+from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_of
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
 from conformance.numerics.sum_order import SumOrder, Unit

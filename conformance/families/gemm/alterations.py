@@ -15,13 +15,12 @@ from conformance.families.gemm import reference
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.bounds import error_bound, row_sums
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Bias, Gemm, addmm, mm
-from conformance.families.index_sets import Indices, Needed, chosen, divided, every
+from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
 from conformance.families.products import Product, padded, with_inputs
-from conformance.numerics.alterations import Alteration, Outputs
+from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
-from conformance.numerics.tiling import Tiling
 from conformance.problems import DTYPES, Problem
 
 Inputs = Mapping[str, Tensor]

@@ -17,7 +17,7 @@ from conformance.families.gemm.bounds import error_bound, row_sums
 from conformance.families.gemm.integer_budget import addends
 from conformance.families.gemm.problem import Gemm
 from conformance.inputs.draws import Draws, Floats, Shape
-from conformance.inputs.fill_set import FillRequest
+from conformance.inputs.fills import FillRequest
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, Format, round_to

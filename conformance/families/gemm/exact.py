@@ -1,4 +1,30 @@
-"""Exact fills of products: integers times powers of two, so small that no order of summation rounds anything."""
+"""Exact fills of products: integers times powers of two, so small that no order of summation rounds anything.
+
+The output then has one possible bit pattern. Scales, alpha and beta are powers of two and biases whole units, so the
+epilogue is exact too; where it is not, the product is, and only the epilogue's own error is allowed. How large the
+integers may be is in :mod:`.integer_budget`, with an example; :func:`assemble` makes fills of them.
+
+An example: in a small product under the fill "transparent" the k come in pairs, here (0, 1) and (2, 3). Products of
+more than 2**18 units cancel, and fp16 shows the sum that remains to the unit. Any lost or repeated term changes it.
+
+>>> from conformance.numerics.contract import Accumulator, Contract
+>>> from conformance.families.gemm.problem import mm
+>>> contract = Contract("fp16", Accumulator())
+>>> fill = transparent(FillRequest("transparent", mm(2, 1, 4, "fp16"), contract, seed=0, device=None))
+>>> (fill.inputs["a"] * 2**3).tolist()  # A's unit is 2**-3
+[[-143.0, -143.0, 92.0, 92.0], [-234.0, -234.0, -229.0, -229.0]]
+>>> (fill.inputs["b"] * 2**2).tolist()
+[[1900.0], [-1901.0], [-808.0], [808.0]]
+>>> (fill.expected * 2**5).tolist()  # -143 * 1900 + 143 * 1901 and -234 * 1900 + 234 * 1901
+[[143.0], [234.0]]
+
+Every fill is checked here against the budget of :mod:`.integer_budget`, and its reference in integers.
+
+The bits of a sum and of its two scales add up to 24 at most, so ``sum * a * b`` and ``sum * (a * b)`` are exact. Lines
+of A take turns, and so do those of B. Some have scales of twelve bits, which narrower formats do not hold, and integers
+of 1. Others have scales of six bits and larger integers. Where they meet, a sum has up to twelve bits, which no 16-bit
+format holds. With one scale per tensor nothing can take turns: nine bits of A's scale, six of B's, nine of the sum.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +44,7 @@ from conformance.families.gemm.integer_budget import IntegerBudget, budget_of, e
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Gemm
 from conformance.families.gemm.ties import TieBits
 from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fill_set import FillError, FillRequest
+from conformance.inputs.fills import FillError, FillRequest
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS

@@ -1,4 +1,9 @@
-"""The fills of products: which a problem has, and the check that each shows what it is there for."""
+"""The fills of products: which a problem has, and the check that each shows what it is there for.
+
+A fill whose results are mostly zero, or hide what was computed, passes whatever a kernel does. Each fill is checked
+when it is built. Exempt is what cannot show more: a problem without a product or with fewer than :data:`FEWEST_K` k.
+Chance decides with fewer than :data:`FEWEST_OUTPUTS` outputs that a product reaches, so these are exempt, too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from conformance.families.gemm.bounded import with_row_sums
 from conformance.families.gemm.integer_budget import allows_exact, budget_of, is_curved
 from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
 from conformance.families.gemm.ties import tie_bits
-from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

@@ -1,4 +1,11 @@
-"""The reference of products of matrices: the fp64 value, the magnitude, and the sums of a tensor core."""
+"""The reference of products of matrices: the fp64 value, the magnitude, and the sums of a tensor core.
+
+Every operation is one product of two factors and an epilogue. A sum of products has its operands side by side, and so
+have two products that the epilogue combines; a prologue and the scales of blocks are part of the factors. Nothing here
+knows how a kernel computes. Products of integers whose sums stay below 2**53 are exact in fp64, so for exact fills the
+value is the exact result;
+:func:`freivalds` checks that claim in int64 arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Gemm
-from conformance.families.unit_sums import Inputs, UnitAnswers, partial_sums, seen_format, sum_of
+from conformance.families.products import Inputs, UnitAnswers, partial_sums, seen_format, sum_of
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors, fused_multiply_add
 from conformance.problems import DTYPES, EVERY_FP8
@@ -190,7 +197,7 @@ def product_count(problem: Gemm) -> int:
 
 
 def unit_results(problem: Gemm, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
-    """See :class:`~conformance.families.unit_sums.UnitAnswers`."""
+    """See :class:`~conformance.families.products.UnitAnswers`."""
     if problem.batch is not None:
         matrices = [_of_matrix(problem, inputs, number) for number in range(problem.batch)]
         totals = [sum_of(unit, order, _runs(problem, one)) for one in matrices]

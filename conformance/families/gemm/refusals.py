@@ -24,7 +24,7 @@ from conformance.families.limits import (
     unstored,
     variants,
 )
-from conformance.heuristics.split_k_choice import decompose_k_splits
+from conformance.heuristics.configs import decompose_k_splits
 from conformance.problems import EVERY_FP8, FNUZ, FP8, PRECISIONS, Operand, itemsize
 from conformance.records import ReasonCode
 

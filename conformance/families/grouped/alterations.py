@@ -11,12 +11,11 @@ from torch import Tensor
 from conformance.families.gemm.alterations import matrix_axes
 from conformance.families.grouped import reference as grouped
 from conformance.families.grouped.problem import GroupedGemm
-from conformance.families.index_sets import Indices, Needed, every
+from conformance.families.launch_tiles import Indices, Needed, every
 from conformance.families.products import Product, with_inputs
-from conformance.numerics.alterations import Alteration, Outputs
+from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.tiling import Tiling
 
 
 def alterations(problem: GroupedGemm, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.reference import unit_epilogue
 from conformance.families.grouped.problem import GroupedGemm
-from conformance.families.unit_sums import Inputs, UnitAnswers, seen_format, sum_of
+from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_of
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors
 from conformance.problems import reference_dispatch as dispatch

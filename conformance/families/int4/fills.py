@@ -17,7 +17,7 @@ from conformance.families.gemm.problem import mm
 from conformance.families.int4 import reference as int4
 from conformance.families.int4.problem import Int4Gemm
 from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to

@@ -1,4 +1,11 @@
-"""The reference of gated linear attention in fp64, and rigorous bounds of the errors that a contract allows."""
+"""The reference of gated linear attention in fp64, and rigorous bounds of the errors that a contract allows.
+
+The model: the unit sums the state as the contract says, over all positions and the initial state; each decay rounds
+once, and so does each step if its products are added to the state by an operation of their own. As an operand the state
+is rounded to ``contract.intermediate``, and so are the scores of a chunk. A kernel may walk through a chunk in blocks
+of any multiple of :data:`STEP`, and each sees the state at its begin.
+So the largest state of a chunk bounds what is rounded, and all scores of a chunk.
+"""
 
 from __future__ import annotations
 

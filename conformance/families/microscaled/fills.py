@@ -18,7 +18,7 @@ from conformance.families.microscaled import reference as microscaled
 from conformance.families.microscaled.problem import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.families.microscaled.reference import E2M1
 from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to

@@ -16,7 +16,7 @@ from conformance.families.microscaled import fills as microscaled
 from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.families.microscaled_grouped import reference as microscaled_grouped
 from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
-from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import DTYPES

@@ -14,14 +14,13 @@ from conformance.families.conv.problem import Correlation
 from conformance.families.conv.reference import correlate, error_bound
 from conformance.families.gemm.alterations import lines, other_indices
 from conformance.families.gemm.bounds import row_sums
-from conformance.families.index_sets import Indices, Needed, chosen, divided, every
+from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
 from conformance.families.products import Product, with_inputs
 from conformance.families.weight_gradient import reference
 from conformance.families.weight_gradient.problem import WeightGradient
-from conformance.numerics.alterations import Alteration, Outputs
+from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.tiling import Tiling
 
 Change = Callable[[Tensor], Tensor]
 

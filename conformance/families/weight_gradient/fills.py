@@ -16,7 +16,7 @@ from conformance.families.conv.problem import Conv
 from conformance.families.gemm.bounded import sums_part
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.families.weight_gradient.reference import value
-from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import DTYPES

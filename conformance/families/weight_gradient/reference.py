@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conformance.families.conv import reference as conv
 from conformance.families.conv.reference import product_count
-from conformance.families.unit_sums import Inputs, UnitAnswers, seen_format, sum_of
+from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_of
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors

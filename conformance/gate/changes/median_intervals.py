@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
+from statistics import median
 from typing import NamedTuple
 
 #: Confidence of the interval of one median. That of the ratio of two is then at least 95 % (Bonferroni).
@@ -81,16 +82,6 @@ def median_interval(ordered: Sequence[float]) -> Interval | None:
     """
     rank = interval_rank(len(ordered))
     return Interval(ordered[rank - 1], ordered[-rank]) if rank is not None else None
-
-
-def median(ordered: Sequence[float]) -> float:
-    """Of one number or more, in ascending order.
-
-    >>> median([1.0, 2.0, 9.0]), median([1.0, 2.0, 4.0, 9.0])
-    (2.0, 3.0)
-    """
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def agree(before: Sequence[float], after: Sequence[float], threshold: float) -> bool:

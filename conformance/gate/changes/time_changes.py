@@ -134,7 +134,7 @@ def _config(record: CaseRecord) -> str:
 
 
 def _time(record: CaseRecord) -> float:
-    return median_intervals.median(record.figures.samples)
+    return median(record.figures.samples)
 
 
 class CompileTimes:

@@ -1,4 +1,4 @@
-"""A bundle's zip archive, read within limits. Nothing is ever written to disk.
+"""A bundle's zip archive and the JSON in it, read within limits, and the reasons for rejecting evidence.
 
 A verifier compares every member with the signed statement. So bytes of the file that belong to no member decide
 nothing. The reader still refuses an archive that other programs may read in another way. Examples are bytes before or
@@ -7,14 +7,89 @@ after the archive, a name twice, and members that are links, encrypted or not de
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from io import BytesIO
+from typing import Any
 
-from conformance.gate.evidence.rejection import Rejected, RejectReason
+from conformance.plain_json import finite, finite_integer, no_constant
+
+MESSAGE_LIMIT = 2000  # characters: it quotes what a stranger wrote
+
+
+class RejectReason(str, Enum):
+    """The part of a bundle that is wrong. From the outside in these are the archive, the signature, the statement, the
+    run, and the verifier's own demands."""
+
+    ARCHIVE = "archive"  # no zip archive, or not in the one form that 'conformance bundle' writes
+    TOO_LARGE = "too-large"  # more bytes or members than are read
+
+    ENVELOPE = "envelope"  # no DSSE envelope with exactly one signature of an in-toto statement
+    OTHER_KEY = "other-key"  # signed by another key than the verifier's
+    BAD_SIGNATURE = "bad-signature"  # the signature does not fit the statement
+
+    JSON = "json"  # no JSON, or JSON that two readers can understand differently
+    MEMBERS = "members"  # a file is missing, added or not the one that was signed
+    STATEMENT = "statement"  # the statement claims what does not follow from the files
+
+    UNREADABLE = "unreadable"  # a record, run.json or environment.json is not as this version reads it
+    MIXED_RUNS = "mixed-runs"  # the files are of different runs
+    INCOMPLETE = "incomplete"  # the records are not those of the selected cases, or the run did not end
+    OWED_CASES = "owed-cases"  # the run does not have what the mustpass lists in the bundle owe
+    NOT_EXCUSED = "not-excused"  # a kernel's expected failure is said to excuse a case that it is not about
+    FORBIDDEN_OPTION = "forbidden-option"  # an option or a variable that no evidence may have
+
+    PARTIAL = "partial"  # options narrowed the run
+    OTHER_CODE = "other-code"  # judged by code that the verifier does not accept
+    OTHER_FILE = "other-file"  # waivers or a mustpass list that are not the verifier's
+
+
+class Rejected(ValueError):
+    """The evidence cannot be trusted; the message says what is wrong and what is required."""
+
+    def __init__(self, reason: RejectReason, message: str) -> None:
+        super().__init__(message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + " ...")
+        self.reason = reason
+
+
+def encode(value: Any) -> bytes:
+    """Returns the one spelling of ``value``: keys sorted, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def decode_object(content: bytes, name: str) -> dict[str, Any]:
+    """Returns the object in ``content``, the JSON called ``name``. Raises :class:`Rejected` for anything but a JSON
+    object, and for an object that has a name twice. NaN, infinities and nesting that is too deep for Python are
+    rejected, too."""
+    try:
+        text = content.decode("utf-8")
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=no_constant,
+            parse_float=finite,
+            parse_int=finite_integer,
+        )
+    except (ValueError, RecursionError) as error:
+        raise Rejected(RejectReason.JSON, f"{name}: not JSON that is read: {error}") from None
+    if not isinstance(value, dict):
+        raise Rejected(RejectReason.JSON, f"{name}: a JSON object is required, got {type(value).__name__}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the name {twice!r:.80} twice")
+    return values
+
 
 MIB = 1 << 20
 ARCHIVE_LIMIT = 256 * MIB  # bytes of the file

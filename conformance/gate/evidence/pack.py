@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from conformance.gate.evidence.archive import CONTENT_LIMIT, write_archive
-from conformance.gate.evidence.completeness import check_owed
+from conformance.gate.evidence.archive import CONTENT_LIMIT, Rejected, RejectReason, encode, write_archive
 from conformance.gate.evidence.contents import (
     ENVELOPE_FILE,
     MUSTPASS,
     OPTIONAL,
     REQUIRED,
     WAIVERS,
+    check_owed,
     checked_options,
     parse,
 )
-from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signatures import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
-from conformance.gate.evidence.strict_json import encode
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import PACKED_FILE, RECORDS_FILE, plain_file, plain_lines
 

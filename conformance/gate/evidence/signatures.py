@@ -17,8 +17,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey  # type: ignore[attr-defined]  # named in no __all__
 
-from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.gate.evidence.strict_json import decode_object, encode
+from conformance.gate.evidence.archive import Rejected, RejectReason, decode_object, encode
 from conformance.records import plain_file
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"

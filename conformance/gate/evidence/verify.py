@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.gate.evidence.archive import read_archive
-from conformance.gate.evidence.completeness import check_owed
+from conformance.gate.evidence.archive import Rejected, RejectReason, decode_object, encode, read_archive
 from conformance.gate.evidence.contents import (
     ENVELOPE_FILE,
     MUSTPASS,
@@ -15,11 +14,11 @@ from conformance.gate.evidence.contents import (
     REQUIRED,
     WAIVERS,
     Contents,
+    check_owed,
     checked_options,
     code_digests,
     parse,
 )
-from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signatures import PublicKey, unseal
 from conformance.gate.evidence.statement import (
     EXTENSION,
@@ -29,7 +28,6 @@ from conformance.gate.evidence.statement import (
     build_statement,
     sha256,
 )
-from conformance.gate.evidence.strict_json import decode_object, encode
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from conformance.gate.mustpass.mustpass_lists import (
     target_of,
 )
 from conformance.records import CaseRecord, RunInfo, Status, first_of
-from conformance.user_files.stack_ranges import holds
+from conformance.user_files.toml_entries import holds
 
 
 @dataclass(frozen=True)

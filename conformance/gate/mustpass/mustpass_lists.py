@@ -36,10 +36,10 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from conformance.machine.code_digest import code_digest
+from conformance.machine.kept_answers import code_digest
 from conformance.proof_level import ProofLevel, proof_level
 from conformance.records import CaseRecord, ExecutorName, ReasonCode, RunInfo, Status, plain_file
-from conformance.user_files.stack_ranges import range_problem
+from conformance.user_files.toml_entries import range_problem
 
 FORMAT = 1
 LISTS = Path(__file__).resolve().parents[2] / "data" / "mustpass"  # those that come with the package

@@ -43,7 +43,7 @@ from conformance.gate.mustpass.mustpass_lists import (
 )
 from conformance.records import CaseRecord, Status
 from conformance.user_files import toml_entries
-from conformance.user_files.case_patterns import any_matches
+from conformance.user_files.case_list import any_matches
 from conformance.user_files.toml_entries import EntryError, NamedEntry, Names, Text
 from conformance.user_files.waiver_file import FAILURES
 

@@ -19,8 +19,8 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 from conformance.gate.runs.run_environment import variables
-from conformance.machine.code_digest import file_digest, kept_while_unchanged
-from conformance.machine.nvidia_tools import assemblers
+from conformance.machine.kept_answers import file_digest, kept_while_unchanged
+from conformance.machine.versions import assemblers
 
 UNKNOWN = "unknown"
 NONE = "none"

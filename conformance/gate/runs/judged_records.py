@@ -2,10 +2,13 @@
 
 Mustpass lists, claims and waivers look at a run's cases in many orders. They need the outcome of each case, its stack
 and target, and what failed; not its problem, its figures or the texts of what passed.
+
+The assembler that each target of a run used is found from the records too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -47,3 +50,41 @@ def judged_records(records: Iterable[CaseRecord]) -> list[CaseRecord]:
         )
 
     return [shortened(record) for record in records]
+
+
+_NVIDIA = re.compile(r"sm_(\d+)")
+#: The first architecture that every release with two assemblers gives to ``ptxas-blackwell``, and the last that every
+#: release gives to ``ptxas``. Of those between them only a record can tell.
+_SECOND_FROM, _FIRST_UP_TO = 100, 89
+
+
+class UsedAssemblers:
+    """The assemblers of one run by target, taken from its records. ``stack`` is the run's."""
+
+    def __init__(self, stack: Mapping[str, Any]) -> None:
+        self._stack = stack
+        self._recorded: dict[str, set[str]] = {}
+
+    def add(self, record: CaseRecord | None) -> None:
+        """Notes the assembler of ``record``'s code."""
+        if record is not None and record.target is not None and record.figures.resources is not None:
+            versions = self._recorded.setdefault(record.target, set())
+            if record.figures.code is not None and record.figures.code.assembler:
+                versions.add(record.figures.code.assembler)
+
+    def by_target(self) -> dict[str, str]:
+        """The assembler of each target for which something was compiled and one is known, such as "ptxas 12.9.86"."""
+        by_target = {
+            target: ", ".join(sorted(versions)) or self._of_stack(target) for target, versions in self._recorded.items()
+        }
+        return {target: f"ptxas {version}" for target, version in sorted(by_target.items()) if version}
+
+    def _of_stack(self, target: str) -> str | None:
+        """The assembler of a run whose records do not say it; None where releases of Triton differ."""
+        match = _NVIDIA.fullmatch(target)
+        if match is None:
+            return None
+        first, second = (self._stack.get(name) for name in ("ptxas", "ptxas-blackwell"))
+        if second is None or first == second or int(match[1]) <= _FIRST_UP_TO:
+            return str(first) if first else None
+        return str(second) if int(match[1]) >= _SECOND_FROM else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from conformance.gate.runs.compiler_lines import compiler_cause
+from conformance.gate.runs.failure_causes import compiler_cause
 from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.user_files.findings import Harm, KnownDefect
 

@@ -19,8 +19,8 @@ from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from conformance.machine.code_digest import PACKAGE, code_digest, file_digest
-from conformance.machine.nvidia_tools import assemblers
+from conformance.machine.kept_answers import PACKAGE, code_digest, file_digest
+from conformance.machine.versions import assemblers
 
 ENVIRONMENT_FILE = "environment.json"
 SCHEMA = 2

@@ -23,17 +23,20 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import conformance
-from conformance.gate.stacks.brought_packages import (
+from conformance.gate.stacks.pip_commands import (
     Package,
+    PipError,
+    Say,
     announcement,
     brought,
     build_of,
+    install,
     installed,
+    planned,
     reported,
     short_of,
     triton_of,
 )
-from conformance.gate.stacks.pip_commands import PipError, Say, install, planned
 from conformance.gate.stacks.stack_file import WITH_DEPENDENCIES, Stack, StackError
 
 

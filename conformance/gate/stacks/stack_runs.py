@@ -24,7 +24,7 @@ from typing import Any
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
-from conformance.machine.code_digest import code_digest
+from conformance.machine.kept_answers import code_digest
 from conformance.records import (
     PROGRESS_FILE,
     RUN_FILE,

@@ -8,10 +8,10 @@ from datetime import date
 
 from conformance.gate.changes.code_changes import kind_of_check
 from conformance.records import CaseRecord, Status
-from conformance.user_files.case_patterns import Ids
+from conformance.user_files.case_list import Ids
 from conformance.user_files.findings import NEW_FAILURES, Comparison, Finding, Group, Kind
-from conformance.user_files.stack_ranges import VERSIONED, holds
 from conformance.user_files.toml_edits import hunk, key_span, narrowest, toml_patterns, toml_text
+from conformance.user_files.toml_entries import VERSIONED, holds
 from conformance.user_files.waiver_file import FAILURES, Waiver, Waivers
 
 #: Kinds of failures, of which a case that passes has none.

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conformance.gate.runs.run_reader import ComparedRun
-from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.shown_again import Shows, sight
 from conformance.user_files.findings import Comparison, Finding, Group, Kind, Severity
-from conformance.user_files.thresholds import Tables
+from conformance.user_files.thresholds import KernelThresholds, Tables
 
 
 def with_baseline_runs(

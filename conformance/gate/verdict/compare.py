@@ -21,18 +21,15 @@ from conformance.gate.changes.status_changes import (
     status_finding,
 )
 from conformance.gate.runs.failure_causes import failure_cause
+from conformance.gate.runs.judged_records import UsedAssemblers
 from conformance.gate.runs.run_reader import ComparedRecords, ComparedRun
 from conformance.gate.runs.side_faults import CaseFaults, failed_beside_cases, side_faults, unclassed_problems
-from conformance.gate.runs.used_assemblers import UsedAssemblers
 from conformance.gate.shortened_text import first_words
-from conformance.gate.verdict.group_notes import noted
-from conformance.gate.verdict.groups import grouped
-from conformance.gate.verdict.kernel_thresholds import KernelThresholds
-from conformance.gate.verdict.narrowing import narrowed
-from conformance.gate.verdict.scope import ScopeCount
+from conformance.gate.verdict.group_notes import grouped, noted
+from conformance.gate.verdict.scope import ScopeCount, narrowed
 from conformance.records import CaseRecord, Check, CheckKind, Status
 from conformance.user_files.findings import GAINS, BrokenSide, Comparison, Finding, Kind, Side
-from conformance.user_files.thresholds import UNMOVED, Tables, Thresholds
+from conformance.user_files.thresholds import UNMOVED, KernelThresholds, Tables, Thresholds
 
 _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
 #: Cases of the baseline that count as having run.

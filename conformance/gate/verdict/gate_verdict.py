@@ -1,15 +1,19 @@
-"""The verdict of the gate: comparison, waivers, claims and mustpass lists as one answer with its reasons."""
+"""The verdict of the gate: comparison, waivers, claims and mustpass lists as one answer with its reasons.
+
+The user's waivers, mustpass lists and claims are applied here too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from conformance.gate.mustpass.mustpass_check import Headline, MustpassCheck
 from conformance.gate.mustpass.profiles import Claim, State
 from conformance.gate.verdict.apply_waivers import AppliedWaivers, WaivedCase, suggested
-from conformance.user_files.findings import Comparison, Group
+from conformance.gate.verdict.group_notes import grouped, noted
+from conformance.user_files.findings import Comparison, Finding, Group, Kind, Severity
 
 #: How many cases of a reason are named; the others are counted.
 CASES_SHOWN = 5
@@ -124,3 +128,36 @@ def lines(verdict: GateVerdict) -> list[str]:
     text += [f"waived: {case.kind.value} {case.case}: {case.waiver.reason} ({case.waiver})" for case in verdict.waived]
     text += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.EXCUSED)]
     return [*text, *(f"note: {note}" for note in verdict.notes)]
+
+
+_COMPARED = (Part.RUN, Part.REGRESSION)
+
+
+def with_policy(comparison: Comparison, verdict: GateVerdict, uncovered: Iterable[Group]) -> Comparison:
+    """``comparison`` as ``verdict`` leaves it.
+
+    Its regressions are the ``uncovered`` ones. Those that waivers cover become findings of the kind WAIVED. The reasons
+    of ``verdict`` that a comparison does not know, such as an unproven claim, become objections; its notes, warnings.
+    """
+    others = [group for group in comparison.groups if group.severity is not Severity.REGRESSION]
+    findings = [finding for group in (*uncovered, *others) for finding in group.findings]
+    regressions = {(one.case, one.kind): one for group in comparison.regressions for one in group.findings}
+    findings += [_waived_finding(waived, regressions.get((waived.case, waived.kind))) for waived in verdict.waived]
+    objections = tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED)
+    return replace(
+        comparison,
+        groups=noted(grouped(findings), comparison.assemblers, comparison.own_thresholds, comparison.groups),
+        warnings=(*comparison.warnings, *verdict.notes),
+        objections=(*comparison.objections, *objections),
+    )
+
+
+def _waived_finding(waived: WaivedCase, regression: Finding | None) -> Finding:
+    """Returns the finding that keeps a waived case visible. What it is about, and whether the case newly fails, is that
+    of the ``regression``, if any."""
+    cause = f"{waived.kind.value}, {waived.waiver.reason} ({waived.waiver})"
+    if regression is None:
+        return Finding(Kind.WAIVED, waived.case, None, None, cause, "", waived.text)
+    return replace(
+        regression, kind=Kind.WAIVED, cause=cause, before="", after=waived.text, ratio=None, detail="", from_zero=0.0
+    )

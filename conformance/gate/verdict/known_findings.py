@@ -1,14 +1,190 @@
-"""Says of each cause whether an earlier answer has it. That a cause is known changes nothing else in the answer."""
+"""Says of each cause whether an earlier answer has it. That a cause is known changes nothing else in the answer.
+
+Signatures of findings, and the JSON that an earlier gate or comparison wrote, are here too.
+
+A signature is made of a finding's kind and of its cause without what differs from case to case or from build to build.
+That is sizes, counts, addresses, paths, line numbers, versions, ids of cases and generated names. It names neither the
+kernel nor the stacks. So a finding of the same cause in another kernel has the same signature, as has one that torch's
+own Triton brings. Targets, data types, features, links and numbers of issues are part of a cause.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from conformance.gate.earlier_answer import EarlierAnswer, EarlierCause
-from conformance.gate.verdict.finding_signatures import signature
+from conformance.plain_json import RecordError, parsed
+from conformance.records import plain_file
 from conformance.user_files.findings import Comparison, Group, Kind, Severity
+
+#: Hexadecimal digits of a signature.
+DIGITS = 12
+
+#: What stays as it is although it has numbers: links, numbers of issues, and the ids of known defects.
+_KEPT = re.compile(
+    r"https?://[^\s)\]>,;]+|#\d{3,}\b|\b(?:[Ii]ssue|[Pp]ull(?: request)?|PR) #?\d{3,}\b|known-defect \([^)]*\)|"
+    r"\b(?:sm|gfx)_?\d+\w*(?:-\d+)?"
+)
+_SUBSTITUTIONS = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (r"\S*\btest_\w+\.py::\S+", "CASE"),
+        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?\S*", "N"),
+        (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "HEX"),
+        (r"0x[0-9a-fA-F]+|\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}\b", "HEX"),
+        (r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.+@~-]+){2,}(?::\d+)*", "PATH"),
+        (r"(\b[\w+-]+\.(?:cpp|cc|h|hpp|inc|td|py|mlir|ll|ptx|cu))(?::\d+)+", r"\1"),
+        (r"\btmp[a-z0-9_]{6,}\b", "TMP"),
+        (r"(?<![\w%])%[\w.#:$-]+", "%V"),
+        (r"#([a-z]\w*?)\d+\b", r"#\1"),  # a layout of MLIR
+        (r"\bgw\d+\b", "gwN"),
+        (r"\bm\d+n\d+k\d+\b", "mNnNkN"),
+        (r"(?<![\w.])\d+(?:x\d+)+(?:x(?=[a-z]))?(?:-[sw]\d+)*", "SIZE"),
+        (r"(?<![\w.])\d+x(?=[a-z])", "SIZE"),
+        (r"(?<=[a-z])_(?:\d+(?:de|d|c)?)+\b", "_N"),
+        (r"(?<![\w.])[-+]?\d+(?:\.\d+)*(?:[eE][-+]?\d+)?(?:[KMGT]?i?B|[num]?s)?(?![\w])", "N"),
+        (r"\bN (?:[KMGT]?i?B|bytes?|[num]?s|seconds?)\b", "N"),
+        (r"[\[(] ?N(?:, ?N)*,? ?[\])]", "[..]"),
+        (r"\bN(?:, ?N)+\b", "N"),
+        (r"\bN ([a-z]+)s\b", r"N \1"),  # "1 row" and "2 rows"
+        (r"\s+", " "),
+    )
+)
+
+
+def signature(kind: Kind | str, cause: str) -> str:
+    """Returns the signature of a finding of ``kind`` with ``cause``, such as "NEW_FAIL-3f2a91c04b7e".
+
+    >>> signature("NEW_FAIL", "no barrier at line 40") == signature("NEW_FAIL", "no barrier at line 90")
+    True
+    """
+    name = kind.value if isinstance(kind, Kind) else kind
+    text = cause if name == Kind.NEW_KNOWN_DEFECT.value else stable_cause(cause)  # an entry's id and link stay
+    digest = hashlib.sha256(f"{name}\n{text}".encode(errors="backslashreplace")).hexdigest()
+    return f"{name}-{digest[:DIGITS]}"
+
+
+def stable_cause(cause: str) -> str:
+    """``cause`` without what differs from case to case, from run to run and from build to build.
+
+    >>> stable_cause("LLVM ERROR: 12 registers at /tmp/a/b.py:40 on 0x7fff00")
+    'LLVM ERROR: N register at PATH on HEX'
+    """
+    kept: list[str] = []
+
+    def keep(match: re.Match[str]) -> str:
+        kept.append(match[0])
+        return f"\0{chr(0xE000 + len(kept) - 1)}"  # no pattern below matches these characters
+
+    text = _KEPT.sub(keep, cause.replace("\0", " "))
+    for pattern, replacement in _SUBSTITUTIONS:
+        text = pattern.sub(replacement, text)
+    for number, original in enumerate(kept):
+        text = text.replace(f"\0{chr(0xE000 + number)}", original, 1)
+    return text.strip()
+
+
+#: Versions of the JSON that can be read. What a signature is made of is the same in all of them.
+SCHEMAS = (2,)
+
+
+class EarlierAnswerError(ValueError):
+    """A file is no earlier answer; the message names it, what is wrong and what to do."""
+
+
+@dataclass(frozen=True)
+class EarlierCause:
+    """A cause of an earlier answer: its ``severity``, and the kernels and targets of its ``cases``."""
+
+    severity: str
+    places: frozenset[tuple[str | None, str | None]]
+    cases: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class EarlierAnswer:
+    """An earlier answer. ``file`` is how the user calls it, ``date`` the day on which its candidate was run, "" if it
+    does not say. ``stacks`` are the names of its two sides. ``causes`` are by signature. ``waived`` are the cases whose
+    regressions a waiver covered, with their kinds. ``broken``: a side of it was not whole. ``narrowed``: its runs left
+    cases out."""
+
+    file: str
+    date: str
+    stacks: tuple[str, str]
+    causes: Mapping[str, EarlierCause]
+    waived: frozenset[tuple[str, str]] = frozenset()
+    broken: bool = False
+    narrowed: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """True if it may lack causes that a whole answer has."""
+        return self.broken or self.narrowed
+
+    def is_about(self, baseline: str, candidate: str) -> bool:
+        """Returns True if the answer compares the stacks of these names, whatever they brought along."""
+        names = *self.stacks, baseline, candidate
+        own, others = (tuple(name.partition(" (brings ")[0] for name in pair) for pair in (names[:2], names[2:]))
+        return own == others
+
+    def __str__(self) -> str:
+        text = f"the answer of {self.date} ({self.file})" if self.date else f"the answer in {self.file}"
+        if self.broken:
+            return f"{text}, of a run that is not whole"
+        return f"{text}, of a part of a tier" if self.narrowed else text
+
+
+def read_earlier_answer(file: Path) -> EarlierAnswer:
+    """Returns the answer in ``file``. Raises :class:`EarlierAnswerError`."""
+    advice = "give the comparison.json of a gate, or what compare --json wrote"
+    try:
+        data = parsed(plain_file(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, RecordError) as error:
+        raise EarlierAnswerError(f"--known {file}: it cannot be read as JSON ({error}): {advice}") from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if isinstance(data, dict) and "answer" in data and "groups" not in data:
+        raise EarlierAnswerError(f"--known {file}: nothing was compared there ({str(data['answer'])[:200]}): {advice}")
+    if not isinstance(data, dict) or "groups" not in data or type(schema) is not int:
+        raise EarlierAnswerError(f"--known {file}: it is no answer of a gate: {advice}")
+    if schema not in SCHEMAS:
+        schemas = ", ".join(map(str, SCHEMAS))
+        raise EarlierAnswerError(
+            f"--known {file}: it has schema {schema}, and this version reads {schemas}: make it again with this version"
+        )
+    try:
+        return _answer(file, data)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise EarlierAnswerError(f"--known {file}: it is no whole answer ({error!r}): {advice}") from None
+
+
+def _answer(file: Path, data: Mapping[str, Any]) -> EarlierAnswer:
+    causes: dict[str, EarlierCause] = {}
+    waived: set[tuple[str, str]] = set()
+    for group in data["groups"]:
+        kind, cause, severity = group["kind"], group["cause"], group["severity"]
+        places = frozenset((one["kernel"], one["target"]) for one in group["findings"])
+        cases = frozenset(one["case"] for one in group["findings"])
+        if kind == Kind.WAIVED.value:
+            waived |= {(case, cause.partition(",")[0]) for case in cases}
+            continue
+        name = signature(kind, cause)
+        earlier = causes.get(name)
+        if earlier is not None:  # the same cause, of another severity
+            places |= earlier.places
+            cases |= earlier.cases
+            severity = Severity.REGRESSION.value if Severity.REGRESSION in (severity, earlier.severity) else severity
+        causes[name] = EarlierCause(severity, places, cases)
+    sides = data["baseline"], data["candidate"]
+    date = str(sides[1].get("started", ""))[:10]
+    stacks = str(sides[0]["name"]), str(sides[1]["name"])
+    broken, narrowed = bool(data.get("broken")), bool(data.get("narrowing"))
+    return EarlierAnswer(str(file), date, stacks, causes, frozenset(waived), broken, narrowed)
+
 
 #: How many kernels and targets are named that an earlier answer has not.
 PLACES_SHOWN = 5

@@ -22,7 +22,7 @@ from conformance.gate.changes.status_changes import (
 from conformance.gate.changes.time_changes import comparable, on_other_device
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.verdict.compare import case_findings
-from conformance.gate.verdict.finding_signatures import stable_cause
+from conformance.gate.verdict.known_findings import stable_cause
 from conformance.proof_level import ProofLevel, is_ttgir_check, level_by
 from conformance.records import CaseRecord, Check, CheckKind, ExecutorName, Status, Verdict
 from conformance.user_files.findings import Finding, Kind, Severity

@@ -17,7 +17,7 @@ from conformance.execution.compile.compile_worker import artefact_of, named
 from conformance.inductor.compile import observation
 from conformance.inductor.compile.deviceless import DevicelessUnsupported, GeneratedOnly, deviceless
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Invocation, Program
-from conformance.inductor.source.generated_modules import function_of, kernels_of, kind_of
+from conformance.inductor.source.source_checks import function_of, kernels_of, kind_of
 from conformance.problems import Operand
 from conformance.problems.tensors import DTYPES
 from conformance.targets import Target

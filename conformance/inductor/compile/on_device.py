@@ -17,7 +17,7 @@ from conformance.execution.compile.compile_worker import artefact_of, named
 from conformance.execution.device.executor import kernel_events
 from conformance.inductor.compile import observation
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Launches, Program
-from conformance.inductor.source.generated_modules import kernels_of, kind_of
+from conformance.inductor.source.source_checks import kernels_of, kind_of
 from conformance.problems import DTYPES, Operand, itemsize
 from conformance.targets import Target
 

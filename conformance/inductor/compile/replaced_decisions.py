@@ -18,7 +18,7 @@ import torch
 
 from conformance.inductor.compile.deviceless import DevicelessUnsupported
 from conformance.inductor.compile.program import Decision, Scheduled
-from conformance.inductor.tuning import pipelined_tuning, prescreened_choices
+from conformance.inductor.tuning import prescreened_choices
 from conformance.records import Reason, ReasonCode
 
 #: What a replacement notes while torch compiles; plain data.
@@ -347,7 +347,7 @@ def _layouts_are_watched(notes: Notes) -> list[Patch]:
 @contextmanager
 def _pool_of_one(notes: Notes) -> Iterator[None]:
     """A stand-in for the process that times choices. Notes the names of those that are submitted to it."""
-    tuning = pipelined_tuning.module()
+    tuning = prescreened_choices.module()
     start = tuning.AsyncAutotuner.start
 
     def starting(choices: list[Any], *arguments: Any) -> None:
@@ -355,7 +355,7 @@ def _pool_of_one(notes: Notes) -> Iterator[None]:
         start(choices, *arguments)
 
     with (
-        pipelined_tuning.pool_in_place(lambda place: 1.0 / (1 + place)) as pool,
+        prescreened_choices.pool_in_place(lambda place: 1.0 / (1 + place)) as pool,
         mock.patch.object(tuning.AsyncAutotuner, "start", starting),
     ):
         pool.gate.set()
@@ -364,9 +364,9 @@ def _pool_of_one(notes: Notes) -> Iterator[None]:
 
 def _selection_is_pipelined(notes: Notes) -> list[Patch]:
     """Choices are timed by a stand-in for the process of pipelined autotuning: the last one is the fastest."""
-    if pipelined_tuning.module() is None:
+    if prescreened_choices.module() is None:
         detail = f"torch {torch.__version__} has no pipelined autotuning as it is known here"
-        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, pipelined_tuning.OPTION, detail))
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, prescreened_choices.OPTION, detail))
     return [_pool_of_one(notes)]
 
 

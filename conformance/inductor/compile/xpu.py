@@ -18,7 +18,7 @@ import torch
 from conformance.execution.compile.compile_worker import StubDriver
 from conformance.inductor.compile import deviceless, deviceless_worker, observation
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
-from conformance.inductor.source.generated_modules import kernels_of, kind_of
+from conformance.inductor.source.source_checks import kernels_of, kind_of
 from conformance.targets import KIB, Target
 
 #: c10::DeviceType of xpu.

@@ -25,8 +25,7 @@ from conformance.heuristics.configs import (
     TemplateConfig,
 )
 from conformance.inductor.tables import read
-from conformance.machine.cache_folder import default_cache
-from conformance.machine.kept_answers import kept_answer, source_digest
+from conformance.machine.kept_answers import default_cache, kept_answer, source_digest
 
 #: Seconds that the process which reads may take: it imports most of Inductor.
 READ_SECONDS = 300

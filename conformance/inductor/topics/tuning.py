@@ -19,9 +19,17 @@ from conformance.inductor.compile.program import Generated
 from conformance.inductor.replay.pinned_programs import config_of, described_config
 from conformance.inductor.tuning import child_process, max_autotune, stand_ins
 from conformance.inductor.tuning.child_process import START_SECONDS, environment
-from conformance.inductor.tuning.pipelined_tuning import Pipelined, pipelined
-from conformance.inductor.tuning.tuning_jobs import VISIBLE_DEVICES, Job, Reply
-from conformance.inductor.tuning.tuning_processes import MakeProcess, ask, timings, tuning_pool, tuning_process
+from conformance.inductor.tuning.prescreened_choices import Pipelined, pipelined
+from conformance.inductor.tuning.tuning_processes import (
+    VISIBLE_DEVICES,
+    Job,
+    MakeProcess,
+    Reply,
+    ask,
+    timings,
+    tuning_pool,
+    tuning_process,
+)
 from conformance.records import Verdict
 
 #: Seconds of the limit that a job is to exceed, and of the job that exceeds it.

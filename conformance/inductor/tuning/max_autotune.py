@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conformance.inductor.compile.observation import configured
-from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters
+from conformance.inductor.tuning.stand_ins import fresh_caches, fresh_counters
 
 
 def integers(*size: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> Tensor:

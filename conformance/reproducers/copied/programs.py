@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from conformance.codegen_checks import code
-from conformance.inductor.source.generated_modules import kernels_of, kind_of
+from conformance.inductor.source.source_checks import kernels_of, kind_of
 
 #: The modules that Inductor generates, in their order.
 MODULES: list[str] = []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from conformance import reference
-from conformance.inputs.fill_set import FillKind, FillSet
-from conformance.inputs.fills import register_fills
+from conformance.inputs.fills import FillKind, FillSet, register_fills
 from vendor_rows.problem import ScaledRows
 
 DISTINCT = FillKind("distinct", exact=True, holds="integers that all differ", shows="wrong rows, columns and scales")
