@@ -167,8 +167,8 @@ class Kernel(abc.ABC):
     torch_spaces: tuple[str, ...] | None = None
     #: family of problems that it belongs to, such as "gemm" or "attention": the word by which suites select kernels
     family: str
-    #: how many cases the quick and the default tier have of it: 3 for many, 2 for one that differs from a kernel of
-    #: weight 3 in the epilogue alone, 1 for few
+    #: how many cases the quick and the default tier have of it: 3 for many, 1 for few. 2 is for a kernel that differs
+    #: from one of weight 3 in the epilogue alone
     weight: int = 3
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
