@@ -38,28 +38,14 @@ _CHAINED = (
         "            if link == 0:\n"
         "                before = acc - tl.dot(a, b, input_precision=PRECISION)",
     ),
-    fault(
-        "chained_rounded",
-        CHAINED,
-        CHAINS,
-        _LINK,
-        _LINK.replace("acc, input", "acc.to(tl.bfloat16).to(tl.float32), input"),
-    ),
     fault("one_loop_ktail", ONE_LOOP, LOADS, "if not EVEN_K:", "if False:", count=2),
     fault("one_loop_dropped", ONE_LOOP, CHAINS, _SECOND, "tl.dot(c, d, tl.zeros_like(acc), input_precision=PRECISION)"),
-    fault("one_loop_twice", ONE_LOOP, CHAINS, _SECOND, _SECOND.replace("c, d", "a, b")),
-    fault(
-        "one_loop_rounded", ONE_LOOP, CHAINS, _SECOND, _SECOND.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")
-    ),
 )
 
 _NARROW = (
     fault("fp16_acc_ktail", FP16, LOADS, "if not EVEN_K:", "if False:", count=2),
     fault("fp16_acc_block_k", FP16, NARROW, "first_k = k * BLOCK_K", "first_k = k * (BLOCK_K - 1)"),
     fault("fp16_acc_rounded", FP16, NARROW, _FP16, f"{_FP16}.to(tl.bfloat16).to(tl.float16)"),
-    fault(
-        "fp16_acc_fp8", FP16, NARROW, _FP16, "tl.dot(a.to(tl.float8e5).to(tl.float16), b, acc, out_dtype=tl.float16)"
-    ),
 )
 
 _GATED = "gate / (1.0 + tl.exp(-gate)) * factor"
@@ -73,8 +59,6 @@ _DUAL = (
     fault("dual_sign", DUAL, DUALS, "tl.exp(-gate)", "tl.exp(gate)", cause="x / (1 + exp(x)) instead of silu"),
     fault("dual_one_accumulator", DUAL, DUALS, "tl.dot(a, d, factor", "tl.dot(a, d, gate"),
     fault("dual_pitch", DUAL, DUALS, "K, stride_dk, stride_dn", "K, stride_bk, stride_bn", cause="d is read"),
-    fault("dual_gate_rounded", DUAL, DUALS, _GATED, _GATED.replace("gate /", "gate.to(tl.bfloat16) /")),
-    fault("dual_silu_rounded", DUAL, DUALS, _GATED, "(gate / (1.0 + tl.exp(-gate))).to(tl.bfloat16) * factor"),
 )
 
 _SUMS = (

@@ -155,9 +155,6 @@ EPILOGUE = grouped(
 DATA = grouped(
     "data",
     Fault("elem_1ulp", _element("acc * (1 + 2.0**-10)"), on.MM),
-    Fault("elem_8ulp", _element("acc * (1 + 2.0**-7)"), on.MM),
-    Fault("elem_1pct", _element("acc * 1.01"), on.MM),
-    Fault("elem_sign", _element("-acc"), on.MM),
     Fault(
         "bitflip_lsb",
         _before_dot(

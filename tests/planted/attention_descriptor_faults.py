@@ -27,10 +27,8 @@ ATTENTION_DESCRIPTORS = grouped(
     fault("described_query_block", _PLAIN, FORWARD, "q_desc.load([block * BLOCK_M, 0])", "q_desc.load([0, 0])"),
     fault("described_query_pitch", _PLAIN, FORWARD, "[stride_qm, 1]", "[HEAD_DIM, 1]"),
     fault("described_key_pitch", _PLAIN, HOST, '("k", "k", "n")', '("q", "k", "n")'),
-    fault("described_step", _PLAIN, TILES, "rows = base.load([start, 0])", "rows = base.load([start & 32, 0])"),
     fault("described_head_of_keys", _SHARED, FORWARD, "key_head = query_head // GROUP", "key_head = query_head * 0"),
     fault("described_store_block", _STORED, FORWARD, "out_desc.store([block * BLOCK_M, 0]", "out_desc.store([0, 0]"),
-    fault("described_store_pitch", _STORED, FORWARD, "[stride_om, 1]", "[VALUE_DIM, 1]"),
     fault(
         "described_store_rounded",
         _STORED,

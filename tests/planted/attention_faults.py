@@ -95,25 +95,11 @@ _FORWARD = (
         "larger = tl.zeros_like(largest)",
     ),
     fault(
-        "attention_maximum_from_0",
-        _forward(),
-        TILES,
-        'largest = tl.full((BLOCK_M,), float("-inf"), dtype',
-        "largest = tl.full((BLOCK_M,), 0.0, dtype",
-    ),
-    fault(
         "attention_nan_dropped",
         _forward(mask=CAUSAL),
         TILES,
         _SHRINK,
         "p = tl.where(p == p, p, 0.0)\n    " + _SHRINK,
-    ),
-    fault(
-        "attention_mask_added",
-        _forward(mask=CAUSAL),
-        TILES,
-        'scores = tl.where(seen, scores, float("-inf"))',
-        'scores = scores + tl.where(seen, 0.0, float("-inf"))',
     ),
     fault(
         "attention_scores_16_bit",
@@ -181,13 +167,6 @@ _DECODE = (
         DECODE,
         "batch, key_head = pair // key_heads, pair % key_heads\n    offset",
         "batch, key_head = pair % 3, pair // 3\n    offset",
-    ),
-    fault(
-        "decode_merged_batch_for_head",
-        _BATCHES,
-        DECODE,
-        "batch, key_head = pair // key_heads, pair % key_heads\n    query_head",
-        "batch, key_head = pair % 3, pair // 3\n    query_head",
     ),
     fault("decode_16_bit", _decode(), HOST, "rows, columns), torch.float32", "rows, columns), torch.bfloat16"),
 )

@@ -31,9 +31,7 @@ ATTENTION_PACKED = grouped(
     ),
     fault("packed_last_key", _PLAIN, FORWARD, "batch + 1) - of_keys", "batch + 1) - of_keys - 1"),
     fault("packed_next_key", _PLAIN, FORWARD, "batch + 1) - of_keys", "batch + 1) - of_keys + 1"),
-    fault("packed_last_query", _PLAIN, FORWARD, "batch + 1) - of_queries", "batch + 1) - of_queries - 1"),
     fault("packed_position", _CAUSAL, FORWARD, "offset = keys - queries", "offset = keys - queries + 1"),
-    fault("packed_from_the_start", _CAUSAL, FORWARD, "offset = keys - queries", "offset = 0"),
     fault("packed_mask", _CAUSAL, HOST, '"causal" if problem', '"full" if problem'),
     fault("packed_pitch", _PLAIN, HOST, '"stride_kb": "stride_kn"', '"stride_kb": "stride_vn"'),
     fault(

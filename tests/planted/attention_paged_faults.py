@@ -26,10 +26,6 @@ _ONE = _case(1, sequences=1)
 ATTENTION_PAGED = grouped(
     "attention of keys in pages",
     fault("paged_next_page", _PLAIN, TILES, "page_base + columns // PAGE,", "page_base + columns // PAGE + 1,"),
-    fault(
-        "paged_first_page", _PLAIN, TILES, "page_base + columns // PAGE,", "page_base + (columns * 0 + start) // PAGE,"
-    ),
-    fault("paged_without_table", _PLAIN, TILES, "page.to(tl.int64) * stride_page", "columns // PAGE * stride_page"),
     fault("paged_narrow_offset", _FAR, TILES, "page.to(tl.int64) * stride_page", "page * stride_page"),
     fault(
         "paged_table_unmasked",
@@ -41,13 +37,6 @@ ATTENTION_PAGED = grouped(
     ),
     fault("paged_row", _PLAIN, TILES, "(columns // PAGE * PAGE).to", "(columns // PAGE * PAGE + 1).to"),
     fault("paged_row_of_large_page", _LARGE, TILES, "(columns // PAGE * PAGE).to", "(columns // 8 * 8).to"),
-    fault(
-        "paged_whole_pages",
-        _PLAIN,
-        FORWARD,
-        "keys = tl.load(key_lengths_ptr + batch)",
-        "keys = tl.cdiv(tl.load(key_lengths_ptr + batch), PAGE) * PAGE",
-    ),
     fault(
         "paged_length_of_next",
         _CAUSAL,

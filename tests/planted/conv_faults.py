@@ -56,7 +56,6 @@ CONVOLUTION = grouped(
     # dilation
     Fault("conv_mask_without_dilation", _conv("h = h0 + down", "h = h0 + kh"), DILATED),
     Fault("conv_depth_mask_without_dilation", _conv("d = d0 + deep", "d = d0 + kd"), DEEP_DILATED),
-    Fault("conv_weights_dilated_too", _conv("w_step = kh * stride_wh", "w_step = down * stride_wh"), DILATED),
     Fault(
         "conv_columns_read_undilated",
         _conv("down * stride_xh + across * stride_xw", "down * stride_xh + kw * stride_xw"),

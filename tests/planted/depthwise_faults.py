@@ -36,7 +36,6 @@ DEPTHWISE = grouped(
     Fault(
         "depthwise_weights_of_first_block", _edit("w_ptr + ro * stride_wo", "w_ptr + ro % BLOCK_N * stride_wo"), STRIDED
     ),
-    Fault("depthwise_bias_of_first_block", _edit("bias_ptr + ro", "bias_ptr + ro % BLOCK_N"), PLAIN),
     Fault(
         "depthwise_out_strides_exchanged",
         _edit("oh * stride_oh + ow * stride_ow", "oh * stride_ow + ow * stride_oh"),

@@ -42,8 +42,6 @@ _A_TILE, _B_TILE = "a_desc.load([first_m, k * BLOCK_K])", "b_desc.load([first_n,
 
 _BLOCKWISE = (
     fault("blocks_described_rows", BLOCKS, BLOCKWISE, _A_TILE, "a_desc.load([0, k * BLOCK_K])"),
-    fault("blocks_described_columns", BLOCKS, BLOCKWISE, _B_TILE, "b_desc.load([0, k * BLOCK_K])"),
-    fault("blocks_described_k", BLOCKS, BLOCKWISE, _B_TILE, "b_desc.load([first_n, 0])"),
     fault("blocks_described_too_deep", BLOCKS, BLOCKWISE, "describe(a_ptr, M, K, lda", "describe(a_ptr, M, lda, lda"),
     fault("blocks_described_pitch", BLOCKS, BLOCKWISE_HOST, '"ldb": leading(problem.operand("b"))', '"ldb": problem.K'),
     fault("blocks_stored_pitch", BLOCKS_STORED, BLOCKWISE, "N, stride_cm, BLOCK_M", "N, N, BLOCK_M"),
@@ -52,8 +50,6 @@ _BLOCKWISE = (
 
 _GATHERS = (
     fault("gather_not", ROWS, GATHER, "a_desc.gather(rows, k", "a_desc.gather(rm, k"),
-    fault("gather_neighbour", ROWS, GATHER, "a_desc.gather(rows, k", "a_desc.gather(rows ^ 1, k"),
-    fault("gather_k", ROWS, GATHER, "a_desc.gather(rows, k * BLOCK_K)", "a_desc.gather(rows, 0)"),
     fault(
         "gather_rows_of_the_first_tile",
         ROWS,
@@ -70,21 +66,17 @@ _GATHERS = (
         "mask=rm < M + 1, other=source_rows",
         memory=True,
     ),
-    fault("gather_source_rows", ROWS, GATHER, "[source_rows, K], [lda, 1]", "[M, K], [lda, 1]"),
     fault("gather_extent", ROWS, GATHER, "[source_rows, K], [lda, 1]", "[source_rows, lda], [lda, 1]"),
     fault("gather_pitch", ROWS, GATHER_HOST, '"lda": leading(a)', '"lda": leading(b)'),
     fault("gather_b_pitch", ROWS, GATHER_HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
-    fault("gather_b_k", ROWS, GATHER, "b_desc.load([k * BLOCK_K, first_n])", "b_desc.load([0, first_n])"),
     fault(
         "gather_b_columns", ROWS_COLUMN, GATHER, "b_desc.load([first_n, k * BLOCK_K])", "b_desc.load([0, k * BLOCK_K])"
     ),
     fault("gather_b_turned", ROWS_COLUMN, GATHER, "[N, K], [ldb, 1]", "[N, K - 1], [ldb, 1]", count=2),
-    fault("gather_last_block", ROWS, GATHER, "tl.cdiv(K, BLOCK_K)", "K // BLOCK_K"),
     fault(
         "gather_empty", ROWS_EMPTY, GATHER, "tl.zeros((BLOCK_M, BLOCK_N),", "tl.full((BLOCK_M, BLOCK_N), 1.0,", count=2
     ),
     fault("gather_store_rows", ROWS, GATHER, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True, count=2),
-    fault("gather_scattered", ROWS, GATHER, _STORE, _STORE.replace("rm,", "rm ^ 8,"), count=2),
     fault(
         "gather_past_the_end",
         ROWS,
@@ -111,7 +103,6 @@ _SCATTERS = (
         "scatter_columns_padded", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M, N + 8], [stride_cm, 1]", memory=True
     ),
     fault("scatter_pitch", SCATTERED, GATHER_HOST, "leading(out) if row_major(out)", "out.shape[1] if row_major(out)"),
-    fault("scatter_b_k", SCATTERED, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
     fault(
         "scatter_empty",
         SCATTERED_EMPTY,
@@ -130,7 +121,6 @@ _FACTOR = "a = (a * k_scale_desc.load([first_k])[None, :]).to(b.dtype)"
 _VECTORS = (
     fault("vector_not_applied", SCALED_K, TILES, _FACTOR, "pass", cause="k_scale is not applied"),
     fault("vector_first_block", SCALED_K, TILES, _FACTOR, _FACTOR.replace("first_k", "0")),
-    fault("vector_next_block", SCALED_K, TILES, _FACTOR, _FACTOR.replace("first_k", "first_k + BLOCK_K")),
     fault(
         "vector_rounded",
         SCALED_K_BF16,
@@ -139,16 +129,12 @@ _VECTORS = (
         _FACTOR.replace(")[None", ").to(tl.bfloat16)[None").replace("(a * k", "(a.to(tl.float32) * k"),
         cause="k_scale is rounded to bf16",
     ),
-    fault("vector_twice", SCALED_K, TILES, _FACTOR, f"{_FACTOR}\n            {_FACTOR}"),
-    fault("vector_k", SCALED_K, GATHER, "[M, K], [lda, 1]", "[M, K - 8], [lda, 1]"),
     fault("vector_column", SCALED_K, GATHER, "stride_cm, stride_cn, WIDE_INDEX)", "stride_cm, 2, WIDE_INDEX)", count=2),
-    fault("vector_b_k", SCALED_K, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
 )
 
 DESCRIPTORS = grouped(
     "descriptors",
     fault("descriptors_pitch", DEVICE, PERSISTENT, "(b_ptr, [K, N], [ldb, 1]", "(b_ptr, [K, N], [N, 1]"),
-    fault("descriptors_extent", DEVICE, PERSISTENT, "(a_ptr, [M, K], [lda, 1]", "(a_ptr, [M, lda], [lda, 1]"),
     fault("descriptors_k", DEVICE, TILES, "b_desc.load([first_k, first_n])", "b_desc.load([0, first_n])"),
     fault(
         "descriptors_store_place", STORED, PERSISTENT, "c_desc.store([first_m, first_n]", "c_desc.store([first_m, 0]"

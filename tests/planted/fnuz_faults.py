@@ -35,7 +35,6 @@ _FAULTS = grouped(
     # half the bias's step in each operand: every product is four times too large, and 0x80 is -0
     fault("fnuz_bias_of_e4m3", _E4M3, TILES, _LOADED, _as("tl.float8e4nv")),
     fault("fnuz_bias_of_e5m2", _E5M2, TILES, _LOADED, _as("tl.float8e5")),
-    fault("fnuz_of_the_other_format", _E4M3, TILES, _LOADED, _as("tl.float8e5b16")),
     # only NaN has this code
     fault(
         "fnuz_nan_is_zero",

@@ -34,19 +34,9 @@ FOUR_BITS = grouped(
     fault("int4_sign_lost", SIGNED_K, INT4, _SIGNED, "codes = (byte >> shift) & 15"),
     fault("int4_halves_exchanged", UNSIGNED_K, INT4, "codes = (byte >> shift)", "codes = (byte >> (4 - shift))"),
     fault("int4_columns_exchanged", SIGNED_N, INT4, _PAIR, "tl.interleave(byte >> 4, (byte << 28) >> 28)"),
-    fault("int4_low_sign_lost", SIGNED_N, INT4, _PAIR, "tl.interleave(byte & 15, byte >> 4)"),
     fault("int4_three_bits", UNSIGNED_N, INT4, "tl.interleave(byte & 15,", "tl.interleave(byte & 7,"),
     fault("int4_byte_of_next_pair", UNSIGNED_K, INT4, "(rk // 2)[:, None]", "((rk + 1) // 2)[:, None]"),
     fault("int4_zero_plus_one", UNSIGNED_K, INT4, "((pair >> shift_n) & 15)", "(((pair >> shift_n) & 15) + 1)"),
-    fault("int4_zero_sign_lost", SIGNED_K, INT4, "((pair << (28 - shift_n)) >> 28)", "((pair >> shift_n) & 15)"),
-    fault("int4_zero_of_neighbour", UNSIGNED_K, INT4, "((rn % 2) * 4)", "((1 - rn % 2) * 4)"),
-    fault(
-        "int4_zero_after_scale",
-        UNSIGNED_N,
-        INT4,
-        "other=0.0).to(tl.float32)\n        #",
-        "other=0.0).to(tl.float32) / scale\n        #",
-    ),
     fault("int4_scale_of_block", SHORT_GROUPS, INT4, "group = ks // GROUP", "group = (k * BLOCK_K + ks * 0) // GROUP"),
     fault(
         "int4_group_per_block",
@@ -66,7 +56,6 @@ FOUR_BITS = grouped(
         "weights * scale, 0.0",
         "(weights * scale).to(tl.float8e5).to(tl.float32), 0.0",
     ),
-    fault("int4_k_tail_of_a", UNSIGNED_K, INT4, "else in_m & in_k[None, :]", "else in_m & (rk < K + 2)[None, :]"),
     fault("int4_always_even", KNOWN, HOST, "static and problem.K % config.block_k == 0", "static"),
     fault(
         "int4_known_scales_dropped",
@@ -84,7 +73,6 @@ FOUR_BITS = grouped(
         memory=True,
         watch_only=True,
     ),
-    fault("int4_last_pair_dropped", SIGNED_N, INT4, "in_k = rk < K", "in_k = rk < K - 2"),
     fault("int4_infinite_tail", LONG_GROUPS, INT4, "tl.where(in_k[:, None], weights * scale, 0.0)", "weights * scale"),
     fault(
         "int4_column_mask",

@@ -32,15 +32,11 @@ OVER_FP16 = Case("linear_attention_transposed", LinearAttention(1, 2, 53, 40, 24
 
 _MASK = "rows[:, None] >= rows[None, :]"
 _DECAY = "state *= tl.where(start % CHUNK == 0, decay, 1.0)"
-_OUT = "out = tl.dot(scores.to(v.dtype), v, out)"
 _STATE = "state = tl.dot(tl.trans(k), v, state)"
 
 LINEAR_ATTENTION = grouped(
     "linear attention",
     fault("linear_no_mask", CHUNKS, SOURCE, _MASK, "(rows[:, None] >= 0) & (rows[None, :] >= 0)"),
-    fault("linear_mask_transposed", CHUNKS, SOURCE, _MASK, _MASK.replace(">=", "<=")),
-    fault("linear_decay_in_every_block", CHUNKS, SOURCE, _DECAY, "state *= decay"),
-    fault("linear_decay_of_block", CHUNKS, SOURCE, "+ start // CHUNK)", "+ start // BLOCK_T // 2 * 2 // 4)"),
     fault("linear_decay_of_other_head", CHUNKS, SOURCE, "matrix * chunks", "(matrix ^ 1) * chunks"),
     fault(
         "linear_decay_after_use",
@@ -50,20 +46,6 @@ LINEAR_ATTENTION = grouped(
         f"        out = tl.dot(q, state.to(v.dtype))\n        {_DECAY}",
     ),
     fault(
-        "linear_state_left_out",
-        FP16,
-        SOURCE,
-        "out = tl.dot(q, state.to(v.dtype))",
-        "out = 0.0 * tl.dot(q, state.to(v.dtype))",
-    ),
-    fault(
-        "linear_state_before_output",
-        CHUNKS,
-        SOURCE,
-        "        out = tl.dot(q, state.to(v.dtype))",
-        "        state = tl.dot(tl.trans(k), v, state)\n        out = tl.dot(q, state.to(v.dtype))",
-    ),
-    fault(
         "linear_state_kept_narrow",
         FP16,
         SOURCE,
@@ -71,16 +53,6 @@ LINEAR_ATTENTION = grouped(
         _STATE.replace(", state)", ", state.to(v.dtype).to(tl.float32))"),
     ),
     fault("linear_scores_rounded_to_fp8", CHUNKS, SOURCE, "scores.to(v.dtype)", "scores.to(tl.float8e5).to(v.dtype)"),
-    fault(
-        "linear_out_rounded_twice", CHUNKS, SOURCE, _OUT, _OUT.replace(", out)", ", out.to(v.dtype).to(tl.float32))")
-    ),
-    fault(
-        "linear_initial_of_first_head",
-        CHUNKS,
-        SOURCE,
-        "tl.load(initial_ptr + place",
-        "tl.load(initial_ptr + place - matrix * HEAD_DIM * VALUE_DIM",
-    ),
     fault(
         "linear_initial_left_out",
         EMPTY,
@@ -96,48 +68,22 @@ LINEAR_ATTENTION = grouped(
         "tl.store(state_ptr + place, state, mask=inside & (length < 0))",
     ),
     fault(
-        "linear_last_block_dropped",
-        CHUNKS,
-        SOURCE,
-        "range(0, length, BLOCK_T)",
-        "range(0, length // BLOCK_T * BLOCK_T, BLOCK_T)",
-    ),
-    fault(
         "linear_heads_for_batches",
         BATCHES,
         SOURCE,
         "batch * tl.num_programs(1) + query_head",
         "batch + tl.num_programs(2) * query_head",
     ),
-    fault(
-        "linear_k_of_first_head",
-        CHUNKS,
-        SOURCE,
-        "k_base = head(k_ptr, batch, query_head,",
-        "k_base = head(k_ptr, batch, query_head * 0,",
-    ),
     fault("linear_stride_of_k_for_q", CHUNKS, HOST, 'problem.operand("q"), "bhmd"', 'problem.operand("k"), "bhmd"'),
     fault("linear_always_even", KNOWN, HOST, "static and problem.length % config.block_t == 0", "static"),
     fault("linear_known_length_short", KNOWN_BLOCKS, SOURCE, "range(0, length,", "range(0, length - BLOCK_T,"),
     fault("transposed_decay_of_known_length", OVER_KNOWN, OTHER, "start % CHUNK == 0", "start % length == 0"),
     fault("transposed_mask_the_other_way", OVER, OTHER, "rows[:, None] <= rows[None, :]", _MASK),
-    fault("transposed_scores_as_they_are", OVER, OTHER, "tl.trans(scores.to(v.dtype))", "scores.to(v.dtype)"),
-    fault("transposed_q_and_k_exchanged", OVER, OTHER, "tl.dot(k, tl.trans(q))", "tl.dot(q, tl.trans(k))"),
-    fault("transposed_state_left_out", OVER, OTHER, "tl.trans(state.to(v.dtype))", "tl.trans(state.to(v.dtype)) * 0"),
     fault(
         "transposed_state_kept_narrow",
         OVER_FP16,
         OTHER,
         "tl.dot(tl.trans(v), k, state)",
         "tl.dot(tl.trans(v), k, state.to(v.dtype).to(tl.float32))",
-    ),
-    fault("transposed_decay_of_next_chunk", OVER, OTHER, "+ start // CHUNK)", "+ (start // CHUNK + 1) % chunks)"),
-    fault("transposed_last_block_dropped", OVER, OTHER, "range(0, length, BLOCK_T)", "range(0, length - 5, BLOCK_T)"),
-    fault(
-        "transposed_v_of_first_head",
-        OVER,
-        OTHER,
-        "v_base = head(v_ptr, batch, query_head,",
-        "v_base = head(v_ptr, batch, 0 * query_head,",
     ),
 )

@@ -60,7 +60,6 @@ EMPTY = replace(DEVICE, problem=replace(DEVICE.problem, K=0, layout_a=Layout(), 
 
 _LOOP = "tl.program_id(0), tiles * batch, tl.num_programs(0)"
 _LOAD_A = "a_desc, matrix, first_row + first_a,"
-_LOAD_B = "b_desc, matrix, kb, first_b,"
 _SCALES = "load([matrix, first_line // 128, first_k // (4 * SCALE_BLOCK)"
 _STORE = "result.store([matrix, tile_m"
 _APART = "operand.strides[0] if operand.shape[0] > 1"
@@ -69,8 +68,6 @@ MICROSCALED_BATCH = grouped(
     "microscaled_batch",
     fault("scaled_batch_a_of_first_matrix", BY_HOST, TILES, _LOAD_A, _LOAD_A.replace("matrix", "0")),
     fault("scaled_batch_a_of_next_matrix", DEVICE, TILES, _LOAD_A, _LOAD_A.replace("matrix", "matrix ^ 1")),
-    fault("scaled_batch_b_of_first_matrix", DEVICE, TILES, _LOAD_B, _LOAD_B.replace("matrix", "0")),
-    fault("scaled_batch_tile_for_matrix", BY_HOST, TILES, _LOAD_B, _LOAD_B.replace("matrix", "tile_m")),
     fault(
         "scaled_batch_swizzled_scales_without_gaps",
         SWIZZLED,
@@ -78,25 +75,14 @@ MICROSCALED_BATCH = grouped(
         "scales_b + number * stride_scale_bz",
         "scales_b + number * stride_scale_bn",
     ),
-    fault("scaled_batch_last_left_out", DEVICE, SOURCE, _LOOP, _LOOP.replace("batch", "(batch - 1)")),
     fault("scaled_batch_matrices_in_turn", DEVICE, SOURCE, "matrix = tile // tiles", "matrix = tile % 2"),
-    fault("scaled_batch_stored_without_gaps", DEVICE, SOURCE, "c_ptr + number * stride_cz", "c_ptr + number * M * N"),
     fault("scaled_batch_described_in_first", STORED_BY_HOST, SOURCE, _STORE, _STORE.replace("matrix", "0")),
     fault("scaled_batch_stored_pitch", STORED, SOURCE, "stride_cz, ldc,", "stride_cz, N,"),
     fault(
         "scaled_batch_stored_apart", STORED, HOST, '"stride_cz": matrices_apart(out)', '"stride_cz": out.shape[1] * 80'
     ),
-    fault("scaled_batch_described_one", DEVICE, SOURCE, "a_ptr, batch, M //", "a_ptr, 1, M //"),
-    fault("scaled_batch_described_too_deep", DEVICE, SOURCE, "M // A_ALONG_M, K //", "M // A_ALONG_M, lda //"),
     fault("scaled_batch_pitch_exchanged", TURNED, HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
     fault("scaled_batch_order_of_b", TURNED, HOST, '"B_ROW_MAJOR": row_major(b)', '"B_ROW_MAJOR": row_major(a)'),
-    fault(
-        "scaled_batch_turned_extents",
-        TURNED,
-        DESCRIBE,
-        "[batch, columns, rows]",
-        "[batch, rows, columns]",
-    ),
     fault(
         "scaled_batch_host_without_gaps",
         BY_HOST,
@@ -105,7 +91,6 @@ MICROSCALED_BATCH = grouped(
         "operand.shape[1] * operand.strides[1] if operand.shape[0] > 1",
     ),
     fault("scaled_batch_scales_of_first_matrix", SCALES, SHARED, _SCALES, _SCALES.replace("matrix", "0")),
-    fault("scaled_batch_scales_of_first_lines", SCALES, SHARED, _SCALES, _SCALES.replace("first_line // 128", "0")),
     fault(
         "scaled_batch_scales_of_first_blocks",
         SCALES_BY_HOST,
@@ -119,13 +104,6 @@ MICROSCALED_BATCH = grouped(
         SHARED,
         "[stride_matrix, stride_line, stride_block",
         "[tl.cdiv(lines, 128) * stride_line, stride_line, stride_block",
-    ),
-    fault(
-        "scaled_batch_scales_of_whole_tiles",
-        SCALES,
-        SHARED,
-        "[batch, tl.cdiv(lines, 128), tl.cdiv(blocks, 4), 2, 256]",
-        "[batch, tl.cdiv(lines, 128), blocks // 4, 2, 256]",
     ),
     fault(
         "scaled_batch_zeros_of_no_k",

@@ -35,7 +35,6 @@ _BATCH = "in_batch = matrix < batch"
 _STEP = "tl.program_id(0) // tiles * MATRICES + tl.arange(0, MATRICES)"
 _SCALE_A, _SCALE_B = "scale_a_ptr + matrix * stride_scale_az", "scale_b_ptr + matrix * stride_scale_bz"
 _IN_K = "(blocks * SCALE_BLOCK < K)[None, None, :]"
-_PLACES = "places = first + line[None, :, None] * stride_line + blocks[None, None, :] * stride_block"
 
 _FAULTS = grouped(
     "microscaled_batch_tiles",
@@ -43,7 +42,6 @@ _FAULTS = grouped(
     fault(
         "batch_tile_matrices_exchanged", MX8, SOURCE, "b_ptr + matrix * stride_bz", "b_ptr + (matrix ^ 1) * stride_bz"
     ),
-    fault("batch_tile_stored_without_gaps", MX8, SOURCE, "c_ptr + matrix * stride_cz", "c_ptr + matrix * M * N"),
     fault("batch_tile_one_matrix_too_many", MX8, SOURCE, _BATCH, "in_batch = matrix <= batch", memory=True),
     fault("batch_tile_of_two_in_steps_of_one", FOUR, SOURCE, _STEP, _STEP.replace("* MATRICES", "* (MATRICES // 2)")),
     fault("batch_tile_batch_not_masked", MX8, SOURCE, "in_a = in_batch & ", "in_a = ", memory=True, watch_only=True),
@@ -59,15 +57,6 @@ _FAULTS = grouped(
     ),
     fault(
         "batch_tile_programs_of_one_matrix", FOUR, HOST, "triton.cdiv(plan.problem.batch, plan.config.matrices)", "1"
-    ),
-    fault("batch_tile_codes_past_k", MX8, SOURCE, "(ka < K // A_ALONG_K)", "(ka < (K + 2) // A_ALONG_K)"),
-    fault("batch_tile_last_scales_dropped", MX8, SOURCE, _IN_K, _IN_K.replace("blocks", "(blocks + 1)")),
-    fault(
-        "batch_tile_scales_exchanged",
-        MX8,
-        SOURCE,
-        _PLACES,
-        "places = first + line[None, :, None] * stride_block + blocks[None, None, :] * stride_line",
     ),
     fault(
         "batch_tile_matrices_in_other_order",

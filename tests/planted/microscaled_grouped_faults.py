@@ -34,8 +34,6 @@ _DOT = "tile_m, tile_n, rows, N, K,"
 MICROSCALED_GROUPED = grouped(
     "microscaled_grouped",
     fault("scaled_group_last_row_left_out", ROWS, SOURCE, _DOT, _DOT.replace("rows", "rows - 1"), count=2),
-    fault("scaled_group_k_of_whole_scales", ROWS, SOURCE, _DOT, _DOT.replace("K,", "K // 32 * 32,"), count=2),
-    fault("scaled_group_columns_left_out", ROWS, SOURCE, _DOT, _DOT.replace("N,", "N - 1,"), count=2),
     fault("scaled_group_described_from_the_first", DESCRIBED, SOURCE, "b_tiles, group, begin,", "b_tiles, group, 0,"),
     fault(
         "scaled_group_described_too_deep",

@@ -4,7 +4,7 @@ from conformance.families.gemm.problem import int_mm, mm
 from conformance.heuristics.configs import SpecialisedConfig
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
-from tests.planted.cases import Case, Edit, Fault, fault, grouped
+from tests.planted.cases import Case, fault, grouped
 
 LOOP, LOADS, HOST = "device/mm_specialised.py", "device/load_tiles.py", "mm_specialised.py"
 
@@ -45,19 +45,6 @@ SPECIALISED = grouped(
     fault("specialised_pitch_b", DESCRIBED, HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
     fault("specialised_turned_place", TURNED, LOOP, "a_desc.load([first_k, first_m])", "a_desc.load([first_k, 0])"),
     fault("specialised_columns_of_b", TURNED, LOOP, "b_desc.load([first_n, first_k])", "b_desc.load([0, first_k])"),
-    fault("specialised_dropped_block", MIXED, LOOP, "tl.range(0, tl.cdiv(K, BLOCK_K)", "tl.range(0, K // BLOCK_K"),
-    Fault(
-        "specialised_sum_kept",
-        (
-            Edit(
-                LOOP,
-                "    tiles = tl.cdiv",
-                "    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)\n    tiles = tl.cdiv",
-            ),
-            Edit(LOOP, "        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)\n        if", "        if"),
-        ),
-        DESCRIBED,
-    ),
     fault(
         "specialised_empty",
         EMPTY,
@@ -65,7 +52,6 @@ SPECIALISED = grouped(
         "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)",
         "acc = tl.full((BLOCK_M, BLOCK_N), 1.0, dtype=SUM)",
     ),
-    fault("specialised_programs", MIXED, LOOP, "tiles, tl.num_programs(0), flatten", "tiles, 3, flatten"),
     fault("specialised_rows_past_the_end", MIXED, LOOP, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True),
     fault("specialised_rounded", MIXED, LOOP, _STORE, _STORE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),
 )

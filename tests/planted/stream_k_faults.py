@@ -30,13 +30,4 @@ SHARED_TILES = grouped(
     fault("shares_to_the_end_of_k", FEW, STREAM_K, _K, "k = K - first * BLOCK_K"),
     fault("shares_k_of_last", MANY, STREAM_K, _K, "k = (last - first) * BLOCK_K"),
     fault("shares_part_added_twice", MANY, STREAM_K, "acc += total", "acc += 2 * total"),
-    fault("shares_part_of_next_program", FEW, STREAM_K, "parts_ptr + program.to", "parts_ptr + (program ^ 1).to"),
-    fault(
-        "shares_middle_parts_missed",
-        MANY,
-        STREAM_K,
-        "others = program_of(tile * depth, share, longer)",
-        "others = program - 1",
-    ),
-    fault("shares_parts_in_bf16", FEW, STREAM_K, "+ place, acc)", "+ place, acc.to(tl.bfloat16).to(tl.float32))"),
 )

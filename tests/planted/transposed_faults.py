@@ -39,12 +39,6 @@ def _both(file: str, kernel: str, short: str) -> tuple[Fault, ...]:
     )  # fmt: skip
 
 
-def _gathered(name: str, old: str, new: str, problem) -> Fault:
-    return Fault(
-        f"transposed_{name}", Edit("device/transposed_conv.py", old, new), Case("conv_transpose2d", problem, SMALL)
-    )
-
-
 def _phased(name: str, old: str, new: str, problem) -> Fault:
     edit = Edit("device/conv_input_gradient.py", old, new)
     return Fault(f"input_gradient_{name}", edit, Case("conv2d_input_gradient", problem, SMALL))
@@ -53,11 +47,6 @@ def _phased(name: str, old: str, new: str, problem) -> Fault:
 TRANSPOSED = grouped(
     "transposed convolution",
     *_both("device/transposed_conv.py", "conv_transpose2d", "transposed"),
-    _gathered("first_channels_again", "step % blocks * BLOCK_K", "0", SHARED),
     *_both("device/conv_input_gradient.py", "conv2d_input_gradient", "input_gradient"),
-    _phased("taps_of_every_phase", "tl.where((first_h + PADDING_H) % COMMON_H == 0,", "tl.where(COMMON_H > 0,", SHARED),
-    _phased("last_tap_of_a_phase_dropped", "(KERNEL_H - tap_h + step_h - 1)", "(KERNEL_H - tap_h)", MIXED),
     _phased("step_of_the_stride", "kh = tap_h + down * step_h", "kh = tap_h + down * STRIDE_H", SHARED),
-    _phased("rows_not_rounded_up", "rows = tl.cdiv(OH, STRIDE_H)", "rows = OH // STRIDE_H", SHARED),
-    _phased("first_channels_again", "first_channel = block * BLOCK_K", "first_channel = 0", SHARED),
 )

@@ -34,10 +34,6 @@ def _weights(name: str, case: Case, old: str, new: str) -> Fault:
     return fault(f"weight_gradient_{name}", case, SOURCE, old, new)
 
 
-def _bias(name: str, case: Case, old: str, new: str) -> Fault:
-    return fault(f"bias_gradient_{name}", case, SOURCE, old, new)
-
-
 WEIGHT_GRADIENT = grouped(
     "weight gradient",
     _weights("no_padding", GROUPS, "kh * DILATION_H - PADDING_H", "kh * DILATION_H"),
@@ -59,7 +55,6 @@ WEIGHT_GRADIENT = grouped(
     ),
     _weights("rest_dropped", MIXED, f"tl.cdiv(POSITIONS, BLOCK_K)){_TURN}ow", f"POSITIONS // BLOCK_K){_TURN}ow"),
     _weights("bf16_acc_between", WHOLE, _STEP, f"{_STEP}        acc = acc.to(tl.bfloat16).to(tl.float32)\n"),
-    _weights("stored_by_other_axis", GROUPS, "kh * stride_wh + kw * stride_ww", "kh * stride_ww + kw * stride_wh"),
     fault(
         "weight_gradient_without_an_image_not_written",
         EMPTY,
@@ -76,6 +71,4 @@ WEIGHT_GRADIENT = grouped(
         '{"OUT_CHANNELS": forward.out_channels}',
         '{"OUT_CHANNELS": forward.out_channels // 2}',
     ),
-    _bias("rest_dropped", MIXED, f"tl.cdiv(POSITIONS, BLOCK_K)){_TURN}grad", f"POSITIONS // BLOCK_K){_TURN}grad"),
-    _bias("rows_read_past_the_last", GROUPS, "in_rows[:, None] & (position", "(out_channel >= 0)[:, None] & (position"),
 )
