@@ -1,5 +1,6 @@
 """Rounding against tables of every value of the narrow formats, decoded here from the bit patterns."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -8,23 +9,27 @@ import pytest
 import torch
 
 from conformance.numerics.rounding import FORMATS, bits, round_to
-from conformance.problems import DTYPES
+from conformance.problems import DTYPES, FNUZ
 
-# exponent bits, fraction bits, codes of the largest finite value
-NARROW = {"e4m3": (4, 3, 0x7E), "e5m2": (5, 2, 0x7B), "fp16": (5, 10, 0x7BFF), "bf16": (8, 7, 0x7F7F)}
+# exponent bits, fraction bits, codes of the largest finite value and of NaN
+NARROW = {
+    "e4m3": (4, 3, 0x7E, 0x7F),
+    "e5m2": (5, 2, 0x7B, 0x7E),
+    "fp16": (5, 10, 0x7BFF, 0x7E00),
+    "bf16": (8, 7, 0x7F7F, 0x7FC0),
+    "e4m3fnuz": (4, 3, 0x7F, 0x80),
+    "e5m2fnuz": (5, 2, 0x7F, 0x80),
+}
 
 
 def decoded(name):
-    """All finite values >= 0 in the order of their codes, exact in fp64."""
-    exponent_bits, fraction_bits, largest = NARROW[name]
-    bias = 2 ** (exponent_bits - 1) - 1
+    """Returns all finite values >= 0 in the order of their codes, exact in fp64."""
+    exponent_bits, fraction_bits, largest, _ = NARROW[name]
+    bias = 2 ** (exponent_bits - 1) - (name not in FNUZ)
     values = []
     for code in range(largest + 1):
         field, fraction = code >> fraction_bits, code & (2**fraction_bits - 1)
-        if field == 0:
-            values.append(math.ldexp(fraction, 1 - bias - fraction_bits))
-        else:
-            values.append(math.ldexp(2**fraction_bits + fraction, field - bias - fraction_bits))
+        values.append(math.ldexp(fraction + 2**fraction_bits * (field > 0), max(field, 1) - bias - fraction_bits))
     return np.array(values)
 
 
@@ -33,11 +38,12 @@ def codes(x, name, **options):
     return bits(round_to(torch.as_tensor(x, dtype=torch.float64), name, **options)).numpy().astype(np.int64) % 2**width
 
 
-@pytest.mark.parametrize("name", NARROW)
-def test_every_code_midpoint_and_neighbour(name):
-    values = decoded(name)
+def check_every_code(name):
+    """Raises AssertionError unless all values, and those between two, are rounded to the nearest code, also past the
+    largest finite value by each rule, and the format's figures are those of :func:`decoded`."""
+    values, form, nan = decoded(name), FORMATS[name], NARROW[name][3]
     code = np.arange(len(values))
-    sign = 1 << (FORMATS[name].width - 1)
+    sign = 1 << (form.width - 1)
     middle = (values[1:] + values[:-1]) / 2
     even = code[:-1] + code[:-1] % 2
     for x, expected in (
@@ -49,37 +55,52 @@ def test_every_code_midpoint_and_neighbour(name):
         (np.nextafter(values, np.inf), code),
     ):
         np.testing.assert_array_equal(codes(x, name), expected)
-        np.testing.assert_array_equal(codes(-x, name), expected | sign)
-
-
-@pytest.mark.parametrize("name", NARROW)
-def test_overflow_rules(name):
-    values = decoded(name)
-    largest, step = values[-1], values[-1] - values[-2]
-    tie = largest + step / 2
-    past = [np.nextafter(tie, np.inf), largest * 2, 1e300, np.inf]
-    top = len(values) - 1
+        np.testing.assert_array_equal(codes(-x, name), np.where((expected == 0) & (name in FNUZ), 0, expected | sign))
+    top, tie = len(values) - 1, values[-1] + (values[-1] - values[-2]) / 2
+    past = [np.nextafter(tie, np.inf), values[-1] * 2, 1e300, np.inf]
     # the tie goes to the even code: down where the largest code is even, past the range where it is odd
     assert codes([tie], name, overflow="saturate")[0] == top
     assert (codes([tie], name, overflow="ieee")[0] == top) == (top % 2 == 0)
     assert (codes([np.nextafter(tie, 0)], name) == top).all()
-    assert (codes(past, name, overflow="saturate") == top).all()
-    for rule in ("ieee", "nan"):
-        patterns = codes(past, name, overflow=rule)
-        expected = FORMATS[name].nan if rule == "nan" or name == "e4m3" else top + 1
-        assert (patterns == expected).all()
-    for rule in ("ieee", "saturate", "nan"):
-        assert codes([np.nan], name, overflow=rule)[0] == FORMATS[name].nan
+    infinity = nan if name == "e4m3" or name in FNUZ else top + 1
+    for way, minus in ((1, 0), (-1, sign)):
+        for rule, expected in (("saturate", top | minus), ("ieee", infinity | minus), ("nan", nan | minus)):
+            assert (codes(way * np.array(past), name, overflow=rule) == expected).all()
+            assert codes([math.copysign(math.nan, way)], name, overflow=rule)[0] == nan | minus
+    assert (form.largest, form.smallest_subnormal) == (values[-1], values[1])
+    assert form.smallest_normal == values[2 ** NARROW[name][1]]
 
 
 @pytest.mark.parametrize("name", NARROW)
-def test_codes_mean_what_torch_says(name):
-    form = FORMATS[name]
+def test_every_code_midpoint_neighbour_and_overflow(name):
+    check_every_code(name)
     values = torch.from_numpy(decoded(name))
     assert torch.equal(round_to(values, name).to(torch.float64), values)
-    assert float(values[-1]) == form.largest
-    assert float(values[1]) == form.smallest_subnormal
+    assert torch.equal(round_to(-values, name).to(torch.float64), -values)
     assert math.isnan(float(round_to(torch.tensor([math.nan], dtype=torch.float64), name).float()[0]))
+
+
+@pytest.mark.parametrize("name", FNUZ)
+@pytest.mark.parametrize("fault", ["bias one too small", "bias one too large", "0x80 is -0", "NaN is 0x7F"])
+def test_a_wrong_format_is_seen(name, fault, monkeypatch):
+    form = FORMATS[name]
+    wrong = {
+        "bias one too small": {"emin": form.emin + 1, "largest": form.largest * 2},
+        "bias one too large": {"emin": form.emin - 1, "largest": form.largest / 2},
+        "0x80 is -0": {"signed_zero": True},
+        "NaN is 0x7F": {"nan": 0x7F},
+    }[fault]
+    monkeypatch.setitem(FORMATS, name, dataclasses.replace(form, **wrong))
+    with pytest.raises(AssertionError):
+        check_every_code(name)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].lowest is None])
+def test_the_sign_of_zero_and_the_largest_exponent(name):
+    zeros = round_to(torch.tensor([-0.0, -1e-320 if name == "fp64" else -1e-300], dtype=torch.float64), name)
+    assert FORMATS[name].signed_zero == (name not in FNUZ)
+    assert (torch.signbit(zeros.double()) == FORMATS[name].signed_zero).all()
+    assert 2.0 ** FORMATS[name].max_exponent <= FORMATS[name].largest < 2.0 ** FORMATS[name].max_exponent * 2
 
 
 def test_fp32_against_numpy():
