@@ -12,7 +12,7 @@ import pytest
 
 from conformance import cli
 from conformance.records import CaseRecord, RunInfo, Status, from_line, jsonable
-from tests.gate.test_schema_3 import OLD
+from tests.gate.test_older_schemas import SCHEMA_3
 
 RECORDS = [CaseRecord(f"test_a.py::test_x[{case}]", "a", Status.FAIL, diagnosis="\u00e9" * 9) for case in "abc"]
 LINES = "".join(record.to_line() for record in RECORDS)
@@ -50,9 +50,9 @@ def test_every_form_of_a_run_gives_its_plain_lines(tmp_path, capsys, form):
 
 
 def test_records_of_an_older_version_have_the_names_of_this_one(capsys):
-    assert cli.main(["records", str(OLD / "records.jsonl")]) == 0
+    assert cli.main(["records", str(SCHEMA_3 / "records.jsonl")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for line, in_full in zip(lines, (OLD / "in_full.jsonl").read_text().splitlines(), strict=True):
+    for line, in_full in zip(lines, (SCHEMA_3 / "in_full.jsonl").read_text().splitlines(), strict=True):
         assert json.loads(line) == {"schema": 4, **json.loads(in_full)}
         assert from_line(line).to_line() == line + "\n"
 
@@ -83,7 +83,7 @@ def test_what_is_no_run_is_an_error_in_a_line(tmp_path, capsys, name):
     if name == "folder":
         path.mkdir()
     else:
-        data = {"run.zip": (OLD / "bundle.zip").read_bytes(), "run.json": b'{\n"id": 1\n}\n'}
+        data = {"run.zip": (SCHEMA_3 / "bundle.zip").read_bytes(), "run.json": b'{\n"id": 1\n}\n'}
         path.write_bytes(data.get(name, gzip.compress(LINES.encode())[:-9]))
     assert cli.main(["records", str(path)]) == 2
     out, err = capsys.readouterr()

@@ -81,6 +81,8 @@ def read(folder: Path, one: Record) -> CaseRecord:
 
 
 COMPILER = "triton.CompilationError: PassManager::run failed"
+NOT_COMPILED = {"status": "compile-error", "diagnosis": COMPILER}
+SAID_NO = {"diagnosis": "somebody said no"}
 
 
 @pytest.mark.parametrize(
@@ -161,74 +163,34 @@ CHANGES = {
     "fewer fills": (expected(NUMBERS, ("numerics/wide-A", "FAIL")), expected(NUMBERS), ""),
     "another defect": (expected(NUMBERS), expected(NUMBERS, **B), "NEW_KNOWN_DEFECT"),
     "two entries of one defect": (expected(NUMBERS), expected(NUMBERS, entry="entry-b"), "STILL_FAIL"),
-    "compiles, and is wrong": (
-        expected(status="compile-error", diagnosis=COMPILER),
-        expected(NUMBERS, entry="entry-b"),
-        "NEW_KNOWN_DEFECT",
-    ),
-    "wrong, and compiles no more": (
-        expected(NUMBERS),
-        expected(status="compile-error", diagnosis=COMPILER, entry="entry-b"),
-        "NEW_KNOWN_DEFECT",
-    ),
+    "compiles, and is wrong": (expected(**NOT_COMPILED), expected(NUMBERS, entry="entry-b"), "NEW_KNOWN_DEFECT"),
+    "wrong, and compiles no more": (expected(NUMBERS), expected(**NOT_COMPILED, entry="entry-b"), "NEW_KNOWN_DEFECT"),
     "one entry, another harm": (expected(LOST), expected(NUMBERS, LOST), "NEW_KNOWN_DEFECT"),
     "wrong, now only slow": (expected(NUMBERS, LOST), expected(LOST, **B), "STILL_FAIL"),
     "raised, now not compiled": (
         expected(diagnosis="CAUSE the kernel raises AssertionError"),
-        expected(status="compile-error", diagnosis=COMPILER),
+        expected(**NOT_COMPILED),
         "",
     ),
     "an older record, the same entry": (expected(status=None), expected(status="compile-error"), ""),
     "failed without an entry, the same": (failed(NUMBERS), expected(NUMBERS), "STILL_FAIL"),
     "failed without an entry, otherwise": (failed(LOST), expected(NUMBERS, LOST), "NEW_KNOWN_DEFECT"),
     "failed without an entry, and more": (failed(NUMBERS), expected(NUMBERS, MEMORY), "NEW_KNOWN_DEFECT"),
-    "not compiled without an entry": (
-        failed(status="compile-error", diagnosis=COMPILER),
-        expected(NUMBERS),
-        "NEW_KNOWN_DEFECT",
-    ),
-    "not compiled, the same": (
-        failed(status="compile-error", diagnosis=COMPILER),
-        expected(status="compile-error", diagnosis=COMPILER),
-        "STILL_FAIL",
-    ),
+    "not compiled without an entry": (failed(**NOT_COMPILED), expected(NUMBERS), "NEW_KNOWN_DEFECT"),
+    "not compiled, the same": (failed(**NOT_COMPILED), expected(**NOT_COMPILED), "STILL_FAIL"),
     "crashed, now wrong": (failed(status="crash", diagnosis="SIGSEGV"), expected(NUMBERS), "NEW_KNOWN_DEFECT"),
-    "failed without an entry or a check, now wrong": (
-        failed(diagnosis="somebody said no"),
-        failed(NUMBERS),
-        "NEW_FAIL",
-    ),
-    "failed without a check, now wrong by an entry": (
-        failed(diagnosis="somebody said no"),
-        expected(NUMBERS),
-        "NEW_KNOWN_DEFECT",
-    ),
+    "failed without an entry or a check, now wrong": (failed(**SAID_NO), failed(NUMBERS), "NEW_FAIL"),
+    "failed without a check, now wrong by an entry": (failed(**SAID_NO), expected(NUMBERS), "NEW_KNOWN_DEFECT"),
     "not compiled without a check, and by one now": (
-        expected(status="compile-error", diagnosis=COMPILER),
+        expected(**NOT_COMPILED),
         expected(("compile/template", "no")),
         "",
     ),
-    "one entry, no check before, now wrong": (
-        expected(diagnosis="somebody said no"),
-        expected(NUMBERS),
-        "NEW_KNOWN_DEFECT",
-    ),
-    "one entry, unknown before, now the grid": (
-        expected(diagnosis="somebody said no"),
-        expected(GRID),
-        "NEW_KNOWN_DEFECT",
-    ),
-    "an unknown harm, now not compiled": (
-        expected(diagnosis="somebody said no"),
-        expected(status="compile-error", diagnosis=COMPILER),
-        "NEW_KNOWN_DEFECT",
-    ),
+    "one entry, no check before, now wrong": (expected(**SAID_NO), expected(NUMBERS), "NEW_KNOWN_DEFECT"),
+    "one entry, unknown before, now the grid": (expected(**SAID_NO), expected(GRID), "NEW_KNOWN_DEFECT"),
+    "an unknown harm, now not compiled": (expected(**SAID_NO), expected(**NOT_COMPILED), "NEW_KNOWN_DEFECT"),
     "an older record, now wrong": (expected(status=None), expected(NUMBERS), "NEW_KNOWN_DEFECT"),
-    "an older record, now a flaky one": (
-        expected(status=None),
-        expected(status="flaky"),
-        "NEW_KNOWN_DEFECT",
-    ),
+    "an older record, now a flaky one": (expected(status=None), expected(status="flaky"), "NEW_KNOWN_DEFECT"),
     "no entry any more": (expected(NUMBERS), failed(NUMBERS), "NEW_FAIL"),
     "passes": (expected(NUMBERS), record(), "FIXED"),
 }

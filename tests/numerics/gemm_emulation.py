@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from conformance.families.gemm.problem import Bias, Gemm, addmm, mm, scaled_mm
-from conformance.inputs.fills import Fill, fills
-from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.families.gemm.problem import Gemm
+from conformance.inputs.fills import fills
+from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.rounding import round_to
-from conformance.numerics.verdict import FillVerdict, judge
+from conformance.numerics.verdict import judge
 
 HOPPER = Accumulator(alignment_bits=25, result_bits=23, chunk=16)
 HOPPER_TF32 = Accumulator(alignment_bits=25, result_bits=23, chunk=8)
-FP8_FAST = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
 FP8_PROMOTED = Accumulator(alignment_bits=13, result_bits=13, chunk=32, promote=64)
-
-SIZES = (40, 56, 88)
-
-
-def cases(M: int = 40, N: int = 56, K: int = 88) -> dict[str, tuple[Gemm, Contract]]:
-    """One problem and contract for each kind of arithmetic and epilogue."""
-    return {
-        "fp16": (mm(M, N, K, "fp16"), Contract("fp16", HOPPER)),
-        "bf16": (mm(M, N, K, "bf16"), Contract("bf16", HOPPER)),
-        "fp16->fp32": (mm(M, N, K, "fp16", out_dtype="fp32"), Contract("fp32", HOPPER)),
-        "tf32": (mm(M, N, K, "fp32", precision="tf32"), Contract("fp32", HOPPER_TF32, operand="tf32")),
-        "ieee": (mm(M, N, K, "fp32"), Contract("fp32", FMA)),
-        "addmm": (addmm(M, N, K, "bf16"), Contract("bf16", HOPPER)),
-        "addmm-fp16-mn": (addmm(M, N, K, "fp16", bias=Bias("mn"), alpha=-0.5, beta=4.0), Contract("fp16", FMA)),
-        "addmm-uneven": (addmm(M, N, K, "fp16", bias=Bias("m1"), alpha=0.3, beta=-1.7), Contract("fp16", HOPPER)),
-        "fp8-fast": (scaled_mm(M, N, K, fast_accum=True, bias=Bias()), Contract("bf16", FP8_FAST)),
-        "fp8-promoted": (scaled_mm(M, N, K), Contract("bf16", FP8_PROMOTED)),
-        "fp8-tensor": (scaled_mm(M, N, K, "e5m2", scaling="tensor", out_dtype="fp16"), Contract("fp16", FP8_FAST)),
-        "fp8-out": (scaled_mm(M, N, K, scaling="tensor", out_dtype="e4m3"), Contract("e4m3", HOPPER)),
-    }
 
 
 def truncate(x: Tensor, quantum: Tensor) -> Tensor:
@@ -104,12 +83,7 @@ def correct(problem: Gemm, contract: Contract, inputs: Mapping[str, Tensor], var
     return round_to(result, contract.out_dtype, overflow=contract.overflow)
 
 
-def verdicts(problem: Gemm, contract: Contract, found: Sequence[Fill], kernel) -> dict[str, FillVerdict]:
-    """The verdict of every fill on ``kernel(inputs) -> out``."""
-    return {fill.name: judge(problem, contract, fill, kernel(fill.inputs)) for fill in found}
-
-
 def caught_by(problem: Gemm, contract: Contract, kernel, seed: int = 0) -> set[str]:
-    """Names of the fills on which ``kernel(inputs) -> out`` fails."""
-    judged = verdicts(problem, contract, fills(problem, contract, seed), kernel)
+    """Returns the names of the fills on which ``kernel(inputs) -> out`` fails."""
+    judged = {fill.name: judge(problem, contract, fill, kernel(fill.inputs)) for fill in fills(problem, contract, seed)}
     return {name for name, verdict in judged.items() if not verdict.passed}
