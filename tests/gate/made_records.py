@@ -187,6 +187,48 @@ def timed(factor: float) -> Callable[[Record], None]:
     return change
 
 
+def then(*changes: Callable[[Record], None]) -> Callable[[Record], None]:
+    """Applies each of ``changes``."""
+
+    def all_of_them(one: Record) -> None:
+        for change in changes:
+            change(one)
+
+    return all_of_them
+
+
+def by(executor: str | None) -> Callable[[Record], None]:
+    """Makes ``executor`` the one that ran a case."""
+    return lambda one: one.update(executor=executor)
+
+
+def without(*checks: str) -> Callable[[Record], None]:
+    """Takes the verdicts of ``checks`` out of a case."""
+    return lambda one: one.update(verdicts=[each for each in one["verdicts"] if each["check"] not in checks])
+
+
+def crash(one: Record) -> None:
+    one.update(status="crash", diagnosis="the worker died of signal 11 at 0x7f00deadbeef", verdicts=[])
+
+
+def refused(one: Record) -> None:
+    reason = {"code": "layout", "subject": "a", "detail": "order not taken"}
+    one.update(status="not-applicable", executor=None, verdicts=[], reason=reason)
+
+
+def not_run(one: Record) -> None:
+    reason = {"code": "no-device", "subject": "device", "detail": "none"}
+    one.update(status="not-run", executor=None, verdicts=[], reason=reason)
+
+
+def untimed(one: Record) -> None:
+    del one["observed"]["run"]
+
+
+def measured_once(one: Record) -> None:
+    one["observed"]["run"]["samples_us"] = [one["observed"]["run"]["us"]]
+
+
 #: What a run without a fault records, and the eight cases of one kernel on one target in it.
 BASE = run_of_all()
 KERNEL = {"kernel": "mm", "target": "sm_90"}

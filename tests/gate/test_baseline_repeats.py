@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_records import changed, failing, record, write_run
+from made_records import changed, failing, record, refused, write_run
 
 from conformance.commands.shared.policy_options import compared
 from conformance.gate.runs.run_reader import read_compared_run
@@ -16,12 +16,7 @@ WRONG = changed(GOOD, FAILS, kernel="mm")
 BOTH_WRONG = changed(GOOD, FAILS)
 
 
-def refuse(one):
-    reason = {"code": "capability", "subject": "tma", "detail": "none"}
-    one.update(status="not-applicable", reason=reason, verdicts=[])
-
-
-REFUSED = changed(GOOD, refuse)
+REFUSED = changed(GOOD, refused)
 
 
 @pytest.fixture
@@ -80,7 +75,7 @@ def test_a_case_that_no_run_of_the_baseline_judged_is_not_called_stable(counted)
 
 
 def test_only_cases_that_a_run_judged_are_called_stable(counted):
-    before = changed(GOOD, refuse, kernel="addmm")
+    before = changed(GOOD, refused, kernel="addmm")
     assert counted(before, before, candidate=BOTH_WRONG).history == (
         "the baseline was run 2 times: 1 of 2 cases with a regression is not judged by any of its runs; "
         "none of its runs shows a regression of the other cases",

@@ -15,7 +15,24 @@ from pathlib import Path
 
 import made_records
 import pytest
-from made_records import BASE, CONFIGS, Record, changed, fail, failing, observing, timed
+from made_records import (
+    BASE,
+    CONFIGS,
+    Record,
+    by,
+    changed,
+    crash,
+    fail,
+    failing,
+    measured_once,
+    not_run,
+    observing,
+    refused,
+    then,
+    timed,
+    untimed,
+    without,
+)
 
 from conformance.blame.answer_text import summary as blame_summary
 from conformance.blame.inquiry import CaseAnswer
@@ -40,16 +57,6 @@ Change = Callable[[Record], None]
 #: Makes a text in this folder.
 Text = Callable[[Path], str]
 INFO = RunInfo("run", "2026-01-02T03:04:05+00:00", "full", 0, gpus=("0",))
-
-
-def then(*changes: Change) -> Change:
-    """Applies each of ``changes``."""
-
-    def all_of_them(one: Record) -> None:
-        for change in changes:
-            change(one)
-
-    return all_of_them
 
 
 def compared(folder: Path, change: Change | None = None, *, before: Change | None = None, **run: object) -> Comparison:
@@ -95,6 +102,8 @@ still = observing("code", sync={"barrier": 4})
 waits_less = observing("code", sync={"barrier": 3})
 unfenced = observing("code", sync={"barrier": 4, "products behind copies without a proxy fence": 2})
 open_store = observing("code", sync={"barrier": 4, "LDS stores open at a barrier": 2})
+other_bits = observing("outputs", randn="0" * 64)
+another_problem = observing("run", problem="mm-1x1x1")
 late_wait = observing("code", sync={"barrier": 4, "waits behind their barrier": 2})
 
 
@@ -113,31 +122,13 @@ def lose_wgmma(one: Record) -> None:
     one["observed"]["code"]["features"].remove("WGMMA")
 
 
-def crash(one: Record) -> None:
-    one.update(status="crash", diagnosis="the worker died", verdicts=[])
-
-
 def dies_compiling(one: Record) -> None:
     one.update(status="compile-error", executor=None, diagnosis="error: bad layout", verdicts=[])
-
-
-def refused(one: Record) -> None:
-    reason = {"code": "layout", "subject": "a", "detail": "order not taken"}
-    one.update(status="not-applicable", executor=None, verdicts=[], reason=reason)
-
-
-def not_run(one: Record) -> None:
-    one.update(status="not-run", executor=None, reason={"code": "no-device", "subject": "device", "detail": "none"})
-    one["verdicts"] = []
 
 
 def known(one: Record) -> None:
     fail(one, "numerics/randn", "FAIL bounded/randn seed 0: 3/416 wrong", "expected-fail")
     one["reason"] = {"code": "known-defect", "subject": "x", "detail": "https://a.b/1, owner me, expires 2027-01-01"}
-
-
-def by(executor: str | None) -> Change:
-    return lambda one: one.update(executor=executor)
 
 
 def executed(one: Record) -> None:
@@ -148,33 +139,6 @@ def executed(one: Record) -> None:
 
 def half_interpreted(one: Record) -> None:
     one["executor"] = "interpreter" if CONFIGS[0] in one["case"] else "device"
-
-
-def unobserved(one: Record) -> None:
-    one["observed"].pop("run", None)
-
-
-def other_bits(one: Record) -> None:
-    one["observed"]["outputs"]["randn"] = "0" * 64
-
-
-def without(check: str) -> Change:
-    def change(one: Record) -> None:
-        one["verdicts"] = [verdict for verdict in one["verdicts"] if verdict["check"] != check]
-
-    return change
-
-
-def once(one: Record) -> None:
-    one["observed"]["run"]["samples_us"] = one["observed"]["run"]["samples_us"][:1]
-
-
-def another_problem(one: Record) -> None:
-    one["observed"]["run"]["problem"] = "mm-1x1x1"
-
-
-def on_device(name: str) -> Change:
-    return lambda one: one["observed"]["run"].update(device=name)
 
 
 def scattered(one: Record) -> None:
@@ -314,7 +278,7 @@ _REGRESSIONS = {
     "a check that is gone": (without("memory"), "LOST_COVERAGE"),
     "a feature that is gone": (lose_wgmma, "FEATURE_LOST"),
     "another executor": (by("interpreter"), "LOST_COVERAGE"),
-    "times that are gone": (unobserved, "LOST_COVERAGE"),
+    "times that are gone": (untimed, "LOST_COVERAGE"),
     "a longer time": (slower, "SLOWER"),
 }
 _ORDERS = {
@@ -330,12 +294,12 @@ _MAY_COST = {
 _NO_TIME_EXCUSES = {
     "a wrong kernel": (then(wrong, faster), None),
     "a wrong kernel before": (faster, wrong),
-    "one measurement": (then(faster, once), None),
+    "one measurement": (then(faster, measured_once), None),
     "times that scatter": (scattered, None),
     "another problem": (then(faster, another_problem), None),
-    "another device": (then(faster, on_device("b")), on_device("a")),
+    "another device": (then(faster, observing("run", device="b")), observing("run", device="a")),
     "a longer time": (slower, None),
-    "no time": (unobserved, None),
+    "no time": (untimed, None),
 }
 
 
@@ -505,8 +469,7 @@ ROWS = list(planted())
 
 
 @pytest.mark.parametrize(
-    ("sentence", "instead", "text"),
-    [pytest.param(*row[1:], id=f"{row[0]}: {row[1]}") for row in ROWS],
+    ("sentence", "instead", "text"), [pytest.param(*row[1:], id=f"{row[0]}: {row[1]}") for row in ROWS]
 )
 def test_a_sentence_that_a_record_contradicts_does_not_appear(tmp_path, sentence, instead, text):
     said = text(tmp_path)

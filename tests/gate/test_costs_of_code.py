@@ -6,7 +6,20 @@ import copy
 
 import made_records
 import pytest
-from made_records import BASE, CONFIGS, KERNEL, Record, changed, fail, failing, kinds, observing, timed
+from made_records import (
+    BASE,
+    CONFIGS,
+    KERNEL,
+    Record,
+    changed,
+    fail,
+    failing,
+    kinds,
+    measured_once,
+    observing,
+    timed,
+    untimed,
+)
 
 from conformance.reporting.comparison import render_terminal, summary_line
 from conformance.user_files.findings import Kind
@@ -198,20 +211,10 @@ def test_with_a_device_time_decides(compared, factor, safe, also):
     assert all("took no longer on the device" in one.detail for one in comparison.groups[0].findings)
 
 
-def untimed(one: Record) -> None:
-    del one["observed"]["run"]
-
-
-def measured_once(one: Record) -> None:
-    run = one["observed"]["run"]
-    run["samples_us"] = [run["us"]]
-
-
 OTHER_GPU = {"stack": {**BASE[0]["stack"], "device": "NVIDIA H100"}}
 
 
-def timed_elsewhere(one: Record) -> None:
-    one["observed"]["run"]["device"] = "a1"
+timed_elsewhere = observing("run", device="a1")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_records import STACK, Record, changed, failing, observing, record, write_run
+from made_records import STACK, Record, by, changed, failing, observing, record, then, write_run
 
 from conformance.commands import CommandError
 from conformance.commands.shared.history_options import issue_folder, write_issues
@@ -38,13 +38,7 @@ def issues(tmp_path):
     return write
 
 
-def by(executor: str | None, *changes):
-    def change(one: Record) -> None:
-        one["executor"] = executor
-        for each in changes:
-            each(one)
-
-    return change
+READS_EARLY = failing("executed/ttgir", "tmem_load reads early")
 
 
 def section(text: str, title: str) -> str:
@@ -80,10 +74,10 @@ def test_an_issue_has_what_a_maintainer_needs(issues):
     ("change", "sentence"),
     [
         (WRONG, "The kernel was run on a device"),
-        (by("interpreter", WRONG), "Triton's interpreter computed it from the source"),
-        (by("ttgir", WRONG), "Triton's interpreter computed it from the source"),
-        (by("ttgir", failing("executed/ttgir", "tmem_load reads early")), "The TTGIR of the compiled kernel was run"),
-        (by("device", failing("executed/ttgir", "tmem_load reads early")), "The TTGIR of the compiled kernel was run"),
+        (then(by("interpreter"), WRONG), "Triton's interpreter computed it from the source"),
+        (then(by("ttgir"), WRONG), "Triton's interpreter computed it from the source"),
+        (then(by("ttgir"), READS_EARLY), "The TTGIR of the compiled kernel was run"),
+        (then(by("device"), READS_EARLY), "The TTGIR of the compiled kernel was run"),
         (failing("codegen/requires/WGMMA", "it is absent"), "The compiled code was read"),
         (observing("code", features=["TMA_LOAD", "TMA_STORE"]), "The compiled code was read"),
         (lambda one: one.update(status="crash", verdicts=[], observed={}), "The case ended before any verdict."),
@@ -99,7 +93,7 @@ def test_it_says_what_judged_the_case_and_names_a_device_only_if_one_did(issues,
 
 
 def test_the_command_uses_a_gpu_only_if_the_case_did(issues):
-    ((_, text),) = issues(changed(GOOD, by("ttgir", WRONG), kernel="mm")).items()
+    ((_, text),) = issues(changed(GOOD, then(by("ttgir"), WRONG), kernel="mm")).items()
     assert "--target=sm_90 --no-gpu\n" in text
 
 

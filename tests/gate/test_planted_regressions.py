@@ -14,13 +14,18 @@ from made_records import (
     KERNEL,
     PROBLEMS,
     Record,
+    by,
     changed,
+    crash,
     fail,
     failing,
     kinds,
+    not_run,
     observing,
     record,
     timed,
+    untimed,
+    without,
     write_run,
 )
 
@@ -82,11 +87,8 @@ def no_longer_fits(one: Record) -> None:
     one.update(status="not-applicable", executor=None, verdicts=[], reason=reason)
 
 
-def crash(one: Record) -> None:
-    one.update(status="crash", diagnosis="the worker died of signal 11 at 0x7f00deadbeef", verdicts=[])
-
-
 slower = timed(1.3)
+interpreted, fewer_checks = by("interpreter"), without("memory")
 
 
 def lose_tensor_cores(one: Record) -> None:
@@ -113,20 +115,8 @@ def synchronising(**counts: int) -> Callable[[Record], None]:
     return change
 
 
-def no_device(one: Record) -> None:
-    one.update(status="not-run", executor=None, reason={"code": "no-device", "subject": "device", "detail": "none"})
-
-
-def fewer_checks(one: Record) -> None:
-    one["verdicts"] = [verdict for verdict in one["verdicts"] if verdict["check"] != "memory"]
-
-
 def no_code(one: Record) -> None:
     del one["observed"]["code"]
-
-
-def interpreted(one: Record) -> None:
-    one["executor"] = "interpreter"
 
 
 def compiled_slowly(one: Record) -> None:
@@ -158,7 +148,7 @@ ONE = {"kernel": "mm", "target": "sm_90", "config": CONFIGS[1], "problem": PROBL
         (crash, KERNEL, {"NEW_CRASH": 8}, "crash: the worker died of signal N at HEX"),
         (other_instructions, KERNEL, {"OTHER_INSTRUCTIONS": 8}, "another mix of instructions on sm_90"),
         (other_bits, KERNEL, {"NUMERICS_DRIFT": 8}, "other bits, inside the bound"),
-        (no_device, KERNEL, {"LOST_COVERAGE": 8}, "not-run no-device (device)"),
+        (not_run, KERNEL, {"LOST_COVERAGE": 8}, "not-run no-device (device)"),
         (fewer_checks, KERNEL, {"LOST_COVERAGE": 8}, "no longer checked: memory"),
         (no_code, KERNEL, {"LOST_COVERAGE": 8}, "the features and instructions of the code are no longer recorded"),
         (interpreted, KERNEL, {"LOST_COVERAGE": 8}, "run by: device before, interpreter now"),
@@ -582,7 +572,7 @@ def test_an_accumulator_that_moves_is_a_regression_where_no_time_says_otherwise(
     before = copy.deepcopy(BASE)
     for one in before:
         synchronising()(one)
-        del one["observed"]["run"]
+        untimed(one)
     comparison = compared(changed(before, moved, **KERNEL), before)
     assert kinds(comparison) == {"ACCUMULATOR_MOVED": 8}
     assert not comparison.safe
