@@ -21,8 +21,9 @@ LARGE = 4096
 
 
 def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
-    """Returns the configs of ``kernel`` on ``target`` in a sweep: those of :func:`listed_space`, and above the quick
-    tier rows that stand in the installed torch's own tables alone: in the default tier those that show something new.
+    """Returns the configs of ``kernel`` on ``target`` in a sweep: those of :func:`listed_space`. Above the quick tier
+    it adds rows that stand in the installed torch's own tables alone. In the default tier these are the rows that show
+    something new.
     """
     listed, more = listed_space(kernel, target, tier), torch_rows(kernel, target, tier)
     if not more:
@@ -66,9 +67,9 @@ def torch_rows(kernel: Kernel, target: Target, tier: str) -> Mapping[AnyConfig, 
         enumerated = live.configs(device, _patterns(kernel, live.ENUMERATED, kernel.torch_spaces))
         fitting = dict.fromkeys(_fitting(kernel, target, tuple(enumerated)))
         rows |= {config: enumerated.get(config, "scaled") for config in fitting if config not in rows}
-    known = {*listed_rows(kernel, tables), *(listed_space(kernel, target, tier) if tier == "exhaustive" else ())}
+    own_rows = {*listed_rows(kernel, tables), *(listed_space(kernel, target, tier) if tier == "exhaustive" else ())}
     name = live.device_name(tables.name, target.arch)
-    return {config: f"{name} {place}" for config, place in rows.items() if config not in known}
+    return {config: f"{name} {place}" for config, place in rows.items() if config not in own_rows}
 
 
 def torch_tables(kernels: Iterable[Kernel]) -> set[str]:
@@ -110,8 +111,9 @@ def _fitting(kernel: Kernel, target: Target, enumerated: tuple[AnyConfig, ...]) 
 
 
 def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
-    """The configs of ``kernel`` on ``target`` by the tables here: the listed rows of the target's device class (a
-    sample of them below the full tier), and in the exhaustive tier its enumerated space too, less what cannot fit."""
+    """Returns the configs of ``kernel`` on ``target`` by the tables here, less what cannot fit. They are the listed
+    rows of the target's device class (a sample of them below the full tier). The exhaustive tier has the enumerated
+    space, too."""
     if kernel.table is None:
         return forms(kernel.configs) if tier == "quick" and kernel.weight < 3 else kernel.configs
     tables = for_target(target)

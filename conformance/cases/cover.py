@@ -9,8 +9,8 @@ The other parameters follow, those first that have most to show, each with the v
 3. of these, was used least;
 4. of these, comes first.
 
-So one can predict the rows. Where nothing but the values must appear, all parameters are walked through side by side,
-and one that has fewer values starts again, at a value that meets new partners:
+So one can predict the rows. Where nothing but the values must appear, all parameters are walked through together. One
+that has fewer values starts again, at a value that meets new partners:
 
 >>> cover({"order": "abcd", "static": [False, True], "dtype": ["bf16", "fp16"]})
 [('a', False, 'bf16'), ('b', True, 'fp16'), ('c', False, 'fp16'), ('d', True, 'bf16')]

@@ -61,8 +61,8 @@ def first_plan(
     variants: Sequence[Variant | None] = (None,),
     first: int = 0,
 ) -> Plan:
-    """The plan of ``kernel`` for ``problem`` on the first of ``targets``, and with the first of its configs from number
-    ``first`` on, that it takes in each of ``variants``; the plan is that of the first variant.
+    """Returns the plan of ``kernel`` for ``problem`` on the first of ``targets``, with the first config that it takes
+    in each of ``variants``. Configs are tried from number ``first`` on. The plan is that of the first variant.
 
     Raises NotApplicable with the first reason if there is none.
     """

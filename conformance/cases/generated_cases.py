@@ -8,9 +8,9 @@ A test states what it is about, like a scenario of the catalogue::
             run.exactly(2, "descriptors", dialect.created)
 
 Its parameters are crossed in full. In the quick tier, and of a sampled test in the default tier, every value appears at
-least once; of a :class:`Thin` parameter only its first values. Each row of such a sample is on one target, in the quick
-tier on one of the first vendor of the test that has any. A target that Inductor generates code for only if a run asks
-for it has rows of its own.
+least once; of a :class:`Thin` parameter only its first values. Each row of such a sample is on one target. In the quick
+tier that is a target of the test's first vendor that has any. A target that Inductor generates code for only if a run
+asks for it has rows of its own.
 """
 
 from __future__ import annotations
@@ -147,5 +147,7 @@ def generated_for(targets: Sequence[Target], all_of_them: bool, vendors: Sequenc
     """Returns the ``targets`` for which Inductor generates code, of ``vendors`` and in their order. Unless the user
     named them (``all_of_them``), one that is no device needs ``inductor`` in its row of ``conformance.targets.KNOWN``.
     """
-    known = [target for vendor in vendors for target in targets if target.vendor == vendor]
-    return known if all_of_them else [target for target in known if target.is_device or target.architecture.inductor]
+    ordered = [target for vendor in vendors for target in targets if target.vendor == vendor]
+    return (
+        ordered if all_of_them else [target for target in ordered if target.is_device or target.architecture.inductor]
+    )

@@ -97,28 +97,30 @@ def takers(
     ]
 
 
-def soon_compiled(kernel: Kernel, taken: Sequence[Taken], tier: str) -> list[Taken]:
-    """``taken`` without what takes long to compile: see :func:`~conformance.cases.unrolled.within_limit`. The quick
-    tier has other dtypes in place of the kernel's least config. Rows of the installed torch's tables alone decide
-    nothing about others."""
+def soon_compiled(kernel: Kernel, accepted: Sequence[Taken], tier: str) -> list[Taken]:
+    """Returns ``accepted`` without what takes long to compile; see :func:`~conformance.cases.unrolled.within_limit`.
+    The quick tier has other dtypes in place of the kernel's least config. Rows of the installed torch's tables alone
+    decide nothing about others."""
     configs: dict[Target, list[Any]] = {}
-    keeps_its_least = tier != "quick" or all(dtype == UNROLLED for dtype, *_ in taken)
-    for dtype, config, target in taken:
+    keeps_its_least = tier != "quick" or all(dtype == UNROLLED for dtype, *_ in accepted)
+    for dtype, config, target in accepted:
         if keeps_its_least and dtype == UNROLLED and config_space.torch_row(kernel, target, config, tier) is None:
             configs.setdefault(target, []).append(config)
     return [
         (dtype, config, target)
-        for dtype, config, target in taken
+        for dtype, config, target in accepted
         if dtype != UNROLLED
         or within_limit(kernel, kernel.example(dtype, config, kernel.usual_shape), config, configs.get(target, ()))
     ]
 
 
-def without(taken: Sequence[Taken], unused: Collection[str]) -> list[Taken]:
-    """``taken`` with :data:`ANY` for the "dtype" or "config" that a test does not take, each once."""
+def without(accepted: Sequence[Taken], unused: Collection[str]) -> list[Taken]:
+    """Returns ``accepted`` with :data:`ANY` for the "dtype" or "config" that a test does not take, each once."""
     if not unused:
-        return list(taken)
+        return list(accepted)
     dtype_too, config_too = "dtype" in unused, "config" in unused
     return list(
-        dict.fromkeys((ANY if dtype_too else dtype, ANY if config_too else config, at) for dtype, config, at in taken)
+        dict.fromkeys(
+            (ANY if dtype_too else dtype, ANY if config_too else config, at) for dtype, config, at in accepted
+        )
     )

@@ -27,10 +27,10 @@ class UnknownName(LookupError):
 
 def check_suites(names: Iterable[str], folders: Sequence[Path] = (PACKAGE_SUITES,), option: str = "--suite") -> None:
     """Raises :class:`UnknownName` unless each of ``names`` is a suite: a file ``test_<name>.py`` below ``folders``."""
-    wanted = set(names)
-    if wanted:
+    chosen = set(names)
+    if chosen:
         files = [file for folder in folders for file in folder.rglob("test_*.py")]
-        _check(option, "suite", wanted, {file.stem.removeprefix("test_") for file in files})
+        _check(option, "suite", chosen, {file.stem.removeprefix("test_") for file in files})
 
 
 def check_test(case: str, option: str) -> None:
@@ -73,9 +73,9 @@ def check_target_spelling(specs: Iterable[str], option: str = "--target") -> Non
     """Raises :class:`UnknownName` for a target that no installed Triton could offer. Needs no torch or triton, unless
     an installed package brings targets."""
     names = target_ids(specs)
-    known = {target.id for target in targets.known_targets()}
-    if not set(names) <= known and not entry_points(group=targets.ENTRY_POINTS):
-        _check(option, "target", set(names), [*known, "device"])
+    ids = {target.id for target in targets.known_targets()}
+    if not set(names) <= ids and not entry_points(group=targets.ENTRY_POINTS):
+        _check(option, "target", set(names), [*ids, "device"])
 
 
 def target_ids(specs: Iterable[str]) -> list[str]:
@@ -93,29 +93,29 @@ def check_targets(specs: Iterable[str]) -> None:
         raise UnknownName(f"--target {error.args[0]}") from None
 
 
-def check_kernels(names: Iterable[str], known: Collection[str] | None = None) -> None:
-    """Raises :class:`UnknownName` unless each of ``names`` is one of the ``known`` kernels. Unless they are given, they
+def check_kernels(names: Iterable[str], kernels: Collection[str] | None = None) -> None:
+    """Raises :class:`UnknownName` unless each of ``names`` is one of the ``kernels``. Unless they are given, they
     are those of the catalogue, for which torch and triton are imported."""
-    wanted = set(names)
-    if wanted and known is None:
+    chosen = set(names)
+    if chosen and kernels is None:
         from conformance.kernels.catalogue import catalogue
 
-        known = catalogue()
-    _check("--kernel", "kernel", wanted, known or ())
+        kernels = catalogue()
+    _check("--kernel", "kernel", chosen, kernels or ())
 
 
-def check_cases(known: Collection[str], configs: Iterable[str], cases: Iterable[str], options: str) -> None:
-    """Raises :class:`UnknownName` for one of ``configs`` that stands in none of the ``known`` ids of cases, and for one
-    of ``cases`` that is not among them. ``options`` say which cases are known."""
+def check_cases(ids: Collection[str], configs: Iterable[str], cases: Iterable[str], options: str) -> None:
+    """Raises :class:`UnknownName` for one of ``configs`` that stands in none of the ``ids`` of cases. Raises it, too,
+    for one of ``cases`` that is not among the ids. ``options`` say which cases are known."""
     for config in configs:
-        if not any(f"-{config}-" in case.replace("[", "-").replace("]", "-") for case in known):
+        if not any(f"-{config}-" in case.replace("[", "-").replace("]", "-") for case in ids):
             raise UnknownName(f"--config {config}: no case {options} has it; see 'conformance list'")
-    missing = sorted(set(cases).difference(known))
+    missing = sorted(set(cases).difference(ids))
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise UnknownName(f"--cases: {missing[0]}{more}: there is no such case {options}; see 'conformance list'")
 
 
-def _check(option: str, kind: str, names: set[str], known: Collection[str]) -> None:
-    for name in sorted(names.difference(known)):
-        raise UnknownName(f"{option} {name}: there is no such {kind}; {did_you_mean(name, sorted(known))}")
+def _check(option: str, kind: str, names: set[str], choices: Collection[str]) -> None:
+    for name in sorted(names.difference(choices)):
+        raise UnknownName(f"{option} {name}: there is no such {kind}; {did_you_mean(name, sorted(choices))}")

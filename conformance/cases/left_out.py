@@ -14,8 +14,8 @@ LARGER = {"quick": "default", "default": "full", "full": "exhaustive"}
 
 
 def why(case: str, selection: Selection) -> str:
-    """Returns a line that says why ``case`` is, or is not, in the tier of ``selection``: the rule, and for a case that
-    is not the closest one that is.
+    """Returns a line that says why ``case`` is, or is not, in the tier of ``selection``. It names the rule and, for a
+    case that is not, the closest one that is.
 
     Raises KeyError if no tier has such a case.
     """
@@ -40,8 +40,9 @@ def left_out(cases: Cases, selection: Selection, arguments: Sequence[str]) -> di
     """Returns the ids of the cases of a test that the next larger tier has and the chosen tier has not, each with the
     reason.
 
-    The reason names the case of the chosen tier, of the same kernel if the test has one, that shares most values, and
-    what the two differ in. It says so if no case of the tier has one of these values. Empty for the largest tier.
+    The reason names the case of the chosen tier that shares most values, and what the two differ in. It is one of the
+    same kernel if the test has one. It says so if no case of the tier has one of these values. Empty for the largest
+    tier.
     """
     if selection.tier not in LARGER:
         return {}

@@ -28,7 +28,7 @@ class Answers:
     """The answers of a kernel about its examples: what it takes, and by the start of a sentence what it refuses so; and
     the plans that cases will have, one for each dtype, config and target that it takes."""
 
-    taken: Asked = field(default_factory=lambda: defaultdict(dict))
+    accepted: Asked = field(default_factory=lambda: defaultdict(dict))
     refused: dict[str, Asked] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ def answers(kernel: Kernel, targets: Sequence[Target]) -> Answers:
     for way, dtype, plan in _asked(kernel, targets, collected.plans):
         reason = way.refusal(plan)
         if reason is None:
-            of = collected.taken
+            of = collected.accepted
         else:
             kind = f"{reason.code.value} {'' if reason.subject == plan.config.id else reason.subject}"
             of = collected.refused.setdefault(first.setdefault(kind, str(reason)), defaultdict(dict))
@@ -56,8 +56,8 @@ def answers(kernel: Kernel, targets: Sequence[Target]) -> Answers:
     return collected
 
 
-def _asked(kernel: Kernel, targets: Sequence[Target], taken: list[Plan]) -> Iterator[tuple[Kernel, str, Plan]]:
-    """The kernel as it is asked, the name of the dtype, and the plan. Adds to ``taken`` the plans of cases."""
+def _asked(kernel: Kernel, targets: Sequence[Target], accepted: list[Plan]) -> Iterator[tuple[Kernel, str, Plan]]:
+    """The kernel as it is asked, the name of the dtype, and the plan. Adds to ``accepted`` the plans of cases."""
     for target in targets:
         for dtype in kernel.dtype_names():
             fits = {config: fitted(kernel, dtype, config, target) for config in kernel.configs}
@@ -69,7 +69,7 @@ def _asked(kernel: Kernel, targets: Sequence[Target], taken: list[Plan]) -> Iter
                     yield way, dtype, way.draft(problem, config, target, way.example_variant())
                 if fit is not None:
                     problem = fit.example(dtype, config, fit.usual_shape)
-                    taken.append(fit.draft(problem, config, target, fit.example_variant()))
+                    accepted.append(fit.draft(problem, config, target, fit.example_variant()))
 
 
 def without_case(selection: Selection) -> dict[str, str]:

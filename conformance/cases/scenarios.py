@@ -88,7 +88,7 @@ class Scenario:
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases of a test with these ``arguments``. Other parameters are in no id and do not multiply the cases."""
         names, tier = self.columns, selection.tier
-        taken = [place for place, name in enumerate(names) if name in arguments]
+        places = [place for place, name in enumerate(names) if name in arguments]
         unused = {"dtype", "config"}.difference(arguments)
         table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
@@ -113,8 +113,8 @@ class Scenario:
                         )
                         for target in able
                     }
-                    if len(taken) < len(names):
-                        values = {text: tuple(row[place] for place in taken) for text, row in values.items()}
+                    if len(places) < len(names):
+                        values = {text: tuple(row[place] for place in places) for text, row in values.items()}
                     table.rows.update(values)
         return table
 
@@ -190,15 +190,15 @@ def scenario(
     """Makes a test a scenario.
 
     ``kernels`` selects from the catalogue (see :func:`where`) and ``dtypes`` restricts the dtypes; a kernel's rare ones
-    have cases where they are named here. The rest are the test's own parameters: each a list of values, or the number
-    of values, which are then numbers from 0, or a function that returns the values for a kernel; or a mapping from tier
-    to one of these. ``rotate`` are further parameters, which are not crossed below the full tier, neither with the
+    have cases where they are named here. The rest are the test's own parameters. Each is a list of values, the number
+    of values (then numbers from 0), or a function that returns the values for a kernel. It may also be a mapping from
+    tier to one of these. ``rotate`` are further parameters, which are not crossed below the full tier, neither with the
     others nor among themselves. With ``every_config`` the configs are those of the sweep
     (:mod:`~conformance.cases.config_space`), in every tier, or in the tiers that it names.
 
     For the quick tier alone: ``configs`` takes that many of each kernel's configs, those of the smallest tiles, because
     they are interpreted. Kernels that ``every_row`` selects have as many rows as show every value. Of kernels of weight
-    1 only those that ``quick`` selects have rows: where a test asks the same of all kernels, some stand for the others.
+    1 only those that ``quick`` selects have rows. Where a test asks the same of all kernels, some stand for the others.
     With ``every_target`` each target has one row.
     """
 
@@ -293,10 +293,10 @@ class _Texts:
     def __call__(self, values: tuple[Any, ...]) -> list[str]:
         """Returns the texts of ``values``. The same tuple has the same texts; one that is only equal may not: True
         equals 1."""
-        made = self._made.get(id(values))
-        if made is None:
+        entry = self._made.get(id(values))
+        if entry is None:
             pairs = zip(self._starts, values, strict=True)
             # kept with its tuple, whose address could otherwise become that of another
-            made = values, [start + identify(value) for start, value in pairs if start is not None]
-            self._made[id(values)] = made
-        return made[1]
+            entry = values, [start + identify(value) for start, value in pairs if start is not None]
+            self._made[id(values)] = entry
+        return entry[1]

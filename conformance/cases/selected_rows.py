@@ -156,8 +156,8 @@ def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target
 
 @functools.cache
 def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSize, Problem]:
-    """Returns the rows that problems of the sweep select for ``kernel`` and no table lists, each with the problem that
-    it runs on: the smallest that selects it and that ``kernel`` takes. ``dtype`` is a scenario's name of a dtype.
+    """Returns the rows that problems of the sweep select for ``kernel`` and no table lists. Each has the problem that
+    it runs on, the smallest that selects it and that ``kernel`` takes. ``dtype`` is a scenario's name of a dtype.
 
     For attention these are the defaults; a listed config is among them if it is the default for a head dim that the
     sweep over listed rows does not use. Empty for a kernel without a heuristics' table and for other classes of
@@ -230,8 +230,8 @@ def _selecting(kernel: Kernel, dtype: str, device_class: DeviceClass) -> Mapping
 
 
 def _products(kernel: Kernel, dtype: str, device_class: DeviceClass) -> list[Problem]:
-    """The products or convolutions of the sweep, one of each size: those of the listed rows in every shape class, and
-    for products a small one and those whose M is known only when the kernel runs."""
+    """Returns the products or convolutions of the sweep, one of each size. They are those of the listed rows in every
+    shape class. Products also have a small one, and those whose M is known only when the kernel runs."""
     table = kernel.table
     assert table is not None
     listed = config_space.listed_rows(kernel, device_class)
@@ -266,8 +266,8 @@ def _candidates(device_class: DeviceClass, table: str, size: tuple[int, int, int
 
 
 def size_of(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:
-    """M, N and K to which heuristics scale the rows of ``kernel`` for ``problem``: those of a product, of one part if K
-    is split, of the largest group, or of a convolution as a product of positions and channels."""
+    """Returns M, N and K to which heuristics scale the rows of ``kernel`` for ``problem``. They are those of a product,
+    of one part if K is split, or of the largest group. A convolution is a product of positions and channels."""
     if isinstance(problem, Gemm):
         return problem.M, problem.N, problem.K // _parts(kernel)
     if isinstance(problem, Conv):

@@ -34,15 +34,16 @@ ROWS: Mapping[int, int | None] = {3: None, 2: 2, 1: 1}
 #: The same in a test of every config.
 SWEPT_ROWS: Mapping[int, int | None] = {3: 8, 2: 4, 1: 4}
 
-#: Configs that each dtype of a kernel has in the default tier, the same in every test but the sweep: what is compiled
-#: for one test serves another.
+#: Configs that each dtype of a kernel has in the default tier. They are the same in every test but the sweep, so that
+#: what is compiled for one test serves another.
 USUAL_CONFIGS: Mapping[int, int] = {3: 2, 2: 2, 1: 1}
 
 #: dtype, config, and the values of the test's own parameters and of those that it rotates.
 Row = tuple[Any, ...]
 
-#: The targets of cases that differ in nothing else, their dtype and config, and the values of the test's own parameters
-#: and of those that are rotated. Groups share the last two, so that a large table holds few tuples and many rows.
+#: The targets of cases that differ in nothing else, with their dtype and config. The values are those of the test's own
+#: parameters, and of those that are rotated. Groups share the last two, so that a large table holds few tuples and many
+#: rows.
 Group = tuple[Sequence[Target], tuple[str, Any], tuple[Any, ...]]
 
 
@@ -52,12 +53,12 @@ def groups(
     """The cases of ``kernel`` in ``tier``. ``unused``: which of "dtype" and "config" the test does not take."""
     if tier == "quick":
         return _quick_groups(scenario, kernel, targets, unused)
-    taken = without(_taken(scenario, kernel, targets, tier), unused)
+    accepted = without(_taken(scenario, kernel, targets, tier), unused)
     combinations = list(itertools.product(*(scenario.values(name, kernel, tier) for name in scenario.parameters)))
     if tier == "default":
-        return _default_groups(scenario, kernel, taken, combinations)
+        return _default_groups(scenario, kernel, accepted, combinations)
     able: dict[tuple[str, Any], list[Target]] = {}
-    for dtype, config, target in taken:
+    for dtype, config, target in accepted:
         able.setdefault((dtype, config), []).append(target)
     rotated = itertools.product(*scenario.rotate.values())
     values = [(*combination, *turn) for combination, turn in itertools.product(combinations, rotated)]
@@ -79,13 +80,13 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
     listed_anywhere = dict.fromkeys(config for space in spaces.values() for config in space)
     targets_of = {config: tuple(t for t in targets if config in spaces[t]) for config in listed_anywhere}
     options = {"estimated": tier == "quick" or not swept, "refused": swept and tier in CROSSED}
-    taken = [
+    accepted = [
         (dtype, config, target)
         for dtype in scenario.dtypes_of(kernel)
         for config, listing in targets_of.items()
         for target in takers(kernel, dtype, config, listing, **options)
     ]
-    return taken if tier in CROSSED else soon_compiled(kernel, taken, tier)
+    return accepted if tier in CROSSED else soon_compiled(kernel, accepted, tier)
 
 
 # The quick tier
@@ -103,9 +104,9 @@ def _quick_groups(
         if not group or set(targets).isdisjoint(group):
             continue
         rivals = sharing if group != sharing and group[0] in known_targets() else ()
-        taken = without(_taken(scenario, kernel, group, "quick"), unused)
-        if taken:
-            chosen += _placed(scenario, kernel, taken, rivals)
+        accepted = without(_taken(scenario, kernel, group, "quick"), unused)
+        if accepted:
+            chosen += _placed(scenario, kernel, accepted, rivals)
     return [group for group in chosen if group[0][0] in targets]
 
 
@@ -122,15 +123,15 @@ def _left_to_others(scenario: Scenario, kernel: Kernel) -> bool:
     return kernel.weight == 1 and is_own(kernel) and not scenario.quick(kernel)
 
 
-def _placed(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken], rivals: Sequence[Target]) -> list[Group]:
-    """The rows of ``taken``, each on the target with the largest digest of those that take its dtype and config.
+def _placed(scenario: Scenario, kernel: Kernel, accepted: Sequence[Taken], rivals: Sequence[Target]) -> list[Group]:
+    """The rows of ``accepted``, each on the target with the largest digest of those that take its dtype and config.
 
     A row is left out if one of ``rivals`` has a larger digest. So a built-in target that shares no rows has about as
     many as one that does. A device, or a target of a package, has no rivals.
     """
     placed: list[Group] = []
-    for dtype, config, *own in quick_rows(scenario, kernel, taken):
-        able = [target for *pair, target in taken if pair == [dtype, config]]
+    for dtype, config, *own in quick_rows(scenario, kernel, accepted):
+        able = [target for *pair, target in accepted if pair == [dtype, config]]
         row = (scenario.name, kernel.name, dtype, identify(config), *map(identify, own))
         winner = max((*able, *rivals), key=lambda target: digest(*row, target.id))
         if winner in able:
@@ -138,7 +139,7 @@ def _placed(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken], rivals: 
     return placed
 
 
-def quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[Row]:
+def quick_rows(scenario: Scenario, kernel: Kernel, accepted: Sequence[Taken]) -> list[Row]:
     """The rows that fill the budget of ``kernel`` in a test, without their targets.
 
     A kernel of weight 3 begins with the first value of each parameter. Another begins with values that the names of
@@ -147,12 +148,12 @@ def quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> li
     swept = scenario.sweeps("quick")
     values = {
         **{name: list(scenario.values(name, kernel, "quick")) for name in scenario.parameters},
-        "dtype": list(dict.fromkeys(row[0] for row in taken)),
-        "config": list(dict.fromkeys(row[1] for row in taken)),
+        "dtype": list(dict.fromkeys(row[0] for row in accepted)),
+        "config": list(dict.fromkeys(row[1] for row in accepted)),
         **scenario.rotate,
     }
     if kernel.weight < 3 or not shares(scenario, kernel):
-        place = [] if shares(scenario, kernel) else [taken[0][2].id]
+        place = [] if shares(scenario, kernel) else [accepted[0][2].id]
         values = {
             name: in_turn(list(column), digest(scenario.name, kernel.name, name, *place))
             for name, column in values.items()
@@ -162,7 +163,7 @@ def quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> li
         values,
         pairs=() if scenario.every_target else pairs,
         free=values.keys() - {"config"} if swept and kernel.weight == 1 and is_own(kernel) else (),
-        possible=_among(("dtype", "config"), [row[:2] for row in taken]),
+        possible=_among(("dtype", "config"), [row[:2] for row in accepted]),
         shown={"config": config_space.traits} if swept else {},
         budget=budget(scenario, kernel),
     )
@@ -204,8 +205,8 @@ def rule(scenario: Scenario, kernel: Kernel, tier: str) -> str:
 
 
 def _of_least_tiles(configs: Iterable[Any], count: int) -> tuple[Any, ...]:
-    """The config with most warps, and of these with most stages, of each of the ``count`` smallest tiles: little to
-    interpret, few elements of each thread to compile, and a deep pipeline."""
+    """Returns the config with most warps, and of these with most stages, of each of the ``count`` smallest tiles. They
+    have little to interpret, few elements of each thread to compile, and a deep pipeline."""
     of_tile: dict[Any, Any] = {}
     for config in configs:
         best = of_tile.get(config.tile, config)
@@ -229,12 +230,12 @@ SIZE = "size of dtype"
 def _default_groups(
     scenario: Scenario,
     kernel: Kernel,
-    taken: Sequence[Taken],
+    accepted: Sequence[Taken],
     combinations: Sequence[tuple[Any, ...]],
 ) -> list[Group]:
     """The cases of each target. Targets with the same configs have the same cases."""
     pairs_of: dict[Target, list[tuple[str, Any]]] = {}
-    for dtype, config, target in taken:
+    for dtype, config, target in accepted:
         pairs_of.setdefault(target, []).append((dtype, config))
     targets_of: dict[tuple[tuple[str, Any], ...], list[Target]] = {}
     for target, pairs in pairs_of.items():
@@ -280,10 +281,10 @@ def _with_each_dtype(
     """
     heavy, swept = kernel.weight > 1, scenario.sweeps("default")
     trios = [(size_of(dtype), dtype, config) for dtype, config in pairs]
-    taken = dict(zip((SIZE, "dtype", "config"), zip(*trios, strict=True), strict=True))
+    by_name = dict(zip((SIZE, "dtype", "config"), zip(*trios, strict=True), strict=True))
     columns = [combinations] if heavy else zip(*combinations, strict=True)
     own = dict(zip([OWN] if heavy else scenario.parameters, columns, strict=True))
-    values = {name: list(dict.fromkeys(column)) for name, column in {**taken, **own, **scenario.rotate}.items()}
+    values = {name: list(dict.fromkeys(column)) for name, column in {**by_name, **own, **scenario.rotate}.items()}
     together = [*itertools.combinations(own, 2)]
     if heavy:
         together += [(name, "dtype") for name in (*own, *scenario.rotate)]
@@ -293,7 +294,7 @@ def _with_each_dtype(
         values,
         pairs=together,
         free=() if heavy or swept else ("config",),
-        possible=_among(tuple(taken), trios),
+        possible=_among(tuple(by_name), trios),
     )
     if heavy:
         return [((dtype, config), (*combination, *turn)) for _, dtype, config, combination, *turn in covered]
@@ -305,7 +306,7 @@ def size_of(dtype: str) -> int:
     return 0 if dtype == ANY else itemsize(stored_dtype(dtype))
 
 
-def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:
-    """Says whether a partial row, a mapping from some names to values, can still become one of ``taken``."""
-    parts = {part for row in taken for part in itertools.product(*((None, value) for value in row))}
+def _among(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:
+    """Says whether a partial row, a mapping from some names to values, can still become one of ``rows``."""
+    parts = {part for row in rows for part in itertools.product(*((None, value) for value in row))}
     return lambda part: tuple(map(part.get, names)) in parts

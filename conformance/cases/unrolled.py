@@ -34,8 +34,8 @@ def unrolled_product(problem: Any) -> bool:
 
 
 def within_limit(kernel: Kernel, problem: Any, config: AnyConfig, configs: Iterable[AnyConfig]) -> bool:
-    """True if ``problem`` with ``config`` compiles within seconds: it is not unrolled, or has at most :data:`LIMIT`
-    multiply-adds a thread, or no more than with any other of ``configs``."""
+    """Returns True if ``problem`` with ``config`` compiles within seconds. It must not be unrolled, or have at most
+    :data:`LIMIT` multiply-adds a thread, or no more than with any other of ``configs``."""
     if not unrolled_product(problem):
         return True
     least = min((multiply_adds(kernel, problem, other) for other in configs), default=0)

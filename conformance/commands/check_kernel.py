@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     answers = outside.answers(kernel, chosen)
     faults = dict.fromkeys(fault for plan in answers.plans if (fault := outside.fault_of(kernel, plan)))
     print("takes" if answers.plans else "takes no example")
-    for name, values in answers.taken.items():
+    for name, values in answers.accepted.items():
         if any(values):
             print(f"  {name:<8}{outside.few(values, SHOWN)}")
     print("refuses" if answers.refused else "refuses no example")

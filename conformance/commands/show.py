@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def describe(record: CaseRecord, folder: Path) -> str:
-    """Returns the main parts of a record as a text of one screen. No text of the record begins a line."""
+    """Returns the main parts of a record as a text of one screen. A text of the record never begins a line, so it
+    cannot pass for one of ours."""
     failed = [verdict for verdict in record.verdicts if not verdict.passed]
     passed = [verdict.check for verdict in record.verdicts if verdict.passed]
     where = f"{record.executor or 'compiled only'}, tier {record.tier}, seed {record.seed}"

@@ -235,7 +235,7 @@ def _answer(question: _Question, tell: Callable[[Any], None]) -> None:
 
 
 def _code(compiler: Any, plan: Plan, texts: dict[object, str]) -> str:
-    """Returns a digest of the code of every launch of ``plan``, or "error " and what the compiler said. ``known`` holds
+    """Returns a digest of the code of every launch of ``plan``, or "error " and what the compiler said. ``texts`` holds
     the code of launches by what it depends on."""
     digest = hashlib.sha256()
     for step in meta_launch(plan, plan.target).steps:

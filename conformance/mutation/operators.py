@@ -79,7 +79,7 @@ def is_address(name: str) -> bool:
 
 
 def siblings(name: str, all_names: Collection[str]) -> Iterator[str]:
-    """Names among ``known`` that differ from ``name`` in one word, which stands for the other's.
+    """Names among ``all_names`` that differ from ``name`` in one word, which stands for the other's.
 
     >>> list(siblings("stride_am", ["stride_ak", "stride_bk", "pid"]))
     ['stride_ak']

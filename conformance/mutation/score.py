@@ -97,7 +97,7 @@ COLUMNS = ("killed", "compile-error", "survived", "known", "equivalent")
 
 
 def outcome_column(result: Result, expected: Mapping[str, str]) -> str:
-    """Returns the column that counts ``result``. ``known`` has the reason for each survivor that is known."""
+    """Returns the column that counts ``result``. ``expected`` has the reason for each known survivor."""
     survived = result.outcome is MutantOutcome.SURVIVED
     return "known" if survived and result.mutant in expected else result.outcome.value
 

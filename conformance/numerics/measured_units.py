@@ -91,7 +91,7 @@ class Calibration:
 
     def matrix_unit(self, assumed: MatrixUnit) -> MatrixUnit:
         """Returns the figures that error bounds are computed from: those with the widest bound, of the measured ones of
-        each size of operand. What was not measured is taken from ``known``."""
+        each size of operand. What was not measured is taken from ``assumed``."""
         proven = [unit for unit in self.units if unit.proven]
         wide = [unit for unit in proven if unit.operands in WIDE]
         narrow = [unit for unit in proven if unit.operands not in WIDE]

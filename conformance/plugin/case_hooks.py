@@ -82,7 +82,7 @@ def environment_restored() -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-#: Under this name a worker tells the run what the compilers that it loaded say of themselves.
+#: Name under which a worker reports the hashes of the compilers that it loaded.
 BACKEND_HASHES = "conformance_backend_hashes"
 
 
@@ -224,7 +224,7 @@ class ItemRecording:
             recorder.phases.add(report.when)
             if report.failed:
                 safe = log_safe(encodable(report.longreprtext))
-                if safe != report.longreprtext:  # a terminal takes no lone surrogate, and a log no command
+                if safe != report.longreprtext:  # terminals refuse lone surrogates, and logs run commands
                     report.longrepr = safe
                 report.sections = [(title, log_safe(encodable(text))) for title, text in report.sections]
                 report.sections.append(("conformance: reproduce with", recorder.record().repro))

@@ -122,8 +122,8 @@ class LazyFunction(pytest.Function):
 
 
 def group_of(collected: object, table: CaseTable) -> ItemGroup | None:
-    """The group for all rows of ``table``, where pytest ``made`` the item of the first one only; None if something else
-    had a part in it, or if pytest writes the ids in another way."""
+    """Returns the group for all rows of ``table``, where pytest ``collected`` the item of the first one only; None if
+    something else had a part in it, or if pytest writes the ids in another way."""
     if not isinstance(collected, list) or len(collected) != 1 or type(collected[0]) is not pytest.Function:
         return None
     template = collected[0]

@@ -15,7 +15,7 @@ from conformance.records import ReasonCode
 @scenario(
     where(descriptors=True),
     tma_store=[False, True],
-    subtile=[4, 1, 2],  # in this order four subtiles leave by descriptors of the device, two by those of the host
+    subtile=[4, 1, 2],  # in this order descriptors of the device store four subtiles, those of the host two
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
     configs=1,
 )

@@ -148,7 +148,7 @@ OPTIONS = (
     ),
     _option(
         "compiled",
-        Effect.REFUSED,  # what was run was compiled where it cannot be checked
+        Effect.REFUSED,  # a verifier cannot check where the kernels were compiled
         "use the kernels that 'conformance precompile' left in this folder, and compile none",
         metavar="DIR",
     ),

@@ -51,12 +51,12 @@ def swept(tier, targets=TARGETS, kernels=KERNELS):
 
 
 def dropped(cases, name, targets=TARGETS):
-    """What the full sweep should hold of one kernel and does not."""
+    """Returns what the full sweep should hold of one kernel and does not."""
     kernel, missing, held = get(name), [], set(cases)
     for target in targets:
         for dtype in kernel.dtype_names():
-            wanted = {(name, target, dtype, c, shape) for c in of_dtype(kernel, target, dtype) for shape in SHAPES}
-            missing += wanted - held
+            expected = {(name, target, dtype, c, shape) for c in of_dtype(kernel, target, dtype) for shape in SHAPES}
+            missing += expected - held
     return missing
 
 
@@ -85,7 +85,8 @@ def test_every_table_is_swept():
 
 
 def refusal_codes(cases, target, *, estimated):
-    """Why ``mm`` refuses the cases of a sweep over ``target``, by case; those that it takes are left out."""
+    """Returns the reasons why ``mm`` refuses cases of a sweep over ``target``, by case; those that it takes are left
+    out."""
     reasons = {case: get("mm").example_refusals(case[2], case[3], (target,), estimated=estimated)[0] for case in cases}
     return {case: reason.code for case, reason in reasons.items() if reason is not None}
 
@@ -146,10 +147,10 @@ def uncovered(targets):
     for name, _, _, config, _ in swept("quick", targets):
         held.setdefault(get(name).table, set()).add(config)
     held.setdefault("mm", set())
-    wanted = {name: table for name, table in CUDA.tables.items() if name in held}
-    wanted["mm"] += CUDA.tables["extra_mm"]
-    wanted["mixed_mm"] += CUDA.tables["mm"]
-    unseen = {name: traits(table, extents=True) - traits(held[name], extents=True) for name, table in wanted.items()}
+    tables = {name: table for name, table in CUDA.tables.items() if name in held}
+    tables["mm"] += CUDA.tables["extra_mm"]
+    tables["mixed_mm"] += CUDA.tables["mm"]
+    unseen = {name: traits(table, extents=True) - traits(held[name], extents=True) for name, table in tables.items()}
     return {name: missing for name, missing in unseen.items() if missing}
 
 
@@ -194,15 +195,15 @@ def test_a_kernel_without_a_table_has_a_row_for_each_form_of_its_configs():
 
 
 def lost_by_default(name):
-    """What the default sweep should hold of a kernel and does not: every config of a target's sample with each dtype
-    that takes it and compiles within seconds, or of weight 1 with one dtype of each size."""
+    """Returns what the default sweep should hold of a kernel and does not. That is every config of a target's sample
+    with each dtype that takes it and compiles within seconds. Kernels of weight 1 have one dtype of each size."""
     kernel, lost = get(name), []
     each = (lambda dtype: dtype) if kernel.weight > 1 else tier_rows.size_of
     cases = swept("default", kernels=[name])
     for target in TARGETS:
         held = {(each(dtype), config) for _, on, dtype, config, _ in cases if on == target}
-        taken = {(each(dtype), config) for dtype, config, _ in tier_rows._taken(SCENE, kernel, [target], "default")}
-        lost += [(target, *pair) for pair in taken - held]
+        accepted = {(each(dtype), config) for dtype, config, _ in tier_rows._taken(SCENE, kernel, [target], "default")}
+        lost += [(target, *pair) for pair in accepted - held]
     return lost
 
 
@@ -211,12 +212,12 @@ def test_default_takes_a_covering_sample(name):
     kernel = get(name)
     for target in TARGETS:
         sample = {*covering_sample(tuple(c for c in space(kernel, target, "full") if c in listed(kernel, target)))}
-        taken = space(kernel, target, "default")
+        selected = space(kernel, target, "default")
         if kernel.table is None:  # few rows
-            assert set(taken) >= sample
+            assert set(selected) >= sample
         elif name != "mm":  # which takes a sample of each of two tables
-            assert set(taken) == sample
-        assert traits(taken) == traits(c for c in listed(kernel, target) if c in space(kernel, target, "full"))
+            assert set(selected) == sample
+        assert traits(selected) == traits(c for c in listed(kernel, target) if c in space(kernel, target, "full"))
     assert lost_by_default(name) == []
 
 
@@ -271,7 +272,7 @@ def test_a_parameter_by_tier_takes_that_many_numbers():
 
 
 def taken(kernel, problem_of):
-    """Whether ``kernel`` takes the problem made for some config of some target."""
+    """Returns True if ``kernel`` takes the problem made for some config of some target."""
     variant = kernel.example_variant()
     return any(
         kernel.refusal(kernel.draft(problem_of(config), config, target, variant)) is None
@@ -298,7 +299,7 @@ def test_a_kernel_that_refuses_its_examples_is_seen(monkeypatch):
 
 
 def sizes(kernel, dtype, config, shape):
-    """What is wrong with the sizes of an example of the GEMM family."""
+    """Returns the faults in the sizes of an example of the GEMM family."""
     problem = kernel.example(dtype, config, shape)
     depth = problem.K // (SPLITS if kernel.family == "split-k" and not kernel.persistent else 1)
     return size_faults(kernel, config, shape, problem.M, problem.N, depth)

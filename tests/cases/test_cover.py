@@ -22,7 +22,7 @@ PAIRS = [("own", "dtype"), ("dtype", "static")]
 
 
 def lacking(rows, parameters=PARAMETERS, pairs=(), times=1, free=(), possible=lambda part: True):
-    """What should appear in ``rows`` and does not: values, and pairs that appear less than ``times`` times."""
+    """Returns what should appear in ``rows`` and does not: values, and pairs that appear less than ``times`` times."""
     names = list(parameters)
     shown = [dict(zip(names, row, strict=True)) for row in rows]
     values = [{name: value} for name in names if name not in free for value in parameters[name]]
@@ -31,9 +31,9 @@ def lacking(rows, parameters=PARAMETERS, pairs=(), times=1, free=(), possible=la
         for first, second in pairs
         for one, other in itertools.product(parameters[first], parameters[second])
     ]
-    wanted = [(part, 1) for part in values] + [(part, times) for part in both]
+    required = [(part, 1) for part in values] + [(part, times) for part in both]
     return [
-        part for part, count in wanted if possible(part) and sum(part.items() <= row.items() for row in shown) < count
+        part for part, count in required if possible(part) and sum(part.items() <= row.items() for row in shown) < count
     ]
 
 

@@ -30,7 +30,7 @@ NAMES = ("dtype", "config", *OWN, "where", "flat")
 
 
 def gaps(name):
-    """What the default tier lacks of a kernel on one of :data:`TARGETS`."""
+    """Returns what the default tier lacks of a kernel on one of :data:`TARGETS`."""
     kernel, lacking = get(name), []
     cases = rows(SCENE, kernel, TARGETS, "default")
     for target in TARGETS:
@@ -41,20 +41,20 @@ def gaps(name):
         for row in shown:
             row["size"] = size_of(row["dtype"])
         if kernel.weight > 1:
-            wanted = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
-            wanted |= {("dtype", one): list(itertools.product(usable, more)) for one, more in SCENE.rotate.items()}
+            required = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
+            required |= {("dtype", one): list(itertools.product(usable, more)) for one, more in SCENE.rotate.items()}
         else:
-            wanted = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
-            wanted |= {("size",): [(size,) for size in sizes]}
-            wanted |= {(one,): [(value,) for value in more] for one, more in SCENE.rotate.items()}
-        lacking += missing(target, shown, wanted)
+            required = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
+            required |= {("size",): [(size,) for size in sizes]}
+            required |= {(one,): [(value,) for value in more] for one, more in SCENE.rotate.items()}
+        lacking += missing(target, shown, required)
     return lacking
 
 
-def missing(target, shown, wanted):
+def missing(target, shown, required):
     return [
         (target.id, names, values)
-        for names, every in wanted.items()
+        for names, every in required.items()
         for values in set(every) - {tuple(row[name] for name in names) for row in shown}
     ]
 

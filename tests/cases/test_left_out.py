@@ -1,4 +1,4 @@
-"""What a tier leaves out is said, and where its values are shown instead."""
+"""Cases that a tier leaves out are listed, and where their values are shown instead."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def quick(scene, name, targets=sharing_targets()):  # noqa: B008
 def gaps(name, scene):
     """The values of a kernel's dtype, and the combinations of the test's own parameters, that the quick tier lacks."""
     cases = [dict(zip(("target", "dtype", "config", *OWN), row, strict=True)) for row in quick(scene, name)]
-    wanted = {(dtype,) for dtype in scene.dtypes_of(get(name))}, set(itertools.product(*OWN.values()))
+    required = {(dtype,) for dtype in scene.dtypes_of(get(name))}, set(itertools.product(*OWN.values()))
     shown = {(case["dtype"],) for case in cases}, {tuple(case[one] for one in OWN) for case in cases}
-    return [every - some for every, some in zip(wanted, shown, strict=True) if every - some]
+    return [every - some for every, some in zip(required, shown, strict=True) if every - some]
 
 
 def test_a_kernel_of_weight_3_shows_every_two_values_together(monkeypatch):
@@ -208,8 +208,8 @@ def scenes_of_suites():
 
 
 def without_case(scenes):
-    """(test, kernel, tier) of each kernel that a test selects, and takes with some dtype, config and values, of which a
-    sampled tier has no case."""
+    """Returns (test, kernel, tier) of each kernel of which a sampled tier has no case. The test must select it, and it
+    must take some dtype, config and values."""
     lacking = []
     for title, scene in scenes:
         names = [name for name, kernel in catalogue().items() if scene.kernels(kernel)]
@@ -227,8 +227,8 @@ def test_each_test_has_its_kernels_in_the_sampled_tiers():
     scenes = list(scenes_of_suites())
     assert len(scenes) > 80
     assert without_case(scenes) == []
-    taken = Scenario(where(name="bmm"), {tier_rows.SIZE: ["small"]})  # a name that the cover has for itself
-    assert without_case([("taken", taken)]) == [("taken", "bmm", "default")]
+    with_own_size = Scenario(where(name="bmm"), {tier_rows.SIZE: ["small"]})  # a name that the cover has for itself
+    assert without_case([("taken", with_own_size)]) == [("taken", "bmm", "default")]
 
 
 @pytest.mark.parametrize(("name", "dtypes"), [("mm", ("fp16", "bf16")), ("bmm", ("bf16",)), ("scaled_mm", ("e5m2",))])
@@ -338,12 +338,12 @@ def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle,
     _, dtype, config = row
     kernel, pool = idle
     failed = []
-    for package, known in (("conformance.kernels", get("mm")), (f"planted_{WITHOUT.name}", kernel)):
-        plan = known.plan(known.problem(dtype, *ragged(known, config, dtype, aligned=True)), config, find(target))
+    for package, tested in (("conformance.kernels", get("mm")), (f"planted_{WITHOUT.name}", kernel)):
+        plan = tested.plan(tested.problem(dtype, *ragged(tested, config, dtype, aligned=True)), config, find(target))
         request = CompileRequest(f"{package}.catalogue:meta_launch", plan, find(target))
         result = pool.submit(request).result()
         assert result.artefact is not None, result.error
-        features = known.features(plan)
+        features = tested.features(plan)
         verdicts = codegen_checks.check(result.artefact, find(target), features.required, features.forbidden)
         failed.append([verdict.feature for verdict in verdicts if not verdict.passed])
     assert failed[0] == []

@@ -34,7 +34,7 @@ TARGETS = (AMPERE, HOPPER, BLACKWELL, AMD)
 KERNELS = [name for name, kernel in catalogue().items() if kernel.offered and kernel.table is not None]
 CAPABILITY = {AMPERE: (8, 0), HOPPER: (9, 0), BLACKWELL: (10, 0), AMD: (0, 0)}
 
-#: Rows that are tried beside those of the kernel's own table.
+#: Rows that are tried in addition to those of the kernel's own table.
 TABLES = {"mm": ("mm", "extra_mm")}
 
 
@@ -143,11 +143,11 @@ def test_a_row_that_is_left_out_is_missed(monkeypatch, name, target, size, dtype
 
 def test_a_small_product_has_all_its_rows():
     """Most of them stand in no table."""
-    known = {config for dtype, config, _ in listed_cases(get("mm"), HOPPER) if dtype == "bf16"}
+    listed = {config for dtype, config, _ in listed_cases(get("mm"), HOPPER) if dtype == "bf16"}
     scaled = {config for dtype, config, _ in selected_cases(get("mm"), HOPPER) if dtype == "bf16"}
     offered = set(lookup.CUDA.candidates("mm", 17, 64, 48))
-    assert (len(offered), len(offered - known)) == (15, 13)
-    assert offered <= known | scaled
+    assert (len(offered), len(offered - listed)) == (15, 13)
+    assert offered <= listed | scaled
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_a_small_product_has_all_its_rows():
 def test_every_measured_default_of_attention_is_a_case_with_its_head_dim(target, defaults):
     cases = {*selected_cases(get("attention"), target)}
     usual = {(dtype, config, "d64") for dtype, config, _ in listed_cases(get("attention"), target)}
-    wanted = {(dtype, config, f"d{dim}") for (dtype, dim), config in defaults.items()}
-    wanted |= {("tf32", config, size) for dtype, config, size in wanted if dtype == "fp32"}
-    assert wanted <= cases | usual
+    expected = {(dtype, config, f"d{dim}") for (dtype, dim), config in defaults.items()}
+    expected |= {("tf32", config, size) for dtype, config, size in expected if dtype == "fp32"}
+    assert expected <= cases | usual
     for dtype, config, size in cases:
         assert selected_rows.selected(get("attention"), dtype, target)[config, size].head_dim == int(size[1:])
 
@@ -203,7 +203,7 @@ def test_default_takes_a_cover_and_quick_none(name):
 
 
 def values(cases):
-    """What a cover holds: dtypes, extents of blocks, stage and warp counts, and head dims."""
+    """Returns the values that a cover holds: dtypes, extents of blocks, stage and warp counts, and head dims."""
     return {
         value
         for dtype, config, text in cases

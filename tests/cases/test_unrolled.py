@@ -68,12 +68,12 @@ def of(scene, kernel, tier, dtype):
     """The configs that a dtype of a kernel has."""
     if dtype not in kernel.dtype_names():
         return []
-    taken = [
+    selected = [
         (d, c)
         for t, d, c, *_ in rows(scene, kernel, compile_targets() if tier == "quick" else [HOPPER], tier)
         if d == dtype
     ]
-    return [c for d, c in taken if tier == "quick" or kernel.example_refusal(d, c, HOPPER) is None]
+    return [c for d, c in selected if tier == "quick" or kernel.example_refusal(d, c, HOPPER) is None]
 
 
 @pytest.mark.parametrize("tier", ["quick", "default"])

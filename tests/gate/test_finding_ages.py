@@ -31,7 +31,7 @@ def stack_run(folder: Path, stack: str, version: str, records=GOOD, harness="h",
 
 
 class Asked:
-    """Stands in for the stacks: what the run of each release has, or why there is none."""
+    """Stands in for the stacks: the records of each release's run, or the reason why there is none."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.ran, self.said = folder, [], []

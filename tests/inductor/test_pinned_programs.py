@@ -1,4 +1,4 @@
-"""What is read from generated source, and what is expected of it."""
+"""Facts that are read from generated source, and the demands on it."""
 
 from __future__ import annotations
 
@@ -200,8 +200,8 @@ def test_the_default_tier_does_not_cross_the_parameters_of_a_sampled_test(tier: 
     def test(first: int, second: int) -> None: ...
 
     values = {"first": [1, 2, 3], "second": [4, 5]}
-    made = generated(sampled=True, **values)(test)
-    rows = getattr(made, ATTRIBUTE).table(Selection(compile_targets(), tier), ()).rows.values()
+    sampled = generated(sampled=True, **values)(test)
+    rows = getattr(sampled, ATTRIBUTE).table(Selection(compile_targets(), tier), ()).rows.values()
     assert len(rows) == (6 * len(generated_for(compile_targets(), False)) if whole else 3)
     for place, of_parameter in enumerate(values.values()):
         assert {row[place] for row in rows} == set(of_parameter)

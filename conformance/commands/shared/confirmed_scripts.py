@@ -43,7 +43,7 @@ def reproduced(
 
     Each cause comes with its first kernel, the worst cause first, before any comes with its second. The scripts of the
     first few cases are written to ``folder`` and run with both stacks, until one shows the difference. The line says
-    which, or there is a line for each script with what it did instead. ``say`` is told of each script before it is
+    which, or there is a line for each script with what it did instead. ``say`` announces each script before it is
     tried, which takes minutes at worst.
     """
     pairs = _causes_and_kernels(group for group in comparison.regressions if group.kind in SHOWN)

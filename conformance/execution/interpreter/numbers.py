@@ -148,7 +148,8 @@ def smaller_number(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _signed_zeros(result: np.ndarray, x: np.ndarray, y: np.ndarray, *, smaller: bool = False) -> np.ndarray:
-    """``result``, with the zero that is ``smaller`` or larger where both are zero, of which NumPy takes either."""
+    """Returns ``result`` with the right zero where ``x`` and ``y`` are zeros of unlike signs: +0, or -0 if ``smaller``.
+    NumPy takes either."""
     both = (x == 0) & (y == 0)
     if not both.any():
         return result
