@@ -29,7 +29,7 @@ from conformance.records import ExecutorName, Reason, ReasonCode
 #: Smallest extent of a tile that every matrix unit takes.
 LEAST_TILE = 16
 
-#: Either block the smaller one, one stage and several, one warp and several.
+#: Configs in which either block is the smaller one, with one stage or several, and one warp or several.
 CONFIGS: tuple[AnyConfig, ...] = (
     LinearAttentionConfig(16, 16, 1, 1),
     LinearAttentionConfig(32, 64, 3, 4),

@@ -36,8 +36,8 @@ class Accumulator:
         """b such that integers whose every partial sum stays below 2**b units are summed without any rounding.
 
         F fraction bits below the largest term reach down to one unit if all terms are smaller than 2**(F + 1). So do
-        those of the result: with its leading one, a narrow accumulator of 13 bits holds 14. Where the figures have not
-        been measured, and of wide accumulators, the leading one of the alignment does not count.
+        those of the result: with its leading one, a narrow accumulator of 13 bits holds 14. The leading one of the
+        alignment does not count for wide accumulators, and where the figures have not been measured.
         """
         if self.kind == "int":
             return self.result_bits

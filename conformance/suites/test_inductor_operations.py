@@ -430,7 +430,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
 @generated()
 def test_autotune_device_guard(inductor, target):
     """Operands on the second device while the first is current: tuned and run there, and the first still current. A
-    worker sees one device, so it is a fresh process that sees two."""
+    worker sees one device, so the test starts a process that sees two."""
     inductor.need_device("operands on another device than the current one", target)
     devices = inductor.harness.settings.gpus.entries
     if len(devices) < 2:

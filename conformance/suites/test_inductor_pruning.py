@@ -110,7 +110,7 @@ FUSIONS = {
 @generated(vendors=("nvidia",), sampled=True, kernel=Thin(list(FUSIONS), quick=2), most=Thin([2, 5]))
 def test_fusion_by_registers(inductor, target, kernel, most):
     """Without measuring, a relu is fused into its product unless the fused kernel spills or leaves too few blocks on a
-    multiprocessor. What the compiler says is told; no more fused kernels are asked of it than the option allows. Both
+    multiprocessor. The compiler's figures are given; it compiles no more fused kernels than the option allows. Both
     results are exact."""
     inductor.need_option(MOST)
     operands = [dense("a", 40, 64, dtype="fp16"), dense("b", 64, 48, dtype="fp16")]

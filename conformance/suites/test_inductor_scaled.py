@@ -36,7 +36,7 @@ SCALINGS = ["row", "tensor"]
 
 
 def beyond_quick(*values):
-    """Values of a parameter of which the quick tier has none, so that it has no case of the test."""
+    """Values of a parameter that the quick tier leaves out, so that it has no case of the test."""
     return Thin(values, quick=0)
 
 

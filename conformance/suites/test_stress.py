@@ -1,7 +1,7 @@
 """Races: one launch made a thousand times, over more programs than multiprocessors, while other work disturbs it.
 
-The other suites launch each fill twice on a device that has nothing else to do. What two programs race for may then
-come out the same for months. Here a second stream multiplies and copies meanwhile, so that programs begin and end in
+The other suites launch each fill twice on a device that has nothing else to do. A race of two programs may then give
+the same result for months. Here a second stream multiplies and copies meanwhile, so that programs begin and end in
 another order each time.
 """
 

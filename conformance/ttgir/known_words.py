@@ -20,7 +20,7 @@ HINTS = (
     "tt.disallow_acc_multi_buffer tt.scheduled_max_stage tt.disable_licm tt.merge_epilogue triton.pipeline "
     "amd.pipeliner_part amdg.* operandSegmentSizes resultSegmentSizes"
 )
-#: Values of attributes, and names of types among them.
+#: Words that stand in values of attributes, names of types included.
 _VALUES = re.compile(r"true|false|unit|array|dense|tensor|none|index|[iuf]\d+|si\d+|bf16|f8E\w+")
 _CACHE = "cache cacheModifier ca cg wb cs wt cv evict evictionPolicy evict_normal evict_first evict_last isVolatile"
 _ORDER = "relaxed acquire release acq_rel gpu cta sys"

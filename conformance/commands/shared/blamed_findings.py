@@ -27,8 +27,9 @@ SYMPTOMS = {
 def blamed_findings(
     comparison: Comparison, baseline: StackRun, candidate: StackRun, most: int, say: Callable[[str], None]
 ) -> Iterator[tuple[str, bool]]:
-    """A line for each cause of regressions that a stage may be guilty of, and whether it is an answer. The ``most``
-    worst are asked about, which takes a minute or two each; the others get the command that asks."""
+    """Yields a line for each cause of regressions that a stage may be guilty of, and whether it is an answer. The
+    ``most`` worst causes are examined, which takes a minute or two each. The line of the others is the command that
+    examines them."""
     groups = [group for group in comparison.regressions if group.kind in SYMPTOMS]
     for number, group in enumerate(groups):
         finding = group.findings[0]

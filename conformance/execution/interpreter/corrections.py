@@ -2,8 +2,8 @@
 
 In every released Triton the interpreter computes with the bit patterns of bf16 and fp8, ignores rounding modes, and
 adds fp16 without rounding each sum. It has no bf16 constant, no bf16 atomic, no fused multiply-add and no descriptor
-that adds a tile to memory. Up to Triton 3.8 it keeps the NaN of a maximum that drops it on a device. What no device
-does, or each in a way of its own, is refused.
+that adds a tile to memory. Up to Triton 3.8 it keeps the NaN of a maximum that drops it on a device. Operations that no
+device has, or that each device does differently, are refused.
 """
 
 from __future__ import annotations

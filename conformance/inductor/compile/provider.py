@@ -31,7 +31,7 @@ def start_server() -> None:
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A program and what came of it. ``function`` is the compiled function where there is a device."""
+    """A program and its results. ``function`` is the compiled function where there is a device."""
 
     program: Program
     generated: Generated

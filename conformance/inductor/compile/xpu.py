@@ -34,7 +34,7 @@ FACTS = SimpleNamespace(
     has_fp64=True,
 )
 
-#: Those of the overrides for other vendors that hold here too.
+#: Overrides for other vendors that hold here, too.
 SHARED = (
     "torch.accelerator.is_available",
     "torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init",

@@ -23,7 +23,7 @@ NARROW = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 FLOAT_BITS, INTEGER_BITS = 24, 31
 #: Bits of an operand of a convolution: torch lets it be tf32.
 CONVOLUTION_BITS = 11
-#: So many places may round or not; each doubles the results that are right.
+#: The most places that may be rounded or not; each doubles the number of right results.
 MOST_CHOICES = 3
 
 
