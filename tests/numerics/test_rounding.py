@@ -40,7 +40,7 @@ def codes(x, name, **options):
 
 def check_every_code(name):
     """Raises AssertionError unless all values, and those between two, are rounded to the nearest code, also past the
-    largest finite value by each rule, and the format's figures are those of :func:`decoded`."""
+    largest finite value by each rule. The format's figures must be those of :func:`decoded`."""
     values, form, nan = decoded(name), FORMATS[name], NARROW[name][3]
     code = np.arange(len(values))
     sign = 1 << (form.width - 1)

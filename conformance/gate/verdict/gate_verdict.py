@@ -153,8 +153,8 @@ def with_policy(comparison: Comparison, verdict: GateVerdict, uncovered: Iterabl
 
 
 def _waived_finding(waived: WaivedCase, regression: Finding | None) -> Finding:
-    """Returns the finding that keeps a waived case visible. What it is about, and whether the case newly fails, is that
-    of the ``regression``, if any."""
+    """Returns the finding that keeps a waived case visible. It has the subject of the ``regression``, if any, and says
+    with it whether the case newly fails."""
     cause = f"{waived.kind.value}, {waived.waiver.reason} ({waived.waiver})"
     if regression is None:
         return Finding(Kind.WAIVED, waived.case, None, None, cause, "", waived.text)

@@ -221,8 +221,8 @@ def attend(
 
     Without a modification the scores stay raw products (RAW). ``rate`` = scale * log2(e) then turns *differences* of
     scores into exponents of two, so that tied scores have exactly the same probability. MASKED: some pairs of the steps
-    are not visible, or keys end within them. DESCRIBED: ``k_base`` and ``v_base`` are descriptors. SPECIALISED: warps
-    have different work. PAGE > 0: keys and values lie in pages of as many.
+    are not visible, or keys end within them. DESCRIBED: ``k_base`` and ``v_base`` are descriptors. SPECIALISED: the
+    loop is warp-specialised. PAGE > 0: keys and values lie in pages of as many.
     """
     if SPECIALISED:  # Triton 3.2 knows no such loop
         for step in tl.range(first, end, warp_specialize=True):
