@@ -132,7 +132,7 @@ class Harness:
 
     @functools.cached_property
     def turns(self) -> Turns:
-        """Turns on the device that this process is bound to."""
+        """The turns in which processes use this process's device."""
         return Turns(os.environ.get(self.settings.gpus.variable, "all"))
 
     def together(self) -> contextlib.AbstractContextManager[None]:

@@ -128,7 +128,7 @@ class Agent:
         self.tick()
 
     def tick(self) -> None:
-        """Time passes: what comes after is later than what came before."""
+        """Advances the time, so that later events are told from earlier ones."""
         self.time += 1
         self.clock[self.number] = self.time
 
