@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm
 from conformance.families.gemm.refusals import GemmLimits
-from conformance.kernels.device.contiguous_mm import copy_matrix
+from conformance.kernels.device.pointer import copy_matrix
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, workspace

@@ -14,7 +14,7 @@ from conformance.families.gemm.problem import Gemm, mm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import decompose_k_splits
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
-from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
+from conformance.kernels.device.split_k import gemm_split_k, sum_parts
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm

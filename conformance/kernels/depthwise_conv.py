@@ -11,7 +11,7 @@ from conformance import codegen_checks as codegen
 from conformance.families.conv.refusals import ConvLimits
 from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
-from conformance.kernels.device.depthwise_conv import conv_depthwise
+from conformance.kernels.device.conv import conv_depthwise
 from conformance.kernels.families.conv import DepthwiseFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch

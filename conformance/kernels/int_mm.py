@@ -13,7 +13,7 @@ from conformance import codegen_checks as codegen
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
 from conformance.kernels.arguments import dot_precision
-from conformance.kernels.device.int_mm import gemm_integer
+from conformance.kernels.device.pointer import gemm_integer
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch

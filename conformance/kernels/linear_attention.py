@@ -1,6 +1,10 @@
 """Chunked gated linear attention (Mamba-2's state): an accumulator that decays in every turn and is an operand, too.
 
 Such a loop is where Triton may miscompile for Blackwell: https://github.com/triton-lang/triton/issues/10993.
+
+It can also be computed by products of transposed products, of the scores and of the state.
+
+The transposed result of a product as an operand: https://github.com/triton-lang/triton/issues/6124.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from conformance.families.limits import KernelLimits
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import AnyConfig, Config, LinearAttentionConfig
 from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments, size_arguments
-from conformance.kernels.device.linear_attention import linear_attention
+from conformance.kernels.device.linear_attention import linear_attention, linear_attention_transposed
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.linear_attention import LinearAttentionFamily
 from conformance.kernels.gemm import PointerGemm
@@ -139,4 +143,23 @@ def _spans_wide(problem: LinearAttention) -> bool:
     )
 
 
-KERNELS: tuple[GatedLinearAttention, ...] = (GatedLinearAttention("gated_linear_attention"),)
+#: Either block the smaller one, one stage and several.
+TRANSPOSED_CONFIGS: tuple[AnyConfig, ...] = (
+    LinearAttentionConfig(16, 32, 1, 2),
+    LinearAttentionConfig(64, 16, 2, 4),
+    LinearAttentionConfig(32, 64, 3, 4),
+)
+
+
+class TransposedLinearAttention(GatedLinearAttention):
+    """The same with the state and the scores summed the other way round."""
+
+    configs = TRANSPOSED_CONFIGS
+    transposed = True
+    function = linear_attention_transposed
+
+
+KERNELS = (
+    GatedLinearAttention("gated_linear_attention"),
+    TransposedLinearAttention("linear_attention_transposed"),
+)

@@ -17,7 +17,7 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.heuristics.configs import AnyConfig, BatchConfig
-from conformance.kernels.device.microscaled_mm_batch_tiles import gemm_microscaled_batch_tiles
+from conformance.kernels.device.microscaled_mm import gemm_microscaled_batch_tiles
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import TIMED_EDGE
 from conformance.kernels.gemm import output_tiles

@@ -14,7 +14,7 @@ from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.decompose_k_mm import SplitKGemm
-from conformance.kernels.device.mm_atomic_split_k import gemm_atomic_split_k, zero_matrix
+from conformance.kernels.device.split_k import gemm_atomic_split_k, zero_matrix
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch

@@ -10,7 +10,7 @@ from torch import Tensor
 from conformance.families.gemm.problem import Gemm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.kernels.arguments import dot_precision, pointer_arguments
-from conformance.kernels.device.mm_plus_mm import gemm_plus_gemm
+from conformance.kernels.device.product_loops import gemm_plus_gemm
 from conformance.kernels.families.examples import matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan

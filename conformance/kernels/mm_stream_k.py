@@ -12,7 +12,7 @@ from torch import Tensor
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.arguments import dot_precision
-from conformance.kernels.device.mm_stream_k import gemm_stream_k
+from conformance.kernels.device.split_k import gemm_stream_k
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm, output_tiles
 from conformance.kernels.kernel import Plan, Variant

@@ -12,8 +12,7 @@ from torch import Tensor
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import dot_precision, size_arguments, spans_wide
 from conformance.kernels.conv import PointerConv
-from conformance.kernels.device.conv_input_gradient import conv_input_gradient
-from conformance.kernels.device.transposed_conv import conv_transposed
+from conformance.kernels.device.conv import conv_input_gradient, conv_transposed
 from conformance.kernels.families.conv import TransposedFamily
 from conformance.kernels.kernel import Plan, check_tensors
 from conformance.kernels.launch import Launch

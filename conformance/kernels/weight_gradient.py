@@ -11,7 +11,7 @@ from torch import Tensor
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, size_arguments, spans_wide
-from conformance.kernels.device.conv_weight_gradient import conv_bias_gradient, conv_weight_gradient
+from conformance.kernels.device.conv import conv_bias_gradient, conv_weight_gradient
 from conformance.kernels.families.weight_gradient import WeightGradientFamily
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors

@@ -18,7 +18,6 @@ from conformance.ttgir.arithmetic import (
     operands,
     result_type,
 )
-from conformance.ttgir.known_words import refuse_other_words
 from conformance.ttgir.machine import Agent, Promise, Running
 from conformance.ttgir.memory import ProgramFault
 from conformance.ttgir.steps import (
@@ -29,6 +28,7 @@ from conformance.ttgir.steps import (
     taken,
 )
 from conformance.ttgir.text import BLOCK, Operation, Region, split_outside
+from conformance.ttgir.typed_operations import refuse_other_words
 
 #: How each operation without memory is made.
 MAKERS = {**arithmetic.MAKERS, **library_functions.MAKERS, **scaled.MAKERS}

@@ -315,7 +315,7 @@ def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(m
 WITHOUT = Fault(
     "sums_of_products",
     Edit(
-        "device/tiles.py",
+        "device/tiles.py::swizzle,split_columns",
         "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)\n        a_tile",
         # without the addition the compiler would see the product of two matrices in it
         "acc += tl.sum(a.to(tl.float32)[:, :, None] * b.to(tl.float32)[None, :, :] + 0.0, 1)\n        a_tile",

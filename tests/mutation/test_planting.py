@@ -122,7 +122,7 @@ def test_lines_that_ran_are_told(device):
 
 def test_a_caller_that_was_hashed_is_another_kernel_with_the_fault():
     """Else Triton's cache would hand out the kernel without it."""
-    from conformance.kernels.device.int_mm import gemm_integer
+    from conformance.kernels.device.pointer import gemm_integer
     from conformance.kernels.device.tiles import store_pointers
 
     before = gemm_integer.cache_key

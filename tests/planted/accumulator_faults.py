@@ -7,8 +7,12 @@ from conformance.heuristics.configs import ChainedConfig
 from conformance.problems import Layout
 from tests.planted.cases import SMALL, Case, fault, grouped
 
-CHAINS, LOADS, NARROW = "device/chained_mm.py", "device/load_tiles.py", "device/fp16_acc_mm.py"
-DUALS, SUMS = "device/dual_mm.py", "device/mm_with_sums.py"
+CHAINS, LOADS, NARROW = (
+    "device/product_loops.py::gemm_chained,gemm_plus_gemm_one_loop",
+    "device/tiles.py::load_rows,load_columns",
+    "device/product_loops.py::gemm_fp16_acc",
+)
+DUALS, SUMS = "device/product_loops.py::gemm_dual", "device/product_loops.py::gemm_with_sums"
 
 PADDED = Layout("row", pad=8)
 PADDING = {"layout_a": PADDED, "layout_b": PADDED, "layout_out": PADDED}

@@ -10,14 +10,18 @@ from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, Problem
 
-TILES, POINTER = "device/tiles.py", "device/pointer.py"
+TILES, POINTER = "device/tiles.py::swizzle,split_columns", "device/pointer.py::gemm_pointer"
 PERSISTENT = "device/persistent_tma.py"
 HOST, HOST_PERSISTENT = "gemm.py", "persistent_tma.py"
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Replace ``old``, which must occur ``count`` times in ``file``, by ``new``."""
+    """Replaces ``old``, which must occur ``count`` times in ``file``, by ``new``.
+
+    The name of a file may end with functions, as in "device/tiles.py::load_rows,load_columns". Then only their text is
+    meant, from the first to the last.
+    """
 
     file: str
     old: str

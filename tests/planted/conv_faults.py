@@ -3,7 +3,7 @@
 from conformance.families.conv.problem import conv2d, conv3d
 from tests.planted.cases import SMALL, TILES, Case, Edit, Fault, grouped
 
-CONV, HOST_CONV = "device/conv.py", "conv.py"
+CONV, HOST_CONV = "device/conv.py::conv_pointer", "conv.py"
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
 
 # two ragged row blocks, two ragged column blocks where there is one group, and a ragged block of channels

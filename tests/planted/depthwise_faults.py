@@ -18,7 +18,7 @@ DILATED = Case(
 
 
 def _edit(old: str, new: str, count: int = 1) -> Edit:
-    return Edit("device/depthwise_conv.py", old, new, count)
+    return Edit("device/conv.py::conv_depthwise", old, new, count)
 
 
 _STEP = "acc += a.to(tl.float32) * b.to(tl.float32)[None, :]\n"

@@ -22,13 +22,17 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from tests.planted.cases import SMALL, SMALL_FP8, Case, fault, grouped
 
-LOOPS, BATCHED, PLUS = "device/loops.py", "device/bmm.py", "device/mm_plus_mm.py"
-INTEGER, BLOCKWISE = "device/int_mm.py", "device/scaled_mm_blockwise.py"
-SPLIT_K, SPLIT_K_HOST = "device/decompose_k_mm.py", "decompose_k_mm.py"
-CONTIGUOUS, CONTIGUOUS_HOST = "device/contiguous_mm.py", "contiguous_mm.py"
+LOOPS, BATCHED, PLUS = (
+    "device/tiles.py::accumulate",
+    "device/pointer.py::gemm_batched",
+    "device/product_loops.py::gemm_plus_gemm",
+)
+INTEGER, BLOCKWISE = "device/pointer.py::gemm_integer", "device/scaled_mm_blockwise.py"
+SPLIT_K, SPLIT_K_HOST = "device/split_k.py::gemm_split_k,sum_parts", "decompose_k_mm.py"
+CONTIGUOUS, CONTIGUOUS_HOST = "device/pointer.py::copy_matrix", "contiguous_mm.py"
 FUSED = "device/fused_mm.py"
-LOOP = "device/mm_persistent.py"
-ATOMIC, ATOMIC_HOST = "device/mm_atomic_split_k.py", "mm_atomic_split_k.py"
+LOOP = "device/pointer.py::gemm_persistent_pointers"
+ATOMIC, ATOMIC_HOST = "device/split_k.py::zero_matrix,gemm_atomic_split_k", "mm_atomic_split_k.py"
 
 PADDED = Layout("row", pad=8)
 PADDING = {"layout_a": PADDED, "layout_b": PADDED, "layout_out": PADDED}

@@ -10,7 +10,7 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from tests.planted.cases import HOST_PERSISTENT, Case, Edit, Fault, fault, grouped
 
-SOURCE, HOST, BATCHED = "device/grouped_mm.py", "grouped_mm.py", "device/bmm.py"
+SOURCE, HOST, BATCHED = "device/grouped_mm.py", "grouped_mm.py", "device/pointer.py::gemm_batched"
 DESCRIPTORS = "device/descriptors.py"
 
 SMALL = Config(32, 32, 16, 2, 4)

@@ -5,8 +5,8 @@ from conformance.heuristics.configs import LinearAttentionConfig
 from conformance.kernels.kernel import Variant
 from tests.planted.cases import Case, fault, grouped
 
-SOURCE, HOST = "device/linear_attention.py", "linear_attention.py"
-OTHER = "device/linear_attention_transposed.py"
+SOURCE, HOST = "device/linear_attention.py::linear_attention,store_values", "linear_attention.py"
+OTHER = "device/linear_attention.py::linear_attention_transposed"
 CONFIG = LinearAttentionConfig(16, 16, 2, 2)
 
 #: Three chunks of two blocks, the last one of a block and a few positions; two ragged tiles of columns.

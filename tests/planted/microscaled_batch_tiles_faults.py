@@ -12,7 +12,10 @@ from tests.planted.cases import Case, fault, grouped
 #: Whether the installed Triton's scaled products have two dimensions alone.
 _ABSENT = not find("sm_90").capability("scaled-batch").available
 
-SOURCE, HOST = "device/microscaled_mm_batch_tiles.py", "microscaled_mm_batch_tiles.py"
+SOURCE, HOST = (
+    "device/microscaled_mm.py::load_batch_of_scales,gemm_microscaled_batch_tiles",
+    "microscaled_mm_batch_tiles.py",
+)
 
 #: Two tiles of rows and of columns in each of three matrices, which have gaps; the second tile of the batch has one
 #: matrix, and k ends within a block of scales.

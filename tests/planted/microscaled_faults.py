@@ -9,7 +9,11 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from tests.planted.cases import HOST_PERSISTENT, Case, fault, grouped
 
-SHARED, POINTER, TMA = "device/scaled_tiles.py", "device/microscaled_mm.py", "device/microscaled_persistent_tma.py"
+SHARED, POINTER, TMA = (
+    "device/scaled_tiles.py",
+    "device/microscaled_mm.py::gemm_microscaled",
+    "device/microscaled_persistent_tma.py",
+)
 HOST, HOST_TMA = "microscaled_mm.py", "microscaled_persistent_tma.py"
 
 SMALL = Config(32, 64, 64, 2, 4)

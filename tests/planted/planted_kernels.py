@@ -28,17 +28,31 @@ class NotPlantable(Exception):
     """The text that a fault replaces does not occur in the source as often as the table says."""
 
 
+def _lines_of(text: str, functions: str) -> tuple[int, int]:
+    """Returns where in ``text`` the functions lie from the first to the last of ``functions``, such as "a,b"; all of it
+    for none."""
+    if not functions:
+        return 0, len(text)
+    first, last = functions.split(",")[0], functions.split(",")[-1]
+    start = text.index(f"def {first}(")
+    end = text.find("\n\n\n", text.index(f"def {last}("))
+    return start, len(text) if end < 0 else end
+
+
 def edited(fault: Fault) -> dict[str, str]:
     """The changed files of ``fault`` by name. Raises NotPlantable."""
     texts: dict[str, str] = {}
     for edit in fault.edits if isinstance(fault.edits, tuple) else (fault.edits,):
-        text = texts.get(edit.file) or (SOURCE / edit.file).read_text()
-        if text.count(edit.old) != edit.count:
+        file, _, functions = edit.file.partition("::")
+        text = texts.get(file) or (SOURCE / file).read_text()
+        start, end = _lines_of(text, functions)
+        part = text[start:end]
+        if part.count(edit.old) != edit.count:
             raise NotPlantable(
-                f"{fault.name}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times, the table says "
+                f"{fault.name}: {edit.file} holds {edit.old!r} {part.count(edit.old)} times, the table says "
                 f"{edit.count}: the kernel's source has changed, bring the table up to date"
             )
-        texts[edit.file] = text.replace(edit.old, edit.new)
+        texts[file] = text[:start] + part.replace(edit.old, edit.new) + text[end:]
     return texts
 
 

@@ -6,7 +6,7 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from tests.planted.cases import Case, fault, grouped
 
-LOOP, LOADS, HOST = "device/mm_specialised.py", "device/load_tiles.py", "mm_specialised.py"
+LOOP, LOADS, HOST = "device/mm_specialised.py", "device/tiles.py::load_rows,load_columns", "mm_specialised.py"
 
 PADDED = Layout(pad=8)
 TWO = Variant(sms=2)

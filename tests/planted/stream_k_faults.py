@@ -8,7 +8,7 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from tests.planted.cases import PADDED, Case, fault, grouped
 
-STREAM_K = "device/mm_stream_k.py"
+STREAM_K = "device/split_k.py::program_of,gemm_stream_k"
 SMALL = Config(32, 16, 32, 2, 4, group_m=2)
 #: 2 x 3 tiles of five blocks of K, the last of each ragged: four programs have seven or eight, and eleven two or three.
 FEW = Case("mm_stream_k", mm(40, 40, 140), SMALL, Variant(sms=4))

@@ -41,7 +41,7 @@ def test_there_are_enough_faults_and_every_name_is_unique():
 
 
 def test_text_that_is_not_in_the_source_is_refused():
-    stale = Fault("stale", Edit("device/tiles.py", "no such text", ""), MM)
+    stale = Fault("stale", Edit("device/tiles.py::swizzle,split_columns", "no such text", ""), MM)
     with pytest.raises(planted_kernels.NotPlantable, match="0 times, the table says 1"):
         planted_kernels.edited(stale)
 

@@ -40,13 +40,13 @@ def _both(file: str, kernel: str, short: str) -> tuple[Fault, ...]:
 
 
 def _phased(name: str, old: str, new: str, problem) -> Fault:
-    edit = Edit("device/conv_input_gradient.py", old, new)
+    edit = Edit("device/conv.py::conv_input_gradient", old, new)
     return Fault(f"input_gradient_{name}", edit, Case("conv2d_input_gradient", problem, SMALL))
 
 
 TRANSPOSED = grouped(
     "transposed convolution",
-    *_both("device/transposed_conv.py", "conv_transpose2d", "transposed"),
-    *_both("device/conv_input_gradient.py", "conv2d_input_gradient", "input_gradient"),
+    *_both("device/conv.py::conv_transposed", "conv_transpose2d", "transposed"),
+    *_both("device/conv.py::conv_input_gradient", "conv2d_input_gradient", "input_gradient"),
     _phased("step_of_the_stride", "kh = tap_h + down * step_h", "kh = tap_h + down * STRIDE_H", SHARED),
 )

@@ -6,7 +6,7 @@ from conformance.kernels.kernel import Variant
 from tests.planted.cases import SMALL, Case, Fault, fault, grouped
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
-SOURCE, HOST = "device/conv_weight_gradient.py", "weight_gradient.py"
+SOURCE, HOST = "device/conv.py::conv_weight_gradient,conv_bias_gradient", "weight_gradient.py"
 
 
 def _case(*sizes, variant=None, **fields) -> Case:

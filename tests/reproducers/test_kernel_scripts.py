@@ -81,7 +81,11 @@ def interpreted(kernel, case, name):
 
 SPLIT = Case("decompose_k_mm", mm(40, 56, 80), on.SMALL, Variant(splits=2))
 NO_SUM = fault_of_one_edit(
-    "no_sum", SPLIT, "device/decompose_k_mm.py", "for _part in range(splits):", "for _part in range(splits - 1):"
+    "no_sum",
+    SPLIT,
+    "device/split_k.py::gemm_split_k,sum_parts",
+    "for _part in range(splits):",
+    "for _part in range(splits - 1):",
 )
 ATTENTION = catalogue.get("attention")
 SOFTMAX = Case(
@@ -145,7 +149,11 @@ TMA_STORE = Case("mm_persistent_tma", mm(128, 128, 128), Config(64, 64, 64, 3, 4
 STORED, LOST = (f"    if {condition}:\n        c_desc.store" for condition in ("TMA_STORE", "False"))
 NO_TMA_STORE = fault_of_one_edit("no_tma_store", TMA_STORE, "device/persistent_tma.py", STORED, LOST)
 NO_COMPILE = fault_of_one_edit(
-    "no_compile", on.ADDMM, "device/tiles.py", "acc = acc * alpha\n", "acc = acc * alpha.no_such\n"
+    "no_compile",
+    on.ADDMM,
+    "device/tiles.py::swizzle,split_columns",
+    "acc = acc * alpha\n",
+    "acc = acc * alpha.no_such\n",
 )
 
 

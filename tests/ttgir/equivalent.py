@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir import known_words, regions
+from conformance.ttgir import regions, typed_operations
 from conformance.ttgir.copies import barrier_at
 from conformance.ttgir.machine import Agent, ProgramRun, Schedule
 from conformance.ttgir.memory import View
@@ -54,12 +54,12 @@ def _watched(
 
     own, own_learn = View.access, Agent.learn
     regions.STEPS["planted.watch"] = step_of
-    known_words.WORDS["planted.watch"] = "by"
+    typed_operations.WORDS["planted.watch"] = "by"
     View.access, Agent.learn = access, learn  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del regions.STEPS["planted.watch"], known_words.WORDS["planted.watch"]
+        del regions.STEPS["planted.watch"], typed_operations.WORDS["planted.watch"]
         View.access, Agent.learn = own, own_learn  # type: ignore[method-assign]
 
 

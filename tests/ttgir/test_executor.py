@@ -23,13 +23,13 @@ from conformance.problems import Layout
 from conformance.ttgir.arithmetic import MAKERS, UnknownOperation
 from conformance.ttgir.executor import MOST_PROGRAMS, TtgirExecutor
 from conformance.ttgir.formats import decoded, encoded, type_of
-from conformance.ttgir.known_words import refuse_other_words
 from conformance.ttgir.layout_check import verified
 from conformance.ttgir.machine import SCHEDULES, Agent, Barrier, Pending, ProgramRun, Promise, orders_of
 from conformance.ttgir.memory import GlobalMemory, ProgramFault, allocated
 from conformance.ttgir.regions import STEPS, prepared
 from conformance.ttgir.steps import Descriptor, taken
 from conformance.ttgir.text import BLOCK, Operation, Region, TextError, parse
+from conformance.ttgir.typed_operations import refuse_other_words
 
 PADDED = Layout(pad=8)
 TILE = Config(64, 64, 32, 3, 4)

@@ -3,8 +3,7 @@
 import triton
 import triton.language as tl
 
-from conformance.kernels.device.load_tiles import load_columns, load_rows
-from conformance.kernels.device.tiles import epilogue, store_pointers, swizzle
+from conformance.kernels.device.tiles import epilogue, load_columns, load_rows, store_pointers, swizzle
 
 
 @triton.jit

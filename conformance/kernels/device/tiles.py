@@ -1,7 +1,7 @@
-"""Tile helpers shared by every GEMM kernel: tile order, inner products, epilogue, stores.
+"""Tile helpers shared by every GEMM kernel: tile order, loads of one k-block, inner products, epilogue, stores.
 
 The inner products here take two floating-point operands of one dtype and sum in fp32, starting from zero. The one in
-``loops.py`` takes operands of different dtypes, and adds to a sum of any dtype that the caller gives.
+:func:`accumulate` takes operands of different dtypes, and adds to a sum of any dtype that the caller gives.
 
 Shapes in the comments are per program: acc is (BLOCK_M, BLOCK_N) fp32.
 """
@@ -135,3 +135,73 @@ def split_columns(acc, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """(ROWS, COLUMNS) -> its left and right half, each (ROWS, COLUMNS // 2)."""
     halves = tl.permute(tl.reshape(acc, (ROWS, 2, COLUMNS // 2)), (0, 2, 1))
     return tl.split(halves)
+
+
+@triton.jit
+def accumulate(
+    acc, a_ptr, b_ptr, rm, rn, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    IMPLIED_DTYPE: tl.constexpr = False,
+):  # fmt: skip
+    """``acc`` (BLOCK_M, BLOCK_N) plus rows ``rm`` of A times columns ``rn`` of B over all of K, by masked loads.
+
+    B is converted to A's dtype before it is multiplied; the products are summed in the dtype of ``acc``. WIDE_INDEX
+    computes offsets in 64 bits, for operands that span 2**31 elements or more. With IMPLIED_DTYPE ``tl.dot`` is not
+    told the dtype of ``acc``.
+    """
+    if WIDE_INDEX:
+        rm = rm.to(tl.int64)
+        rn = rn.to(tl.int64)
+    a_mask = (rm < M)[:, None]
+    b_mask = (rn < N)[None, :]
+    for k in range(tl.cdiv(K, BLOCK_K)):
+        rk = k * BLOCK_K + tl.arange(0, BLOCK_K)
+        if WIDE_INDEX:
+            rk = rk.to(tl.int64)
+        a_tile = a_ptr + rm[:, None] * stride_am + rk[None, :] * stride_ak
+        b_tile = b_ptr + rk[:, None] * stride_bk + rn[None, :] * stride_bn
+        if EVEN_K:
+            a = tl.load(a_tile, mask=a_mask)
+            b = tl.load(b_tile, mask=b_mask)
+        else:
+            inside = rk < K
+            a = tl.load(a_tile, mask=a_mask & inside[None, :], other=0.0)
+            b = tl.load(b_tile, mask=b_mask & inside[:, None], other=0.0)
+        converted = b.to(a.dtype)
+        if IMPLIED_DTYPE:
+            acc = tl.dot(a, converted, acc, input_precision=PRECISION)
+        else:
+            acc = tl.dot(a, converted, acc, input_precision=PRECISION, out_dtype=acc.dtype)
+    return acc
+
+
+@triton.jit
+def load_rows(
+    a_ptr, rm, first_k, M, K, stride_am, stride_ak,
+    BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Rows ``rm`` of A in the k-block that begins at ``first_k``, zero past the edges: (BLOCK_M, BLOCK_K)."""
+    rk = first_k + tl.arange(0, BLOCK_K)
+    if WIDE_INDEX:
+        rm = rm.to(tl.int64)
+        rk = rk.to(tl.int64)
+    mask = (rm < M)[:, None]
+    if not EVEN_K:
+        mask = mask & (rk < K)[None, :]
+    return tl.load(a_ptr + rm[:, None] * stride_am + rk[None, :] * stride_ak, mask=mask, other=0.0)
+
+
+@triton.jit
+def load_columns(
+    b_ptr, rn, first_k, N, K, stride_bk, stride_bn,
+    BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Columns ``rn`` of B in the k-block that begins at ``first_k``, zero past the edges: (BLOCK_K, BLOCK_N)."""
+    rk = first_k + tl.arange(0, BLOCK_K)
+    if WIDE_INDEX:
+        rn = rn.to(tl.int64)
+        rk = rk.to(tl.int64)
+    mask = (rn < N)[None, :]
+    if not EVEN_K:
+        mask = mask & (rk < K)[:, None]
+    return tl.load(b_ptr + rk[:, None] * stride_bk + rn[None, :] * stride_bn, mask=mask, other=0.0)
