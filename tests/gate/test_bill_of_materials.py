@@ -249,15 +249,8 @@ def test_the_signed_statement_names_the_backends(tmp_path: Path) -> None:
 
 
 def side(triton: str = "3.9.0", **bill: str) -> Side:
-    return Side(
-        "run",
-        {"triton": triton, "device": None},
-        "quick",
-        0,
-        9,
-        {},
-        bill={k.replace("_", " "): v for k, v in bill.items()},
-    )
+    rows = {name.replace("_", " "): value for name, value in bill.items()}
+    return Side("run", {"triton": triton, "device": None}, "quick", 0, 9, {}, bill=rows)
 
 
 def test_a_comparison_shows_what_differs_beside_the_versions() -> None:
@@ -278,22 +271,18 @@ def test_another_version_has_other_bits_and_an_old_run_says_nothing() -> None:
 
 
 def test_another_backend_is_a_difference_of_the_stacks() -> None:
-    def with_backends(triton: str = "3.9.0", **bill: str) -> Side:
-        rows = {name.replace("_", " "): value for name, value in bill.items()}
-        return dataclasses.replace(side(triton), bill=rows)
-
-    before = with_backends(backend_nvidia_sha256="a" * 64)
-    assert stack_changes(before, with_backends(backend_nvidia_sha256="b" * 64)) == [
+    before = side(backend_nvidia_sha256="a" * 64)
+    assert stack_changes(before, side(backend_nvidia_sha256="b" * 64)) == [
         ("backend nvidia sha256", "aaaaaaaaaaaa...", "bbbbbbbbbbbb...")
     ]
-    after = with_backends("3.8.0", backend_nvidia_sha256="b" * 64)
+    after = side("3.8.0", backend_nvidia_sha256="b" * 64)
     assert [row[0] for row in stack_changes(before, after)] == ["triton"]
     installed = {"backend v (v.b) sha256": "c" * 64, "backend v (v.b) hash()": "1"}
     assert stack_changes(before, dataclasses.replace(before, bill={**before.bill, **installed})) == [
         ("backend v (v.b) sha256", "none", "cccccccccccc..."),
         ("backend v (v.b) hash()", "none", "1"),
     ]
-    old = with_backends(libdevice_sha256="d" * 64)
+    old = side(libdevice_sha256="d" * 64)
     assert stack_changes(old, dataclasses.replace(before, bill={**old.bill, **before.bill})) == []
 
 

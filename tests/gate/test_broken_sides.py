@@ -19,6 +19,7 @@ from conformance.reporting.github import annotation_lines
 from tests.command_runs import call
 from tests.gate.made_records import fail, record, write_run
 
+SIDES = ("baseline", "candidate")
 FULL = jsonable(Fault.of(FaultKind.DISK_FULL, "OSError: [Errno 28] No space left on device; make room"))
 STOPPED = jsonable(Fault.of(FaultKind.STOPPED, "the run was stopped before its last case: stopping after 1 failures"))
 FAILED = jsonable(Fault.of(FaultKind.FAILED, "1 case, first a: fail"))
@@ -35,15 +36,11 @@ def broken_case(status: str) -> dict:
     return {**one, "status": status, "fault": FULL}
 
 
-def passed() -> dict:
-    return {**record(), "case": "test_a.py::test_x[broken]"}
-
-
 @pytest.mark.parametrize("status", ["fail", "compile-error", "crash", "oom", "timeout"])
-@pytest.mark.parametrize("side", ["baseline", "candidate"])
+@pytest.mark.parametrize("side", SIDES)
 def test_a_case_that_the_machine_broke_is_no_finding(tmp_path, capsys, side, status):
-    runs = {"baseline": cases(passed()), "candidate": cases(passed())}
-    runs[side] = cases(broken_case(status))
+    passed = {**record(), "case": "test_a.py::test_x[broken]"}
+    runs = {name: cases(broken_case(status) if name == side else passed) for name in SIDES}
     before, after = (write_run(tmp_path / name, records) for name, records in runs.items())
     comparison = compare(read_compared_run(before), read_compared_run(after))
     assert comparison.groups == ()
@@ -87,12 +84,10 @@ def test_a_regression_beside_it_is_told_and_no_answer(tmp_path):
         ),
     ],
 )
-@pytest.mark.parametrize("side", ["baseline", "candidate"])
+@pytest.mark.parametrize("side", SIDES)
 def test_each_class_of_a_run(tmp_path, side, facts, text):
     facts = {"faults": None, **facts}
-    folders = [
-        write_run(tmp_path / name, cases(), **(facts if name == side else {})) for name in ("baseline", "candidate")
-    ]
+    folders = [write_run(tmp_path / name, cases(), **(facts if name == side else {})) for name in SIDES]
     comparison = compare(*map(read_compared_run, folders))
     (one,) = comparison.broken
     assert one.side == side
@@ -122,13 +117,11 @@ def test_a_regression_that_is_no_case_speaks_against_the_candidate_alone(tmp_pat
     assert comparison.warnings == (f"in the baseline's run: {text}",)
 
 
-@pytest.mark.parametrize("side", ["baseline", "candidate"])
+@pytest.mark.parametrize("side", SIDES)
 def test_a_problem_that_no_fault_names_speaks_against_either_side(tmp_path, side):
     text = "2 selected but not recorded: a, b"
     facts = {"problems": [text], "faults": [FAILED]}
-    folders = [
-        write_run(tmp_path / name, cases(), **(facts if name == side else {})) for name in ("baseline", "candidate")
-    ]
+    folders = [write_run(tmp_path / name, cases(), **(facts if name == side else {})) for name in SIDES]
     comparison = compare(*map(read_compared_run, folders))
     assert comparison.objections == (f"in the {side}'s run: {text}",)
     assert comparison.broken == ()
