@@ -7,7 +7,6 @@ from datetime import date
 import pytest
 
 from conformance.records import CaseRecord, Status, Verdict
-from conformance.user_files.case_list import matches
 from conformance.user_files.expected_failures import ExpectedFailure, ExpectedFailures, parsed, read_expected_failures
 from conformance.user_files.toml_entries import EntryError
 from tests.gate.sample_entries import LINK, entry
@@ -44,18 +43,6 @@ def test_a_broken_file_is_an_error_that_says_what_is_wrong(tmp_path, fault):
         read_expected_failures([file])
     assert str(file) in str(error.value)
     assert message in str(error.value)
-
-
-def test_patterns_take_brackets_literally():
-    assert matches("test_a.py::test_x[*store=True*]", "test_a.py::test_x[mm-store=True-4x4]")
-    assert matches("*[a-b]", "test_a.py::test_x[a-b]")
-    assert not matches("*[ab]", "test_a.py::test_xa")
-    assert matches("*[?]", "x[1]")
-    assert not matches("*[?]", "x[12]")
-    assert not matches("test_x", "test_x[1]")
-    assert not matches("TEST_X", "test_x")
-    assert matches("a.b*", "a.b\nc")
-    assert not matches("a.b", "axb")
 
 
 def known_failure(stack: dict[str, str], expires: date) -> ExpectedFailure:

@@ -374,22 +374,12 @@ def test_the_same_list_is_the_same_file(tmp_path: Path) -> None:
     assert kept_case_list({"a"}, tmp_path) != one
 
 
-def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
-    monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
-    monkeypatch.setattr(gate_runs, "build", lambda resolved, say: environment(tmp_path / "stack"))
-    monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
-    gate_runs.runs([parse("current")] * 2, [], [], [], tmp_path, gate_runs.Stages(5))
-    stages = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
-    assert [line.partition(" ")[0] for line in stages] == ["[1/5]", "[2/5]", "[3/5]", "[4/5]"]
-    assert stages[3] == "[4/5] current: the suites run"
-
-
-def test_the_gate_says_how_long_the_run_before_took(old_and_new, tmp_path: Path, capsys) -> None:
+def test_the_gate_says_which_stage_begins_and_how_long_the_run_before_took(old_and_new, tmp_path: Path, capsys) -> None:
     run = RunInfo("id", "2026-01-01T00:00:00", "quick", 0, wall_s=130.0)
     (tmp_path / "run.json").write_text(json.dumps(jsonable(run)))
     old_and_new((), ())
     stages = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert [line.partition(" ")[0] for line in stages] == ["[1/5]", "[2/5]", "[3/5]", "[4/5]"]
     assert stages[2:] == ["[3/5] old: the suites run", "[4/5] new: the suites run; with old they took 2 min"]
 
 
@@ -525,7 +515,7 @@ def test_a_baseline_is_run_as_often_as_asked_each_time_for_itself(tmp_path: Path
     monkeypatch.setattr(gate_runs, "run", run)
     monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
     monkeypatch.setattr(gate_runs, "build", lambda resolved, say: Standing(resolved.stack, tmp_path, {}))
-    monkeypatch.setattr(gate_runs, "abilities", lambda environment: replace_harness(CAN))
+    monkeypatch.setattr(gate_runs, "abilities", lambda environment: dataclasses.replace(CAN, stack={"harness": "one"}))
     stacks = [parse("current"), parse("current", "candidate")]
     stages = gate_runs.Stages(6)
     baseline, candidate = gate_runs.runs(stacks, ["--tier", "full"], [], [], tmp_path, stages, again={0: 2})
@@ -534,7 +524,3 @@ def test_a_baseline_is_run_as_often_as_asked_each_time_for_itself(tmp_path: Path
     assert (candidate.repeats, candidate.options) == ((), ("--tier", "full"))
     stages_begun = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert stages_begun[-1] == "[6/6] current: the suites run once more (3 of 3)"
-
-
-def replace_harness(can: Abilities) -> Abilities:
-    return dataclasses.replace(can, stack={**can.stack, "harness": "one"})
