@@ -344,7 +344,7 @@ SAMPLES = {
     "gate.md": Sample(
         f"{IN_TWO_MINUTES} reports/upgrade",
         "NOT SAFE",
-        "  SYNC_CHANGED",
+        "  MORE_SHARED_MEMORY",
         r"NOT SAFE|Regressions|Warnings|  [A-Z]+(_[A-Z]+)+  ",
     ),
     "failure.md": Sample(
