@@ -65,6 +65,8 @@ def of_inputs(**changes):
 
     def compute(problem, fill):
         inputs = {**fill.inputs, **{name: change(fill.inputs[name]) for name, change in changes.items()}}
+        if isinstance(problem, Attention):
+            return meaning.backward(problem, inputs).outputs
         return {problem.output.name: reference.value(problem, inputs)}
 
     return compute
@@ -150,11 +152,7 @@ FAULTS = {
     "beta as alpha": (BADDBMM, of_problem(alpha=0.25), "the product is scaled by beta instead of alpha"),
     "C as A": (PLUS, lambda p, f: {"out": _plus(f, c="a")}, "C is read as A"),
     "no second product": (PLUS, of_inputs(c=torch.zeros_like), "C @ D is absent"),
-    "fp32 sums": (
-        INT,
-        lambda p, f: {"out": reference.value(p, f.inputs).float().double()},
-        "sums pass through fp32",
-    ),
+    "fp32 sums": (INT, lambda p, f: {"out": reference.value(p, f.inputs).float().double()}, "sums pass through fp32"),
     "signed": (
         MIXED,
         lambda p, f: {"out": f.inputs["a"].double() @ f.inputs["b"].view(torch.int8).double()},
@@ -180,11 +178,7 @@ FAULTS = {
         of_problem(fusion=Fusion(None, None, ("bias", "residual", "relu"))),
         "the epilogue's steps run in the order bias, residual, relu",
     ),
-    "not gathered": (
-        GATHERED,
-        of_inputs(rows=lambda t: torch.arange(len(t), dtype=t.dtype)),
-        "A is not gathered",
-    ),
+    "not gathered": (GATHERED, of_inputs(rows=lambda t: torch.arange(len(t), dtype=t.dtype)), "A is not gathered"),
     "x of the first group": (
         CONV,
         of_inputs(x=lambda t: torch.cat([t[:, :11], t[:, :11]], 1)),
@@ -225,14 +219,10 @@ FAULTS = {
         of_scores(lambda problem, scored: replace(scored, score=scored.scaled * 4 + 0.25)),
         "the scale is added to the scores, which are not multiplied by it",
     ),
-    "delta added": (
-        BACKWARD,
-        lambda problem, fill: _with_inputs(problem, fill, out=lambda t: -t),
-        "delta is added, not subtracted",
-    ),
+    "delta added": (BACKWARD, of_inputs(out=lambda t: -t), "delta is added, not subtracted"),
     "grad_out of another head": (
         BACKWARD,
-        lambda problem, fill: _with_inputs(problem, fill, grad_out=lambda t: t[:, [0, 0, 0, 0]]),
+        of_inputs(grad_out=lambda t: t[:, [0, 0, 0, 0]]),
         "grad_out of another head: the first one is used for all",
     ),
     "tiles not masked": (
@@ -254,11 +244,6 @@ FAULTS = {
         "the mask is off by one: a query does not see its own position (in the gradients of q only)",
     ),
 }
-
-
-def _with_inputs(problem, fill, **changes):
-    inputs = {**fill.inputs, **{name: change(fill.inputs[name]) for name, change in changes.items()}}
-    return meaning.backward(problem, inputs).outputs
 
 
 def _masked_tiles(problem, fill, visible):
