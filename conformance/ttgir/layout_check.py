@@ -447,13 +447,15 @@ def _descriptor_read(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
 
 
 def _scales_copied(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
-    """tcgen05.cp gives each of 32 lanes 16 bytes that are side by side (PTX ISA, tcgen05.cp.32x128b)."""
+    """A tcgen05.cp copies a block of 512 bytes: 16 that are side by side to each of 32 lanes (PTX ISA,
+    tcgen05.cp.32x128b). Each block has a copy with its own addresses, so blocks may be in any order."""
     source, target = typed.held()[:2]
     one, other = layouts.memory(source), layouts.memory(target)
     if one.shape != other.shape:
         return  # bytes in the order of tensor memory, not scales by row and depth
     columns, rows = other.of("column"), other.of("row")[:5]
-    if one.of("offset") != (*columns[:4], *rows, *columns[4:]):
+    offsets, block = one.of("offset"), (*columns[:4], *rows)
+    if offsets[: len(block)] != block or sorted(offsets[len(block) :]) != sorted(columns[4:]):
         yield f"{source!r} in {source.layout} and {target!r} in {target.layout} have elements at different places"
 
 

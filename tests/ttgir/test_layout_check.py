@@ -404,6 +404,40 @@ def test_scales_in_other_places_than_the_unit_reads(old, new):
     assert "differ in what a" in faults[0]
 
 
+def copied_scales(*offset):
+    """The faults of a copy of 256 x 8 scales to tensor memory, from shared memory with these bases."""
+    shared = "#ttg.shared_linear<{offset = [" + ", ".join(map(str, map(list, offset))) + "]}, alignment = 128>"
+    scales = "!ttg.memdesc<256x8xf8E4M3FN, {}, {}, mutable>"
+    source = scales.format(shared, "#smem")
+    target = scales.format("#ttng.tensor_memory_scales_encoding<>", "#ttng.tensor_memory")
+    return judged(
+        f"""module attributes {{"ttg.num-warps" = 4 : i32, "ttg.threads-per-warp" = 32 : i32}} {{
+  tt.func public @copy() {{
+    %scales = ttg.local_alloc : () -> {source}
+    %copy = ttng.tmem_alloc : () -> {target}
+    ttng.tmem_copy %scales, %copy : {source}, {target}
+    tt.return
+  }}
+}}
+"""
+    )
+
+
+#: The 512 bytes that one copy moves, and the blocks of further rows and of further depths.
+BLOCK = ((0, 1), (0, 2), (32, 0), (64, 0), (1, 0), (2, 0), (4, 0), (8, 0), (16, 0))
+ROWS, DEPTHS = (128, 0), (0, 4)
+
+
+def test_scales_that_are_copied_to_tensor_memory():
+    """A block may stand anywhere, because each is copied by an instruction with its own addresses. Within one, each
+    lane reads 16 bytes that are side by side."""
+    assert copied_scales(*BLOCK, ROWS, DEPTHS) == copied_scales(*BLOCK, DEPTHS, ROWS) == ([], [])
+    first, second, *rest = BLOCK
+    for places in ((second, first, *rest, DEPTHS, ROWS), (*BLOCK[:8], ROWS, BLOCK[8], DEPTHS)):
+        faults, _ = copied_scales(*places)
+        assert "have elements at different places" in faults[0]
+
+
 #: The unit of a batch, as Triton 3.9 makes it for sm_120.
 BATCH = "#ttg.nvidia_mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 1, 2], instrShape = [1, 16, 8]}>"
 
