@@ -271,7 +271,6 @@ def precompiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_takes_what_was_precompiled_and_compiles_nothing(precompiled: Path, tmp_path: Path) -> None:
     words = (*SUITES, *CHOICE, f"--compiled={precompiled}", f"--run-dir={tmp_path / 'run'}", "-n", "1")
-    words += ("-k", "test_store_as_asked and bf16")
     done = run(*words, folder=tmp_path / "site", cache=tmp_path / "cache")
     assert done.returncode == 0, done.stdout
     facts = dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", (tmp_path / "run" / "summary.md").read_text(), re.MULTILINE))
