@@ -1,4 +1,4 @@
-"""The record of a family of problems: all that the harness asks of it besides its reference and its fills."""
+"""The record of a family of problems: what the harness asks of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from torch import Tensor
 from conformance.families.launch_tiles import CodeTile, Indices, Needed, Tiles, block_product
 from conformance.families.limits import Rules
 from conformance.families.products import Product, UnitAnswers
+from conformance.inputs.fills import FillSet, register_fills
 from conformance.numerics.alterations import Alteration, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.problems import Problem
+from conformance.problems import Problem, reference_dispatch
 
 
 @dataclass(frozen=True)
 class Family:
     """The answers of one family. An answer that a family does not have is None, and ``lacks`` says why, by field.
+
+    ``value(problem, inputs, *, device)`` and ``magnitude(problem, inputs, *, device)`` are its reference; see
+    :mod:`~conformance.problems.reference_dispatch`. ``fills`` are the inputs that judge its kernels.
 
     ``axes(problem, name)`` names one index along each dimension of the operand ``name``.
 
@@ -51,6 +55,9 @@ class Family:
     Raises ValueError for a field that is empty without a reason, and for a reason of a field that is not.
     """
 
+    value: Callable[..., Tensor] | None = None
+    magnitude: Callable[..., Tensor] | None = None
+    fills: FillSet | None = None
     axes: Callable[[Any, str], tuple[str, ...]] | None = None
     needed: Callable[[Any, Mapping[str, Tensor], str, Indices], Needed] | None = None
     tiles: Callable[[Any, Any], Tiles | None] | None = None
@@ -72,12 +79,17 @@ class Family:
             )
 
 
-_NOTHING_REGISTERED = "the family registers fills and a reference only"
-#: A family that registered no answers, such as one of another package.
+_FILLS_AND_REFERENCE_ONLY = "the family registers fills and a reference only"
+_BY_ITSELF = "the family registers it without a record"
+#: A family that registered no record, such as one of another package.
 UNKNOWN = Family(
-    lacks=dict.fromkeys(
-        ("axes", "needed", "tiles", "grid", "products", "alterations", "refusals", "unit"), _NOTHING_REGISTERED
-    )
+    lacks={
+        **dict.fromkeys(("value", "magnitude", "fills"), _BY_ITSELF),
+        **dict.fromkeys(
+            ("axes", "needed", "tiles", "grid", "products", "alterations", "refusals", "unit"),
+            _FILLS_AND_REFERENCE_ONLY,
+        ),
+    }
 )
 
 #: The registered families, by the class of their problems.
@@ -91,6 +103,12 @@ def family_of(problem: Problem) -> Family:
 
 
 def register_family(problems: type[Problem], family: Family) -> None:
-    """Registers ``family`` for problems of class ``problems`` and of its subclasses."""
+    """Registers ``family``, with its reference and fills, for problems of class ``problems`` and of its subclasses."""
     REGISTERED[problems] = family
+    if family.value is not None:
+        reference_dispatch.value.register(problems, family.value)
+    if family.magnitude is not None:
+        reference_dispatch.magnitude.register(problems, family.magnitude)
+    if family.fills is not None:
+        register_fills(problems, family.fills)
     family_of.register(problems, lambda problem: family)

@@ -4,11 +4,11 @@ from conformance.families.attention import alterations, fills, problem, referenc
 from conformance.families.attention.problem import Attention
 from conformance.families.family import Family, register_family
 
-__all__ = ["fills", "reference"]
-
 register_family(
     Attention,
     Family(
+        value=reference.value,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         pools_fills=True,
         axes=alterations.axes,
@@ -18,6 +18,7 @@ register_family(
         grid=problem.grid,
         code_tiles=problem.code_tiles,
         lacks={
+            "magnitude": "its bounds follow every step of the softmax",
             "unit": "the bits of a device's exp2 in the softmax are not measured",
             "products": "its second product has the softmax of the first as an operand",
         },

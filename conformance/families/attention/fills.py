@@ -32,7 +32,7 @@ from conformance.families.attention.operands import (
 )
 from conformance.families.attention.problem import Attention
 from conformance.inputs.draws import Draws
-from conformance.inputs.fills import FillKind, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillKind, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
@@ -167,4 +167,3 @@ FILLS = FillSet(
     applicable,
     build,
 )
-register_fills(Attention, FILLS)

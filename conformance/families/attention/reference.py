@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from conformance.families.attention.problem import SCALES, Attention
-from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs
 
 
@@ -255,6 +254,3 @@ def value(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = 
     does."""
     result = (backward if problem.backward else forward)(problem, inputs, device=device)
     return result.outputs[problem.output.name]
-
-
-dispatch.value.register(Attention, value)

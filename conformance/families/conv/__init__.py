@@ -4,11 +4,12 @@ from conformance.families.conv import alterations, fills, problem, reference, re
 from conformance.families.conv.problem import Conv
 from conformance.families.family import Family, register_family
 
-__all__ = ["fills", "reference"]
-
 register_family(
     Conv,
     Family(
+        value=reference.value,
+        magnitude=reference.magnitude,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         unit=reference.UNIT,
         axes=alterations.axes,

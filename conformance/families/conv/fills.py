@@ -23,7 +23,7 @@ from conformance.families.gemm.fills import check_trust
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.families.gemm.ties import TieBits
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
-from conformance.inputs.fills import FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
@@ -360,4 +360,3 @@ def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: F
 
 
 FILLS = FillSet(gemm.UNSCALED, applicable, build)
-register_fills(Conv, FILLS)

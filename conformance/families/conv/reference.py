@@ -22,7 +22,6 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors
-from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs, in_fp64
 
 
@@ -66,7 +65,7 @@ def magnitude(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = N
 
 
 def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None, skip_padding: bool = False) -> Tensor:
-    """The convolution and its bias in fp64; arguments and errors are those of :func:`.dispatch.value`, and
+    """The convolution and its bias in fp64; arguments and errors are those of :func:`.reference_dispatch.value`, and
     ``skip_padding`` is that of :func:`correlate`."""
     result = correlate(problem.correlation, *_operands(problem, inputs, device), skip_padding=skip_padding)
     if problem.bias:
@@ -78,10 +77,6 @@ def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> li
     check_inputs(problem, inputs)
     x, w = in_fp64(inputs, "xw", device)
     return [x, problem.by_output(w)]
-
-
-dispatch.value.register(Conv, value)
-dispatch.magnitude.register(Conv, magnitude)
 
 
 def error_bound(problem: Conv, contract: Contract, expected: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:

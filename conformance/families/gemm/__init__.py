@@ -4,11 +4,12 @@ from conformance.families.family import Family, register_family
 from conformance.families.gemm import alterations, fills, problem, reference, refusals
 from conformance.families.gemm.problem import Gemm
 
-__all__ = ["fills", "reference"]
-
 register_family(
     Gemm,
     Family(
+        value=reference.value,
+        magnitude=reference.magnitude,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         unit=reference.UNIT,
         is_plain=alterations.is_plain,

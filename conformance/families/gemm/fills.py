@@ -18,7 +18,7 @@ from conformance.families.gemm.bounded import with_row_sums
 from conformance.families.gemm.integer_budget import allows_exact, budget_of, is_curved
 from conformance.families.gemm.problem import BLOCK_SCALINGS, Gemm
 from conformance.families.gemm.ties import tie_bits
-from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
@@ -178,4 +178,3 @@ def build(request: FillRequest[Gemm]) -> Fill:
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)
 #: The fills of a product without scales, which convolutions have, too.
 UNSCALED = (TRANSPARENT, WIDE_A, WIDE_B, RANDN, HOT, SPECIAL)
-register_fills(Gemm, FILLS)

@@ -22,7 +22,6 @@ from conformance.families.products import Inputs, UnitAnswers, partial_sums, see
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors, fused_multiply_add
 from conformance.problems import DTYPES, EVERY_FP8
-from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs
 
 #: Changes an operand (its name, its fp64 values as the product sees them) before it becomes part of a factor.
@@ -157,7 +156,7 @@ def fused_steps(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> lis
 
 
 def value(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The product with its epilogue in fp64; arguments and errors are those of :func:`.dispatch.value`.
+    """The product with its epilogue in fp64; arguments and errors are those of :func:`.reference_dispatch.value`.
 
     A bias that beta == 0 ignores and a product that alpha == 0 ignores contribute nothing, NaN included (as in
     ``torch.addmm``).
@@ -178,10 +177,6 @@ def freivalds(a_int: Tensor, b_int: Tensor, c_int: Tensor, seed: int, rounds: in
     vectors = torch.from_numpy(draws.astype(np.int64)).reshape(rounds, b_int.shape[-1]).to(a_int.device)
     # elementwise products and sums: integer matrix products do not exist on every device
     return all(torch.equal((c_int * x).sum(-1), (a_int * (b_int * x).sum(-1).unsqueeze(-2)).sum(-1)) for x in vectors)
-
-
-dispatch.value.register(Gemm, value)
-dispatch.magnitude.register(Gemm, magnitude)
 
 
 def unit_knows(problem: Gemm) -> bool:

@@ -4,11 +4,12 @@ from conformance.families.family import Family, register_family
 from conformance.families.grouped import alterations, fills, problem, reference, refusals
 from conformance.families.grouped.problem import GroupedGemm
 
-__all__ = ["fills", "reference"]
-
 register_family(
     GroupedGemm,
     Family(
+        value=reference.value,
+        magnitude=reference.magnitude,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         unit=reference.UNIT,
         axes=alterations.axes,

@@ -14,7 +14,7 @@ from conformance.families.gemm.arrangement import ignored
 from conformance.families.gemm.problem import Gemm
 from conformance.families.grouped import reference as grouped
 from conformance.families.grouped.problem import GroupedGemm
-from conformance.inputs.fills import FillError, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillError, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 
@@ -82,4 +82,3 @@ def _meta(parts: Sequence[Fill]) -> dict[str, object]:
 
 
 FILLS = FillSet(gemm.FILLS.kinds, applicable, build)
-register_fills(GroupedGemm, FILLS)

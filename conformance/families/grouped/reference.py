@@ -14,12 +14,11 @@ from conformance.families.grouped.problem import GroupedGemm
 from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_of
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors
-from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs, in_fp64
 
 
 def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The products of all groups in fp64; arguments and errors are those of :func:`.dispatch.value`.
+    """The products of all groups in fp64; arguments and errors are those of :func:`.reference_dispatch.value`.
 
     ``inputs["offsets"]`` must hold the problem's own offsets: ValueError is raised for others.
     """
@@ -87,10 +86,6 @@ def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device
     if problem.ragged and inputs["offsets"].tolist() != list(problem.ends):
         raise ValueError(f"{problem.id}: the offsets are {inputs['offsets'].tolist()}, they must be {problem.ends}")
     return in_fp64(inputs, "ab", device)
-
-
-dispatch.value.register(GroupedGemm, value)
-dispatch.magnitude.register(GroupedGemm, magnitude)
 
 
 def product_count(problem: GroupedGemm) -> int:

@@ -4,13 +4,14 @@ from conformance.families.family import Family, register_family
 from conformance.families.int4 import fills, problem, reference, refusals
 from conformance.families.int4.problem import Int4Gemm
 
-__all__ = ["fills", "reference"]
-
 NO_READS = "which packed weights, scales and zero points an output needs is not stated yet"
 
 register_family(
     Int4Gemm,
     Family(
+        value=reference.value,
+        magnitude=reference.magnitude,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         tiles=problem.tiles,
         grid=problem.grid,

@@ -17,7 +17,7 @@ from conformance.families.gemm.problem import mm
 from conformance.families.int4 import reference as int4
 from conformance.families.int4.problem import Int4Gemm
 from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
@@ -215,4 +215,3 @@ def _special(request: FillRequest[Int4Gemm]) -> Fill:
 
 
 FILLS = FillSet((CODES_A, CODES_B, SUMS, RANDN, SPECIAL), applicable, build)
-register_fills(Int4Gemm, FILLS)

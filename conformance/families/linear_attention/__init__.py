@@ -4,18 +4,19 @@ from conformance.families.family import Family, register_family
 from conformance.families.linear_attention import fills, problem, reference, refusals
 from conformance.families.linear_attention.problem import LinearAttention
 
-__all__ = ["fills", "reference"]
-
 NO_READS = "an output needs all earlier positions, whose decay may make them vanish: not stated yet"
 
 register_family(
     LinearAttention,
     Family(
+        value=reference.value,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         tiles=problem.tiles,
         grid=problem.grid,
         code_tiles=problem.code_tiles,
         lacks={
+            "magnitude": "its bounds follow the largest state of each chunk",
             "unit": "the bits of the rounded states and scores are not stated yet",
             "products": "its products depend on a state that decays",
             "alterations": "no faulty computation of this family is stated yet",

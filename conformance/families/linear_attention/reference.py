@@ -21,7 +21,6 @@ from conformance.families.gemm.bounds import U, growth
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
-from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs
 
 #: Positions of one step: the smallest block in which a kernel may walk through a chunk.
@@ -74,9 +73,8 @@ def evaluated(
     return LinearValues(torch.cat(outs, 2).add_(0.0), torch.stack([*states, state], 2).add_(0.0))
 
 
-@dispatch.value.register
 def value(problem: LinearAttention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.dispatch.value`."""
+    """See :func:`.reference_dispatch.value`."""
     return evaluated(problem, inputs, device=device).out
 
 

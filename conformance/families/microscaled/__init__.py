@@ -4,13 +4,14 @@ from conformance.families.family import Family, register_family
 from conformance.families.microscaled import fills, problem, reference, refusals
 from conformance.families.microscaled.problem import MicroscaledGemm
 
-__all__ = ["fills", "reference"]
-
 NO_READS = "which packed elements and scales an output needs is not stated yet"
 
 register_family(
     MicroscaledGemm,
     Family(
+        value=reference.value,
+        magnitude=reference.magnitude,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         tiles=problem.tiles,
         grid=problem.grid,

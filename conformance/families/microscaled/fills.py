@@ -18,7 +18,7 @@ from conformance.families.microscaled import reference as microscaled
 from conformance.families.microscaled.problem import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.families.microscaled.reference import E2M1
 from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
@@ -299,4 +299,3 @@ def _ends(request: FillRequest[MicroscaledGemm]) -> Fill:
 
 
 FILLS = FillSet((CODES_A, CODES_B, SUMS, RANDN, LARGE, SMALL, LEAST), applicable, build)
-register_fills(MicroscaledGemm, FILLS)

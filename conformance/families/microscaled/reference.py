@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from conformance.families.microscaled.problem import MicroscaledGemm
-from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs
 
 #: The values of e2m1's codes 0 to 7; code 8 + c is the negative of code c (OCP Microscaling Formats 1.0, 5.3.3).
@@ -62,15 +61,13 @@ def decoded(problem: MicroscaledGemm, inputs: Mapping[str, Tensor], device: Devi
     return matrices[0], matrices[1]
 
 
-@dispatch.value.register
 def value(problem: MicroscaledGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.dispatch.value`."""
+    """See :func:`.reference_dispatch.value`."""
     a, b = decoded(problem, inputs, device)
     return (a @ b).add_(0.0)  # a sum that starts from +0 is never -0
 
 
-@dispatch.magnitude.register
 def magnitude(problem: MicroscaledGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.dispatch.magnitude`."""
+    """See :func:`.reference_dispatch.magnitude`."""
     a, b = decoded(problem, inputs, device)
     return a.abs() @ b.abs()

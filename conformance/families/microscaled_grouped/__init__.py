@@ -5,13 +5,14 @@ from conformance.families.grouped.problem import tiles
 from conformance.families.microscaled_grouped import fills, reference, refusals
 from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 
-__all__ = ["fills", "reference"]
-
 NO_READS = "which packed elements and scales an output needs is not stated yet"
 
 register_family(
     MicroscaledGroupedGemm,
     Family(
+        value=reference.value,
+        magnitude=reference.magnitude,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         tiles=tiles,
         lacks={

@@ -16,7 +16,7 @@ from conformance.families.microscaled import fills as microscaled
 from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.families.microscaled_grouped import reference as microscaled_grouped
 from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
-from conformance.inputs.fills import FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import DTYPES
@@ -75,4 +75,3 @@ def _unread(product: MicroscaledGemm) -> dict[str, Tensor]:
 
 
 FILLS = FillSet(microscaled.FILLS.kinds, applicable, build)
-register_fills(MicroscaledGroupedGemm, FILLS)

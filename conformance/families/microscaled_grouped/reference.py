@@ -23,9 +23,8 @@ def group_inputs(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], 
     }
 
 
-@dispatch.value.register
 def value(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.dispatch.value`; ValueError is raised for offsets that are not those of the problem."""
+    """See :func:`.reference_dispatch.value`; ValueError is raised for offsets that are not those of the problem."""
     check_inputs(problem, inputs)
     if inputs["offsets"].tolist() != list(problem.ends):
         raise ValueError(f"{problem.id}: the offsets are {inputs['offsets'].tolist()}, they must be {problem.ends}")
@@ -35,9 +34,8 @@ def value(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], *, devi
     )
 
 
-@dispatch.magnitude.register
 def magnitude(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.dispatch.magnitude`."""
+    """See :func:`.reference_dispatch.magnitude`."""
     check_inputs(problem, inputs)
     groups = range(problem.groups)
     return torch.cat(

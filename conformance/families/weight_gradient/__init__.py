@@ -4,11 +4,12 @@ from conformance.families.family import Family, register_family
 from conformance.families.weight_gradient import alterations, fills, problem, reference, refusals
 from conformance.families.weight_gradient.problem import WeightGradient
 
-__all__ = ["fills", "reference"]
-
 register_family(
     WeightGradient,
     Family(
+        value=reference.value,
+        magnitude=reference.magnitude,
+        fills=fills.FILLS,
         refusals=refusals.REFUSALS,
         unit=reference.UNIT,
         axes=alterations.axes,

@@ -16,7 +16,7 @@ from conformance.families.conv.problem import Conv
 from conformance.families.gemm.bounded import sums_part
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.families.weight_gradient.reference import value
-from conformance.inputs.fills import FillRequest, FillSet, register_fills
+from conformance.inputs.fills import FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import DTYPES
@@ -59,4 +59,3 @@ def _exchanged(problem: WeightGradient, fill: Fill) -> Fill:
 
 
 FILLS = FillSet(conv.FILLS.kinds, applicable, build)
-register_fills(WeightGradient, FILLS)

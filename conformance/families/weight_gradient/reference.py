@@ -14,17 +14,16 @@ from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors
-from conformance.problems import reference_dispatch as dispatch
 from conformance.problems.reference_dispatch import Device, check_inputs
 
 
 def value(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """grad_w; see :func:`.dispatch.value`."""
+    """grad_w; see :func:`.reference_dispatch.value`."""
     return _correlated(problem, inputs, device, magnitudes=False)
 
 
 def magnitude(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """Returns the same of the absolute values, without what meets padding; see :func:`.dispatch.magnitude`."""
+    """Returns the same of absolute values, without what meets padding; see :func:`.reference_dispatch.magnitude`."""
     return _correlated(problem, inputs, device, magnitudes=True)
 
 
@@ -69,10 +68,6 @@ def _correlated(problem: WeightGradient, inputs: Mapping[str, Tensor], device: D
         x, w = x.abs(), w.abs()
     total = conv.correlate(problem.correlation.correlation, x, w, skip_padding=magnitudes)
     return problem.stored("grad_w", total)  # type: ignore[no-any-return]
-
-
-dispatch.value.register(WeightGradient, value)
-dispatch.magnitude.register(WeightGradient, magnitude)
 
 
 def knows(problem: WeightGradient) -> bool:
