@@ -143,11 +143,11 @@ def test_wrong_kernel_of_a_family_from_elsewhere_is_caught(tmp_path):
 def test_device_class_from_elsewhere_has_tables_of_its_own(tmp_path):
     """The vendor's rows for plain products, our rows for the rest, and our own tables as they were."""
     code = """
-from conformance.heuristics import cuda, lookup
+from conformance.heuristics import lookup
 from conformance.targets import Target, find
 device = lookup.for_target(find("sm_86"))
-print(device.name, *(config.id for config in device.table("mm")), device.table("conv") == cuda.CUDA.table("conv"))
-print(lookup.for_target(Target("cuda", 86, 32)).name, len(cuda.CUDA.table("mm")))
+print(device.name, *(config.id for config in device.table("mm")), device.table("conv") == lookup.CUDA.table("conv"))
+print(lookup.for_target(Target("cuda", 86, 32)).name, len(lookup.CUDA.table("mm")))
 """
     done = _python(tmp_path, "-c", code)
     assert done.stdout.splitlines() == ["vendor 32x32x32-s2-w4 True", "cuda 19"], done.stderr

@@ -1,6 +1,7 @@
 """Changes to A before a product and to the sum after it, inside one kernel."""
 
 from conformance.cases.scenarios import ragged, scenario, where
+from conformance.cases.tier_rows import CROSSED
 from conformance.families.gemm.problem import Bias, Fusion
 from conformance.problems import Layout
 
@@ -24,7 +25,12 @@ def _problem(kernel, dtype, sizes, fusion, **fields):
     return kernel.problem(dtype, *sizes, fusion=fusion, bias=bias, **fields)
 
 
-@scenario(where(operation="fused_mm"), epilogue=EPILOGUES, rotate={"out_dtype": [None, "fp32"]}, configs=3)
+@scenario(
+    where(operation="fused_mm"),
+    epilogue={"quick": EPILOGUES[:1], **dict.fromkeys(("default", *CROSSED), EPILOGUES)},
+    rotate={"out_dtype": [None, "fp32"]},
+    configs=3,
+)
 def test_epilogue(conform, kernel, target, dtype, config, epilogue, out_dtype):
     """Each step in the order in which it is named: a bias before or after a relu is not the same."""
     fusion = Fusion(epilogue=epilogue)

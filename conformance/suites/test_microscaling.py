@@ -357,10 +357,11 @@ def test_batches(conform, kernel, target, config, gaps, made, formats, how, swiz
 @scenario(
     in_batches,
     dtypes=E4M3,
-    # the quick tier has the one in which the device describes what is stored
+    # the quick tier has the ones in which a descriptor of either maker stores
     least={"quick": ["no-k"], **dict.fromkeys(("default", *CROSSED), tuple(LEAST_BATCHES))},
     rotate={"made": ["device", "host"]},
     configs=1,
+    every_row=in_batches,
 )
 def test_least_batches(conform, recorder, kernel, target, config, least, made):
     """A batch of no matrix launches nothing, and so does one without columns. That of one matrix may have any stride

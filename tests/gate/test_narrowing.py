@@ -19,7 +19,7 @@ from conformance.reporting.first_line import answer
 from conformance.user_files.findings import Comparison, Narrowing
 
 #: A stack that the lists of the package are for, of a machine without a device.
-STACK = {"torch": "2.13.0", "triton": "3.7.1", "python": "3.12.3"}
+STACK = {"torch": "2.13.0", "triton": "3.9.0", "python": "3.12.3"}
 RUN = {"stack": STACK, "tier": "quick", "gpus": []}
 WHOLE = tier_size("quick", (), STACK)
 

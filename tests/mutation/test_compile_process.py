@@ -28,7 +28,7 @@ def process():
         yield compiler
 
 
-def changed(plan, old, new, name="loops.accumulate"):
+def changed(plan, old, new, name="tiles.accumulate"):
     function = next(each for each in plan.functions if each.name == name)
     assert old in function.source
     return Mutant(function, "body0", "loop", 1, (1, 1), function.source.replace(old, new))
@@ -110,7 +110,7 @@ def test_a_plan_that_fails_unchanged_says_nothing_of_a_fault(process, plan):
     config = dataclasses.replace(plan.plan.config, num_warps=3)  # which no release compiles
     failing = dataclasses.replace(plan, id="case#1", plan=dataclasses.replace(plan.plan, config=config))
     mutant = changed(plan, "range(tl.cdiv", "range(1, tl.cdiv")
-    assert process._ask(_Question("loops.accumulate", None, (failing.plan,), True))[0].startswith("compile: ")
+    assert process._ask(_Question("tiles.accumulate", None, (failing.plan,), True))[0].startswith("compile: ")
     assert process.check(mutant, frozenset({"case#1"}), [failing]) is None
 
 

@@ -13,10 +13,10 @@ from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Of loops.accumulate: a k-block too few, and a mask that lets every lane through.
-KILLED = ("loops.accumulate:body4.iter:loop:2", "loops.accumulate:body4.body4.orelse1.value:mask:1")
+#: Of tiles.accumulate: a k-block too few, and a mask that lets every lane through.
+KILLED = ("tiles.accumulate:body4.iter:loop:2", "tiles.accumulate:body4.body4.orelse1.value:mask:1")
 #: Where the last k-blocks of B are masked, the value there of A alone multiplies zeros of B.
-SURVIVOR = "loops.accumulate:body4.body4.orelse2.value:other:2"
+SURVIVOR = "tiles.accumulate:body4.body4.orelse2.value:other:2"
 
 
 def mutants(folder, *options):
@@ -64,7 +64,7 @@ def test_mutants_are_listed_and_wrong_names_refused(tmp_path):
     listed = mutants(tmp_path, "--list", "--function=loops.", "--class=loop")
     assert KILLED[0] in listed.stdout.split("\n")
     for wrong, message in (
-        ("--mutant=loops.accumulate:body4:loop:1", "there is no such mutant"),
+        ("--mutant=tiles.accumulate:body4:loop:1", "there is no such mutant"),
         ("--function=nothing", "no device function has such a fault"),
     ):
         refused = mutants(tmp_path, wrong)

@@ -12,7 +12,7 @@ from tests.kernels.interpreter_runs import in_interpreter
 #: So many cases at most run for one line of a load. A load of one text may stand in two places, and one stays inside.
 TRIES = 4
 #: Loads that no case of the planted faults reaches: of whole blocks of K, of documents backward, and the like.
-UNREACHED = 11
+UNREACHED = 8
 
 
 @dataclass(frozen=True)
