@@ -69,7 +69,10 @@ exec {ptxas} "$@"
 """
 KERNELS = ("mm_persistent_tma", "int_mm", "mm_plus_mm")
 #: Some of each kernel, of which those of the planted faults.
-CASES = "(int_mm and several-tiles) or (test_store_as_asked and bf16) or (mm_plus_mm-bf16 and several-tiles)"
+CASES = (
+    "(int_mm and (shape=several-tiles or 256x128x128)) or (test_store_as_asked and bf16) "
+    "or (mm_plus_mm-bf16 and several-tiles)"
+)
 
 
 @pytest.fixture(scope="module")
