@@ -61,7 +61,7 @@ def test_what_was_judged_is_kept_and_a_known_survivor_is_none(first, tmp_path):
 
 
 def test_mutants_are_listed_and_wrong_names_refused(tmp_path):
-    listed = mutants(tmp_path, "--list", "--function=loops.", "--class=loop")
+    listed = mutants(tmp_path, "--list", "--function=tiles.", "--class=loop")
     assert KILLED[0] in listed.stdout.split("\n")
     for wrong, message in (
         ("--mutant=tiles.accumulate:body4:loop:1", "there is no such mutant"),
