@@ -12,6 +12,7 @@ from conformance.heuristics.configs import AnyConfig, Config, pruned
 from conformance.heuristics.device_class import PERSISTENT, DeviceClass, without_two_warps
 from conformance.heuristics.lookup import for_target
 from conformance.inductor.tables import live
+from conformance.kernels.catalogue import is_own
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.targets import Target
@@ -115,7 +116,8 @@ def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, 
     rows of the target's device class (a sample of them below the full tier). The exhaustive tier has the enumerated
     space, too."""
     if kernel.table is None:
-        return forms(kernel.configs) if tier == "quick" and kernel.weight < 3 else kernel.configs
+        few = tier == "quick" and kernel.weight < 3 and is_own(kernel)
+        return forms(kernel.configs) if few else kernel.configs
     tables = for_target(target)
     listed = tables.rows(kernel.table)
     if tier == "exhaustive" and kernel.table in tables.spaces:
