@@ -63,18 +63,18 @@ def switches(source: str, classes: set[str]) -> list[str]:
     the name of a kernel or class is one, too. So is a lookup by one of these in a table or by ``getattr``. A variable
     that is assigned one of these stands for it.
     """
-    found: list[str] = []
+    in_functions: list[str] = []
 
     def visit(node: ast.AST, function: str, local: frozenset[str]) -> None:
         if isinstance(node, ast.FunctionDef):
             function, local = node.name, local | _assigned(node)
         if _is_switch(node, classes, local):
-            found.append(function)
+            in_functions.append(function)
         for child in ast.iter_child_nodes(node):
             visit(child, function, local)
 
     visit(ast.parse(source), "<module>", frozenset())
-    return sorted(found)
+    return sorted(in_functions)
 
 
 def _assigned(function: ast.FunctionDef) -> frozenset[str]:
@@ -131,19 +131,19 @@ def _asks(node: ast.expr) -> bool:
 def counted(package: Path) -> dict[str, int]:
     """Returns the number of switches of each function that has one, by file and function."""
     classes = problem_classes()
-    found = Counter(
+    in_functions = Counter(
         f"{path.relative_to(package).as_posix()}::{function}"
         for path in package.rglob("*.py")
         for function in switches(path.read_text(), classes)
     )
-    return dict(sorted(found.items()))
+    return dict(sorted(in_functions.items()))
 
 
 def test_there_are_no_more_switches_than_before():
-    found = counted(PACKAGE)
-    outside = {function: count for function, count in found.items() if function.split("/")[0] not in OWN}
+    in_functions = counted(PACKAGE)
+    outside = {function: count for function, count in in_functions.items() if function.split("/")[0] not in OWN}
     assert outside == {function: count for function, (count, _) in OUTSIDE.items()}
-    assert sum(found.values()) == MOST
+    assert sum(in_functions.values()) == MOST
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ def tree(tmp_path: Path) -> Path:
 def test_faults_exchange_negate_shift_and_delete():
     function = ast.parse("def f(a, b):\n    c = 1\n    if a < b:\n        return True\n    return c").body[0]
     assert isinstance(function, ast.FunctionDef)
-    found = faulty_sources(function)
-    assert len(found) == len(set(found)) == 6
+    sources = faulty_sources(function)
+    assert len(sources) == len(set(sources)) == 6
     for part in ("a <= b", "not a < b", "c = 2", "return False", "    pass\n    if", "c = 1\n    pass"):
-        assert any(part in text for text in found), part
+        assert any(part in text for text in sources), part
 
 
 def test_a_seed_chooses_the_same_faults_and_another_tree_must_have_the_function(tree, tmp_path):

@@ -55,8 +55,8 @@ def cover(
         return [()]
     slots = [(name, value) for name in names for value in parameters[name]]  # from here on, a value is its number
     values = {name: [number for number, slot in enumerate(slots) if slot[0] == name] for name in names}
-    said = shown or {}
-    shows = [set(said[name](value)) if name in said else {number} for number, (name, value) in enumerate(slots)]
+    shown = shown or {}
+    shows = [set(shown[name](value)) if name in shown else {number} for number, (name, value) in enumerate(slots)]
 
     def fits(*numbers: int) -> bool:
         return possible(dict(slots[number] for number in numbers))

@@ -101,9 +101,9 @@ class WithoutTarget:
         targets = selection.targets if on_device else dict.fromkeys((*compile_targets(), *selection.targets))
         table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
-            asked = kernel.offered and selection.has(kernel.name)
+            chosen = kernel.offered and selection.has(kernel.name)
             with contained(kernel):
-                if asked and not any(usable(kernel, target) for target in targets):
+                if chosen and not any(usable(kernel, target) for target in targets):
                     table.rows[kernel.name] = (kernel,)
         return table
 

@@ -10,7 +10,7 @@ A test states what it is about, like a scenario of the catalogue::
 Its parameters are crossed in full. In the quick tier, and of a sampled test in the default tier, every value appears at
 least once; of a :class:`Thin` parameter only its first values. Each row of such a sample is on one target. In the quick
 tier that is a target of the test's first vendor that has any. A target that Inductor generates code for only if a run
-asks for it has rows of its own.
+asks for it shares no rows with others.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def seen_format(problem: Any, dtype: str) -> str:
 
 
 def sum_of(unit: Unit, order: SumOrder, runs: Sequence[Factors], begin: Tensor | None = None) -> Tensor:
-    """Returns the fp32 sum of the products of all ``runs``, one after the other; each begins with a step of its own.
+    """Returns the fp32 sum of the products of all ``runs``, one after the other; each begins with a new step.
 
     ``begin`` is what the unit adds them to, if it is not zero. Without products the sum is zero.
     """

@@ -68,7 +68,7 @@ class GemmKernel(GemmFamily):
         rare_dtypes: tuple[str, ...] = (),
     ) -> None:
         """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``, or None
-        with ``configs`` of its own; without ``dtypes`` it takes those of the operation. ``weight`` and
+        with its own ``configs``; without ``dtypes`` it takes those of the operation. ``weight`` and
         ``rare_dtypes``: see :class:`Kernel`. Raises ValueError for a table together with configs, and for neither."""
         if (table is None) != bool(configs):
             raise ValueError(f"{name} has the table {table!r} and {len(configs)} configs: give one of both")

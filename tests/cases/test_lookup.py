@@ -96,8 +96,8 @@ def test_a_kernel_without_a_target_on_a_device_is_found_there():
     ids = cases_of(test).table(Selection((device,), "quick"), ["kernel"]).rows
     assert ids
     for text in ids:
-        found = CaseLookup((device,))(f"test_config_space.py::{test.__name__}[{text}]")
-        assert found.values == {"kernel": catalogue()[text]}
+        case = CaseLookup((device,))(f"test_config_space.py::{test.__name__}[{text}]")
+        assert case.values == {"kernel": catalogue()[text]}
 
 
 def test_a_test_that_is_no_scenario_has_no_call():

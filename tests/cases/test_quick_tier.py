@@ -163,7 +163,7 @@ def test_a_further_target_has_rows_of_its_own_and_moves_none():
 
 
 def test_a_built_in_target_that_shares_no_rows_has_some_and_moves_none(monkeypatch):
-    """It has those of its own rows that it would win from the targets that share."""
+    """It has the rows for which its digest is larger than those of all targets that share."""
     new = find("sm_120")
     sharing = tuple(target for target in sharing_targets() if target != new)
     monkeypatch.setattr(targets, "SHARING", tuple(target.id for target in sharing))
@@ -216,9 +216,9 @@ def without_case(scenes):
         for name, tier in itertools.product(names, ("quick", "default")):
             kernel = get(name)
             values = [scene.values(parameter, kernel, tier) for parameter in scene.parameters]
-            asked = all(values) and tier_rows._taken(scene, kernel, TARGETS, tier)
+            has_rows = all(values) and tier_rows._taken(scene, kernel, TARGETS, tier)
             stands_for = tier == "quick" and kernel.weight == 1 and not scene.quick(kernel)
-            if asked and not stands_for and not rows(scene, kernel, TARGETS, tier):
+            if has_rows and not stands_for and not rows(scene, kernel, TARGETS, tier):
                 lacking.append((title, name, tier))
     return lacking
 

@@ -76,15 +76,15 @@ def test_the_quick_tier_has_a_third_party_kernel_in_each_test_and_all_that_its_c
     others = Scenario(where(family=vendor.family), {}, configs=1, quick=named("mm_chained"), name="test_x.test_others")
     assert rows(others, vendor, (target,), "quick")
     sweep = Scenario(where(family=vendor.family), {}, every_config=True, name="test_x.test_sweep")
-    taken = {
+    usable = {
         (dtype, config)
         for dtype in set(vendor.dtype_names()) - {UNROLLED}  # fp32 has only what compiles soon
         for config in vendor.configs
         if takers(vendor, dtype, config, (target,))
     }
     shown = {(dtype, config) for _, dtype, config in rows(sweep, vendor, (target,), "quick")}
-    assert {dtype for dtype, _ in taken} <= {dtype for dtype, _ in shown}
-    assert traits_of(taken) <= traits_of(shown)
+    assert {dtype for dtype, _ in usable} <= {dtype for dtype, _ in shown}
+    assert traits_of(usable) <= traits_of(shown)
 
 
 def traits_of(rows):

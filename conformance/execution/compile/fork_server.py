@@ -272,7 +272,7 @@ def _preload(names: Sequence[str]) -> None:
 
 
 def serve_many(listening: int, preloaded: Sequence[str]) -> None:
-    """Forks a server of its own for each process that connects to the socket ``listening``. Once one of these has been
+    """Forks a separate server for each process that connects to the socket ``listening``. Once one of these has been
     asked to fork, it ends with the last process, and so do those that it has started. Their asker may have been killed.
     """
     _preload(preloaded)

@@ -206,7 +206,7 @@ def _(problem: WeightGradient, config: AnyConfig) -> tuple[int, int]:
 
 @output_tiles.register
 def _(problem: GroupedGemm, config: AnyConfig) -> tuple[int, int]:
-    """Each group begins with a tile of its own."""
+    """No two groups share a tile."""
     rows, columns = problem.output.shape[-2:]
     split_rows = problem.sizes if problem.ragged == "M" else (rows,)
     split_columns = problem.sizes if problem.ragged == "N" else (columns,)

@@ -281,7 +281,7 @@ def far_scores(problem: Attention, contract: Contract, draws: Draws) -> dict[str
     q, k = (_multiples(draws.normal(problem.operand(name).shape)) for name in "qk")
     rows = q.shape[:-1]
     sizes = np.asarray(chosen.sizes)[draws.below(len(chosen.sizes), rows)]
-    sizes = sizes - draws.below(2**20, rows) * (1 + sizes // 8) // 2**20  # each row has a size of its own
+    sizes = sizes - draws.below(2**20, rows) * (1 + sizes // 8) // 2**20  # rows differ in size
     far, ramp = draws.permutation(problem.head_dim)[:2]
     q[..., far], k[..., far] = np.maximum(sizes, 1) * draws.signs(rows), chosen.constant
     q[..., ramp] = chosen.slope * (draws.below(3, rows) - 1)

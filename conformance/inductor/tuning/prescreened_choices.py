@@ -37,10 +37,10 @@ def place() -> tuple[Any, str, str] | None:
 
 def options(**values: Any) -> dict[str, Any]:
     """Settings of the group that prescreening belongs to. Raises LookupError for a torch without it."""
-    found = place()
-    if found is None:
+    placement = place()
+    if placement is None:
         raise LookupError("this torch has no choices of CUTLASS's")
-    return {f"{found[2]}.{name}": value for name, value in values.items()}
+    return {f"{placement[2]}.{name}": value for name, value in values.items()}
 
 
 @functools.cache
@@ -106,14 +106,14 @@ def prescreening(*, times_are_kept: bool = True, **settings: Any) -> Iterator[Pr
     that prescreening belongs to. ``times_are_kept``: what was timed once is not timed again."""
     from torch._inductor import select_algorithm
 
-    found = place()
-    if found is None:
+    placement = place()
+    if placement is None:
         raise LookupError("this torch has no choices of CUTLASS's")
     algorithms: Any = select_algorithm
     swizzles = {"cutlass_max_profiling_swizzle_options": list(SWIZZLES), **settings}
     with (
         selecting(autotune_local_cache=times_are_kept, **options(**swizzles)) as inner,
-        mock.patch.object(found[0], found[1], kernel_class()),
+        mock.patch.object(placement[0], placement[1], kernel_class()),
         mock.patch.object(algorithms, "ExternKernelCaller", extern_class()),
         # processes in which CUTLASS's kernels would be timed
         mock.patch("torch._inductor.autotune_process.get_tuning_process_pool"),
@@ -237,7 +237,7 @@ def _make_precompile_fn(cache: Any, choices: Sequence[Any], *arguments: Any, **o
 
 @contextlib.contextmanager
 def pipelined() -> Iterator[Pipelined]:
-    """A selector of its own under the option."""
+    """A separate selector under the option."""
     from torch._inductor import select_algorithm
 
     algorithms: Any = select_algorithm
