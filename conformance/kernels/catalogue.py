@@ -34,7 +34,6 @@ ORDER = (
     "mm_persistent",
     "bmm",
     "bmm_descriptors",
-    "mm_plus_mm",
     "int_mm",
     "mm_fp64",
     "scaled_mm_blockwise",
