@@ -15,7 +15,7 @@ and likewise ``magnitude``, if its error bounds need one.
 
 from __future__ import annotations
 
-from conformance.problems.reference_dispatch import Device, magnitude, value  # isort: skip  (families take it here)
+from conformance.problems import Device, magnitude, value  # isort: skip  (families take it here)
 import conformance.families  # noqa: F401  (registers the reference of each family)
 
 __all__ = ["Device", "magnitude", "value"]

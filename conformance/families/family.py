@@ -16,7 +16,7 @@ from conformance.inputs.fills import FillSet, register_fills
 from conformance.numerics.alterations import Alteration, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.problems import Problem, reference_dispatch
+from conformance.problems import Problem, magnitude, value
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Family:
     """The answers of one family. An answer that a family does not have is None, and ``lacks`` says why, by field.
 
     ``value(problem, inputs, *, device)`` and ``magnitude(problem, inputs, *, device)`` are its reference; see
-    :mod:`~conformance.problems.reference_dispatch`. ``fills`` are the inputs that judge its kernels.
+    :mod:`~conformance.problems`. ``fills`` are the inputs that judge its kernels.
 
     ``axes(problem, name)`` names one index along each dimension of the operand ``name``.
 
@@ -106,9 +106,9 @@ def register_family(problems: type[Problem], family: Family) -> None:
     """Registers ``family``, with its reference and fills, for problems of class ``problems`` and of its subclasses."""
     REGISTERED[problems] = family
     if family.value is not None:
-        reference_dispatch.value.register(problems, family.value)
+        value.register(problems, family.value)
     if family.magnitude is not None:
-        reference_dispatch.magnitude.register(problems, family.magnitude)
+        magnitude.register(problems, family.magnitude)
     if family.fills is not None:
         register_fills(problems, family.fills)
     family_of.register(problems, lambda problem: family)

@@ -24,8 +24,7 @@ from torch import Tensor
 from conformance.inputs.draws import Draws
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.problems import Problem
-from conformance.problems.reference_dispatch import Device
+from conformance.problems import Device, Problem
 
 SomeProblem = TypeVar("SomeProblem", bound=Problem)
 

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from conformance import problems as dispatch
 from conformance.families.microscaled.fills import stored
 from conformance.families.microscaled.problem import FORMATS, MicroscaledGemm
 from conformance.families.microscaled.reference import decoded
@@ -14,7 +15,6 @@ from conformance.inputs.fills import FillError, applicable_fills, fill_names, fi
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
 from conformance.problems import Layout
-from conformance.problems import reference_dispatch as dispatch
 
 CONTRACT = Contract("fp32", FMA)
 FOUR_BITS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)

@@ -13,8 +13,7 @@ from typing import Any
 
 from conformance.families.launch_tiles import CodeTile, Tiles, whole
 from conformance.heuristics.configs import AnyConfig, FlexBackwardConfig, FlexConfig
-from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, EVERY_FP8, RESULTS, Operand, check_choice
+from conformance.problems import DTYPES, EVERY_FP8, RESULTS, Operand, Problem, check_choice
 
 MASKS = ("full", "causal", "sliding-window", "document", "packed", "packed-causal")
 #: Those of sequences that lie one behind the other in one batch.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.attention.problem import SCALES, Attention
-from conformance.problems.reference_dispatch import Device, check_inputs
+from conformance.problems import Device, check_inputs
 
 
 @dataclass(frozen=True)

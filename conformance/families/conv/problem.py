@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 from conformance.families.gemm.problem import Bias, Gemm
 from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.heuristics.configs import DepthwiseConfig
-from conformance.problems.problem import Problem
-from conformance.problems.tensors import PRECISIONS, RESULTS, Operand, check_choice
+from conformance.problems import PRECISIONS, RESULTS, Operand, Problem, check_choice
 
 RANKS = {"conv2d": 2, "conv3d": 3}
 ORDERS = ("contiguous", "channels-last")

@@ -22,7 +22,7 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors
-from conformance.problems.reference_dispatch import Device, check_inputs, in_fp64
+from conformance.problems import Device, check_inputs, in_fp64
 
 
 def seen(view: Correlation, x: Tensor, tap: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -65,7 +65,7 @@ def magnitude(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = N
 
 
 def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None, skip_padding: bool = False) -> Tensor:
-    """The convolution and its bias in fp64; arguments and errors are those of :func:`.reference_dispatch.value`, and
+    """The convolution and its bias in fp64; arguments and errors are those of :func:`conformance.problems.value`, and
     ``skip_padding`` is that of :func:`correlate`."""
     result = correlate(problem.correlation, *_operands(problem, inputs, device), skip_padding=skip_padding)
     if problem.bias:

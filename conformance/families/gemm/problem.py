@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.families.launch_tiles import Tiles, tiles_of
-from conformance.problems.problem import Problem
-from conformance.problems.tensors import (
+from conformance.problems import (
     DTYPES,
     EVERY_FP8,
     INTEGERS,
@@ -21,6 +20,7 @@ from conformance.problems.tensors import (
     SPLIT_PRECISIONS,
     Layout,
     Operand,
+    Problem,
     check_choice,
 )
 

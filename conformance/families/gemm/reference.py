@@ -21,8 +21,7 @@ from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Gemm
 from conformance.families.products import Inputs, UnitAnswers, partial_sums, seen_format, sum_of
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors, fused_multiply_add
-from conformance.problems import DTYPES, EVERY_FP8
-from conformance.problems.reference_dispatch import Device, check_inputs
+from conformance.problems import DTYPES, EVERY_FP8, Device, check_inputs
 
 #: Changes an operand (its name, its fp64 values as the product sees them) before it becomes part of a factor.
 Change = Callable[[str, Tensor], Tensor]
@@ -156,7 +155,7 @@ def fused_steps(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> lis
 
 
 def value(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The product with its epilogue in fp64; arguments and errors are those of :func:`.reference_dispatch.value`.
+    """The product with its epilogue in fp64; arguments and errors are those of :func:`conformance.problems.value`.
 
     A bias that beta == 0 ignores and a product that alpha == 0 ignores contribute nothing, NaN included (as in
     ``torch.addmm``).

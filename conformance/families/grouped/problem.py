@@ -14,8 +14,7 @@ from typing import Any
 
 from conformance.families.gemm.problem import Gemm, mm, scaled_mm
 from conformance.families.launch_tiles import Tiles
-from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, EVERY_FP8, PRECISIONS, RESULTS, Layout, Operand, check_choice
+from conformance.problems import DTYPES, EVERY_FP8, PRECISIONS, RESULTS, Layout, Operand, Problem, check_choice
 
 #: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
 KINDS = {"2d-3d": "M", "3d-2d": "N", "2d-2d": "K", "3d-3d": ""}

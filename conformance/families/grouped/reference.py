@@ -14,11 +14,11 @@ from conformance.families.grouped.problem import GroupedGemm
 from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_of
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors
-from conformance.problems.reference_dispatch import Device, check_inputs, in_fp64
+from conformance.problems import Device, check_inputs, in_fp64
 
 
 def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The products of all groups in fp64; arguments and errors are those of :func:`.reference_dispatch.value`.
+    """The products of all groups in fp64; arguments and errors are those of :func:`conformance.problems.value`.
 
     ``inputs["offsets"]`` must hold the problem's own offsets: ValueError is raised for others.
     """

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.families.launch_tiles import Tiles, tiles_of
-from conformance.problems.problem import Problem
-from conformance.problems.tensors import Layout, Operand, check_choice
+from conformance.problems import Layout, Operand, Problem, check_choice
 
 #: Codes in one byte.
 PER_BYTE = 2

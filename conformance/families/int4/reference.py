@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.int4.problem import Int4Gemm
-from conformance.problems import DTYPES
-from conformance.problems.reference_dispatch import Device, check_inputs
+from conformance.problems import DTYPES, Device, check_inputs
 
 
 def unpacked(stored: Tensor, axis: int, signed: bool) -> Tensor:
@@ -46,12 +45,12 @@ def decoded(problem: Int4Gemm, inputs: Mapping[str, Tensor], device: Device = No
 
 
 def value(problem: Int4Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.reference_dispatch.value`."""
+    """See :func:`conformance.problems.value`."""
     a, b = decoded(problem, inputs, device)
     return (a @ b).add_(0.0)  # a sum that starts from +0 is never -0
 
 
 def magnitude(problem: Int4Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.reference_dispatch.magnitude`."""
+    """See :func:`conformance.problems.magnitude`."""
     a, b = decoded(problem, inputs, device)
     return a.abs() @ b.abs()

@@ -12,8 +12,7 @@ from typing import Any
 
 from conformance.families.attention.problem import ORDERS, STEP
 from conformance.families.launch_tiles import CodeTile, Tiles, whole
-from conformance.problems.problem import Problem
-from conformance.problems.tensors import Operand, check_choice
+from conformance.problems import Operand, Problem, check_choice
 
 #: The dtypes of q, k, v and out.
 OPERANDS = ("bf16", "fp16")

@@ -21,7 +21,7 @@ from conformance.families.gemm.bounds import U, growth
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
-from conformance.problems.reference_dispatch import Device, check_inputs
+from conformance.problems import Device, check_inputs
 
 #: Positions of one step: the smallest block in which a kernel may walk through a chunk.
 STEP = 16
@@ -74,7 +74,7 @@ def evaluated(
 
 
 def value(problem: LinearAttention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.reference_dispatch.value`."""
+    """See :func:`conformance.problems.value`."""
     return evaluated(problem, inputs, device=device).out
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.microscaled.problem import MicroscaledGemm
-from conformance.problems.reference_dispatch import Device, check_inputs
+from conformance.problems import Device, check_inputs
 
 #: The values of e2m1's codes 0 to 7; code 8 + c is the negative of code c (OCP Microscaling Formats 1.0, 5.3.3).
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -62,12 +62,12 @@ def decoded(problem: MicroscaledGemm, inputs: Mapping[str, Tensor], device: Devi
 
 
 def value(problem: MicroscaledGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.reference_dispatch.value`."""
+    """See :func:`conformance.problems.value`."""
     a, b = decoded(problem, inputs, device)
     return (a @ b).add_(0.0)  # a sum that starts from +0 is never -0
 
 
 def magnitude(problem: MicroscaledGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.reference_dispatch.magnitude`."""
+    """See :func:`conformance.problems.magnitude`."""
     a, b = decoded(problem, inputs, device)
     return a.abs() @ b.abs()

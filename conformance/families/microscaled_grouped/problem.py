@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from conformance.families.microscaled.problem import BlockScaled, MicroscaledGemm
-from conformance.problems.tensors import Layout, Operand
+from conformance.problems import Layout, Operand
 
 
 @dataclass(frozen=True)

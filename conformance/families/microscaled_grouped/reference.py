@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from conformance import problems as dispatch
 from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
-from conformance.problems import reference_dispatch as dispatch
-from conformance.problems.reference_dispatch import Device, check_inputs
+from conformance.problems import Device, check_inputs
 
 
 def group_inputs(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], group: int) -> dict[str, Tensor]:
@@ -24,7 +24,7 @@ def group_inputs(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], 
 
 
 def value(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.reference_dispatch.value`; ValueError is raised for offsets that are not those of the problem."""
+    """See :func:`conformance.problems.value`; ValueError is raised for offsets that are not those of the problem."""
     check_inputs(problem, inputs)
     if inputs["offsets"].tolist() != list(problem.ends):
         raise ValueError(f"{problem.id}: the offsets are {inputs['offsets'].tolist()}, they must be {problem.ends}")
@@ -35,7 +35,7 @@ def value(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], *, devi
 
 
 def magnitude(problem: MicroscaledGroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """See :func:`.reference_dispatch.magnitude`."""
+    """See :func:`conformance.problems.magnitude`."""
     check_inputs(problem, inputs)
     groups = range(problem.groups)
     return torch.cat(

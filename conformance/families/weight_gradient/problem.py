@@ -14,8 +14,7 @@ from typing import Any
 from conformance.families.conv.problem import Conv
 from conformance.families.gemm.problem import Gemm
 from conformance.families.launch_tiles import Tiles, tiles_of
-from conformance.problems.problem import Problem
-from conformance.problems.tensors import Operand
+from conformance.problems import Operand, Problem
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors
-from conformance.problems.reference_dispatch import Device, check_inputs
+from conformance.problems import Device, check_inputs
 
 
 def value(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """grad_w; see :func:`.reference_dispatch.value`."""
+    """grad_w; see :func:`conformance.problems.value`."""
     return _correlated(problem, inputs, device, magnitudes=False)
 
 
 def magnitude(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """Returns the same of absolute values, without what meets padding; see :func:`.reference_dispatch.magnitude`."""
+    """Returns the same of absolute values, without what meets padding; see :func:`conformance.problems.magnitude`."""
     return _correlated(problem, inputs, device, magnitudes=True)
 
 

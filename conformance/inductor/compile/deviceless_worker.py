@@ -18,8 +18,7 @@ from conformance.inductor.compile import observation
 from conformance.inductor.compile.deviceless import DevicelessUnsupported, GeneratedOnly, deviceless
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Invocation, Program
 from conformance.inductor.source.source_checks import function_of, kernels_of, kind_of
-from conformance.problems import Operand
-from conformance.problems.tensors import DTYPES
+from conformance.problems import DTYPES, Operand
 from conformance.targets import Target
 
 #: What cannot be done without a device; an option that the installed torch does not have is left out.

@@ -1,12 +1,19 @@
-"""The tensors of a problem: dtypes, and how an operand lies in memory."""
+"""Problems: what is computed, with the operands, dtypes and layouts; and the reference of a problem by its class.
+
+A problem says nothing about how it is computed: no tiles, no target, no kernel. It is hashable, picklable and
+has a stable text id, so that records of two runs can be joined on it. The families register their references here.
+"""
 
 from __future__ import annotations
 
+import abc
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 DTYPES: dict[str, torch.dtype] = {
     "fp64": torch.float64,
@@ -139,3 +146,106 @@ class Operand:
         if self.numel == 0:
             return 0
         return 1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+
+
+class Problem(abc.ABC):
+    """A computation, without anything about how it is done. Hashable and picklable."""
+
+    #: the operation, such as "mm" or "conv"
+    op: str
+    #: dtype of the operands, a key of ``DTYPES``
+    dtype: str
+    #: how fp32 operands are multiplied: "ieee" or "tf32"; products of two matrices know more
+    precision: str = "ieee"
+
+    @property
+    @abc.abstractmethod
+    def operands(self) -> tuple[Operand, ...]:
+        """The input tensors."""
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> tuple[Operand, ...]:
+        """The output tensors, the operation's main result first."""
+
+    @property
+    @abc.abstractmethod
+    def id(self) -> str:
+        """Stable text that names this problem."""
+
+    @property
+    @abc.abstractmethod
+    def dense(self) -> Problem:
+        """The same problem without its layouts, on which the values of a fill do not depend."""
+
+    @property
+    def fixed_values(self) -> Mapping[str, Sequence[int]]:
+        """The operands that have one value only, whatever the fill."""
+        return {}
+
+    @property
+    def output(self) -> Operand:
+        """The first output."""
+        return self.outputs[0]
+
+    @property
+    def output_dtype(self) -> str:
+        """dtype of the first output."""
+        return self.output.dtype
+
+    @property
+    def tensors(self) -> tuple[Operand, ...]:
+        """Operands and outputs."""
+        return (*self.operands, *self.outputs)
+
+    def operand(self, name: str) -> Operand:
+        """Returns the input or output called ``name``; KeyError if the problem has none of that name."""
+        for operand in self.tensors:
+            if operand.name == name:
+                return operand
+        raise KeyError(f"{self.id} has no operand {name!r}: it has {[operand.name for operand in self.tensors]}")
+
+
+#: Where fp64 values are computed; what None means is up to the function that takes it.
+Device = torch.device | str | None
+
+
+@functools.singledispatch
+def value(problem: Problem, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The first output of ``problem`` in fp64 and in its shape, before it is rounded to the output dtype.
+
+    ``inputs`` maps operand names to tensors of the operands' shapes. ``device`` is where the value is computed and
+    where it lives (None: where the first operand lives; for attention the CPU). Raises KeyError for a missing operand,
+    ValueError for one of another shape, TypeError for a family without a reference.
+    """
+    raise TypeError(_unknown(problem, "reference value"))
+
+
+@functools.singledispatch
+def magnitude(problem: Problem, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The sum of the products' absolute values, in fp64 and in the shape of the first output, without the epilogue.
+
+    Arguments and errors are those of :func:`value`. Attention has none: its bounds follow every step of the softmax.
+    """
+    raise TypeError(_unknown(problem, "magnitude"))
+
+
+def _unknown(problem: Problem, what: str) -> str:
+    name = type(problem).__name__
+    return f"{problem.id} is a {name}, for which there is no {what}: register one for {name}"
+
+
+def in_fp64(inputs: Mapping[str, Tensor], names: str, device: Device) -> list[Tensor]:
+    """The inputs with these names, of one letter each, in fp64 on ``device`` (None: where the first of them lives)."""
+    target = inputs[names[0]].device if device is None else torch.device(device)
+    return [inputs[name].to(target).double() for name in names]
+
+
+def check_inputs(problem: Problem, inputs: Mapping[str, Tensor]) -> None:
+    """Raises KeyError if an operand of ``problem`` is missing in ``inputs``, ValueError if one has another shape."""
+    for operand in problem.operands:
+        if operand.name not in inputs:
+            raise KeyError(f"{problem.id} needs the input {operand.name!r}: given are {sorted(inputs)}")
+        shape = tuple(inputs[operand.name].shape)
+        if shape != operand.shape:
+            raise ValueError(f"{problem.id}: input {operand.name!r} has shape {shape}, it must have {operand.shape}")
