@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import triton
 from torch import Tensor
@@ -22,7 +23,7 @@ from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import Layout
+from conformance.problems import Layout, Operand
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: The kernels of the product that a convolution is. They state its demands on dtype, config and target, its arithmetic,
@@ -31,19 +32,25 @@ _PRODUCTS = {op: PointerGemm(op, op, "mm") for op in ("mm", "addmm")}
 
 
 def _as_product(plan: Plan, problem: Gemm | None = None) -> tuple[PointerGemm, Plan]:
-    """The kernel and the plan of the product that the convolution of ``plan`` is; ``problem`` adds its layouts."""
+    """Returns the kernel and the plan of the product that ``plan`` amounts to; ``problem`` adds its layouts."""
     problem = problem or plan.problem.product
     return _PRODUCTS[problem.op], dataclasses.replace(plan, kernel=problem.op, problem=problem)
 
 
 class ConvKernel(ConvFamily):
-    """Base of the convolutions: they are judged as the product that they amount to."""
+    """Base of convolutions and their gradients: they are judged as the product that they amount to. Without a ``table``
+    a kernel has ``configs`` of its own."""
 
-    def __init__(self, name: str, operations: frozenset[str], table: str) -> None:
+    #: the operand that has the dtype of x
+    partner = "w"
+
+    def __init__(
+        self, name: str, *operations: str, table: str | None = None, configs: tuple[AnyConfig, ...] = ()
+    ) -> None:
         self.name = name
-        self.operations = operations
+        self.operations = frozenset(operations)
         self.table = table
-        self.configs: tuple[AnyConfig, ...] = BASE.table(table)
+        self.configs = BASE.table(table) if table else configs
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
@@ -51,7 +58,7 @@ class ConvKernel(ConvFamily):
         if reason := self.foreign(plan):
             return reason
         if problem.dtype not in self.dtypes:
-            detail = f"x is {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert x and w"
+            detail = f"x is {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert x and {self.partner}"
             return Reason(ReasonCode.DTYPE, "x", detail)
         kernel, product = _as_product(plan)
         return self._shape(plan) or kernel.refusal(product)
@@ -89,14 +96,11 @@ class PointerConv(ConvKernel):
     limits = ConvLimits()
     zero_sign = "ieee"
 
+    #: the axes of images that arguments are named for, and the first two of the weights
+    axes, weight_axes = "DHW", "oc"
+
     def _shape(self, plan: Plan) -> Reason | None:
-        problem = plan.problem
-        columns = triton.cdiv(problem.out_channels // problem.groups, plan.config.block_n)
-        for name, count in (("groups", problem.groups), ("out_channels", columns)):
-            if count > GRID_LIMIT:
-                detail = f"{name} of {problem.id} take {count} programs along one axis, {GRID_LIMIT} are possible"
-                return Reason(ReasonCode.EXTENT, name, detail)
-        return None
+        return too_many_programs(plan, "out_channels")
 
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`: that of the product, tap by tap."""
@@ -107,43 +111,46 @@ class PointerConv(ConvKernel):
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: (tiles of output positions, tiles of output channels of a group, groups)."""
-        product, config = plan.problem.product, plan.config
-        return (triton.cdiv(product.M, config.block_m), triton.cdiv(product.N, config.block_n), plan.problem.groups)
+        return product_grid(plan)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
-        problem, config = plan.problem, plan.config
+        arguments = {
+            **self._arguments(plan, tensors),
+            "DEPTH": len(plan.problem.size) == 3,
+            "EVEN_CHANNELS": plan.problem.group_channels % plan.config.block_k == 0,
+        }
+        return Launch(conv_pointer, plan.grid, arguments, plan.config.options)
+
+    def _arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Returns the arguments that all device functions take. Raises NotApplicable if a tensor is not what the plan
+        was made for."""
+        problem, config, axes = plan.problem, plan.config, self.axes
         check_tensors(self.name, problem, tensors)
         sizes = {
             "BATCH": problem.batch,
             "CHANNELS": problem.group_channels,
             "OUT_CHANNELS": problem.out_channels // problem.groups,
-            **_by_axis("{}", problem.size, 1),
-            **_by_axis("O{}", problem.out_size, 1),
+            **by_axis("{}", problem.size, axes),
+            **by_axis("O{}", problem.out_size, axes),
         }
-        arguments = {
+        return {
             "x_ptr": tensors["x"],
             "w_ptr": tensors["w"],
             "out_ptr": tensors["out"],
             "bias_ptr": tensors.get("bias"),
             **size_arguments(sizes, plan.variant.static),
-            **_strides("x", "nc", problem.operand("x").strides),
-            **_strides("w", "oc", problem.operand("w").strides),
-            **_strides("o", "nc", problem.output.strides),
-            **_by_axis("KERNEL_{}", problem.kernel, 1),
-            **_by_axis("STRIDE_{}", problem.stride, 1),
-            **_by_axis("PADDING_{}", problem.padding, 0),
-            **_by_axis("DILATION_{}", problem.dilation, 1),
+            **strides("x", "nc", problem.operand("x"), axes),
+            **strides("w", self.weight_axes, problem.operand("w"), axes),
+            **strides("o", "nc", problem.output, axes),
+            **window_arguments(problem, axes),
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,
-            "DEPTH": len(problem.size) == 3,
-            "EVEN_CHANNELS": problem.group_channels % config.block_k == 0,
             "WIDE_INDEX": spans_wide(problem),
             "PRECISION": dot_precision(problem),
             "HAS_BIAS": problem.bias,
         }
-        return Launch(conv_pointer, plan.grid, arguments, config.options)
 
 
 class ProductConv(ConvKernel):
@@ -213,20 +220,51 @@ def _rows_by_channels(tensor: Tensor) -> Tensor:
     return rows.view(-1, rows.shape[-1])
 
 
-def _by_axis(name: str, values: tuple[int, ...], absent: int) -> dict[str, int]:
-    """Arguments of depth, height and width; ``absent`` stands for the depth of two dimensions."""
-    whole = (absent,) * (3 - len(values)) + values
-    return {name.format(axis): value for axis, value in zip("DHW", whole, strict=True)}
+def too_many_programs(plan: Plan, columns: str) -> Reason | None:
+    """Returns the reason for which a grid of :func:`product_grid` is too large, or None; ``columns`` names the channels
+    that are columns of the product."""
+    problem = plan.problem
+    for name, count in (("groups", problem.groups), (columns, triton.cdiv(problem.product.N, plan.config.block_n))):
+        if count > GRID_LIMIT:
+            detail = f"{name} of {problem.id} take {count} programs along one axis, {GRID_LIMIT} are possible"
+            return Reason(ReasonCode.EXTENT, name, detail)
+    return None
 
 
-def _strides(tensor: str, outer: str, strides: tuple[int, ...]) -> dict[str, int]:
-    """Stride arguments: of the two outer dimensions, then of depth, height and width."""
-    named = {f"stride_{tensor}{axis}": stride for axis, stride in zip(outer, strides[:2], strict=True)}
-    return named | {key.lower(): stride for key, stride in _by_axis(f"stride_{tensor}{{}}", strides[2:], 0).items()}
+def product_grid(plan: Plan) -> tuple[int, int, int]:
+    """Returns the grid of an implicit product: (tiles of rows, tiles of columns, groups)."""
+    product, config = plan.problem.product, plan.config
+    return (triton.cdiv(product.M, config.block_m), triton.cdiv(product.N, config.block_n), plan.problem.groups)
+
+
+def by_axis(name: str, values: tuple[int, ...], axes: str = "HW", absent: int = 1) -> dict[str, int]:
+    """Returns arguments of the spatial axes; ``absent`` stands for the depth of two dimensions.
+
+    >>> by_axis("KERNEL_{}", (3, 2), "DHW")
+    {'KERNEL_D': 1, 'KERNEL_H': 3, 'KERNEL_W': 2}
+    """
+    whole = (absent,) * (len(axes) - len(values)) + values
+    return {name.format(axis): value for axis, value in zip(axes, whole, strict=True)}
+
+
+def window_arguments(problem: Conv, axes: str = "HW") -> dict[str, int]:
+    """Returns the extents, strides, padding and dilation of a window as arguments."""
+    return {
+        **by_axis("KERNEL_{}", problem.kernel, axes),
+        **by_axis("STRIDE_{}", problem.stride, axes),
+        **by_axis("PADDING_{}", problem.padding, axes, 0),
+        **by_axis("DILATION_{}", problem.dilation, axes),
+    }
+
+
+def strides(tensor: str, outer: str, operand: Operand, axes: str = "HW") -> dict[str, int]:
+    """Returns stride arguments: of the two outer dimensions, then of the spatial ones."""
+    named = {f"stride_{tensor}{axis}": stride for axis, stride in zip(outer, operand.strides[:2], strict=True)}
+    return named | by_axis(f"stride_{tensor}{{}}", operand.strides[2:], axes.lower(), 0)
 
 
 KERNELS: tuple[ConvKernel, ...] = (
-    PointerConv("conv2d", frozenset({"conv2d"}), "conv"),
-    PointerConv("conv3d", frozenset({"conv3d"}), "conv"),
-    ProductConv("conv1x1_as_mm", frozenset({"conv2d", "conv3d"}), "mm"),
+    PointerConv("conv2d", "conv2d", table="conv"),
+    PointerConv("conv3d", "conv3d", table="conv"),
+    ProductConv("conv1x1_as_mm", "conv2d", "conv3d", table="mm"),
 )

@@ -11,6 +11,7 @@ from conformance import codegen_checks as codegen
 from conformance.families.conv.refusals import ConvLimits
 from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
+from conformance.kernels.conv import by_axis, strides, window_arguments
 from conformance.kernels.device.conv import conv_depthwise
 from conformance.kernels.families.conv import DepthwiseFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
@@ -81,34 +82,22 @@ class DepthwiseConv(DepthwiseFamily):
         sizes = {
             "BATCH": problem.batch,
             "OUT_CHANNELS": problem.out_channels,
-            **_by_axis("{}", problem.size),
-            **_by_axis("O{}", problem.out_size),
+            **by_axis("{}", problem.size),
+            **by_axis("O{}", problem.out_size),
         }
-        (xn, xc, *x), (wo, _, *w), (on, oc, *out) = (
-            operand.strides for operand in (problem.operand("x"), problem.operand("w"), problem.output)
-        )
+        weights = strides("w", "oc", problem.operand("w"))
+        del weights["stride_wc"]  # a weight sees one channel
         arguments = {
             "x_ptr": tensors["x"],
             "w_ptr": tensors["w"],
             "out_ptr": tensors["out"],
             "bias_ptr": tensors.get("bias"),
             **size_arguments(sizes, plan.variant.static),
-            "stride_xn": xn,
-            "stride_xc": xc,
-            "stride_xh": x[0],
-            "stride_xw": x[1],
-            "stride_wo": wo,
-            "stride_wh": w[0],
-            "stride_ww": w[1],
-            "stride_on": on,
-            "stride_oc": oc,
-            "stride_oh": out[0],
-            "stride_ow": out[1],
+            **strides("x", "nc", problem.operand("x")),
+            **weights,
+            **strides("o", "nc", problem.output),
             "MULTIPLIER": problem.out_channels // problem.groups,
-            **_by_axis("KERNEL_{}", problem.kernel),
-            **_by_axis("STRIDE_{}", problem.stride),
-            **_by_axis("PADDING_{}", problem.padding),
-            **_by_axis("DILATION_{}", problem.dilation),
+            **window_arguments(problem),
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "WIDE_INDEX": spans_wide(problem),
@@ -121,10 +110,6 @@ class DepthwiseConv(DepthwiseFamily):
         units = {codegen.MMA, codegen.WGMMA, codegen.TCGEN05, codegen.MFMA, codegen.WMMA}
         copies = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
         return Features(frozenset({codegen.POINTER_LOAD, codegen.POINTER_STORE}), frozenset(units | copies))
-
-
-def _by_axis(name: str, values: tuple[int, ...]) -> dict[str, int]:
-    return {name.format(axis): value for axis, value in zip("HW", values, strict=True)}
 
 
 KERNELS = (DepthwiseConv(),)

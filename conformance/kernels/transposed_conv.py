@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import triton
 from torch import Tensor
 
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision, size_arguments, spans_wide
-from conformance.kernels.conv import PointerConv
+from conformance.kernels.conv import PointerConv, by_axis
 from conformance.kernels.device.conv import conv_input_gradient, conv_transposed
 from conformance.kernels.families.conv import TransposedFamily
-from conformance.kernels.kernel import Plan, check_tensors
+from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 
 #: Small tiles without a pipeline, tiles of large matrix instructions, wide and tall ones.
@@ -36,10 +34,7 @@ class TransposedPointerConv(TransposedFamily, PointerConv):
 
     zero_sign = "ieee"
 
-    def __init__(self, name: str, configs: tuple[AnyConfig, ...]) -> None:
-        self.name = name
-        self.operations = frozenset({"conv_transpose2d"})
-        self.configs = configs
+    axes, weight_axes = "HW", "co"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
@@ -48,42 +43,6 @@ class TransposedPointerConv(TransposedFamily, PointerConv):
             "EVEN_CHANNELS": plan.problem.group_channels % plan.config.block_k == 0,
         }
         return Launch(conv_transposed, plan.grid, arguments, plan.config.options)
-
-    def _arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Returns the arguments that both device functions take. Raises NotApplicable if a tensor is not what the plan
-        was made for."""
-        problem, config = plan.problem, plan.config
-        check_tensors(self.name, problem, tensors)
-        sizes = {
-            "BATCH": problem.batch,
-            "CHANNELS": problem.group_channels,
-            "OUT_CHANNELS": problem.out_channels // problem.groups,
-            **_by_axis("{}", problem.size),
-            **_by_axis("O{}", problem.out_size),
-        }
-        strides: dict[str, int] = {}
-        operands = problem.operand("x"), problem.operand("w"), problem.output
-        for letter, axes, operand in zip("xwo", ("nchw", "cohw", "nchw"), operands, strict=True):
-            steps = zip(axes, operand.strides, strict=True)
-            strides |= {f"stride_{letter}{axis}": step for axis, step in steps}
-        return {
-            "x_ptr": tensors["x"],
-            "w_ptr": tensors["w"],
-            "out_ptr": tensors["out"],
-            "bias_ptr": tensors.get("bias"),
-            **size_arguments(sizes, plan.variant.static),
-            **strides,
-            **_by_axis("KERNEL_{}", problem.kernel),
-            **_by_axis("STRIDE_{}", problem.stride),
-            **_by_axis("PADDING_{}", problem.padding),
-            **_by_axis("DILATION_{}", problem.dilation),
-            "BLOCK_M": config.block_m,
-            "BLOCK_N": config.block_n,
-            "BLOCK_K": config.block_k,
-            "WIDE_INDEX": spans_wide(problem),
-            "PRECISION": dot_precision(problem),
-            "HAS_BIAS": problem.bias,
-        }
 
 
 class InputGradientConv(TransposedPointerConv):
@@ -109,17 +68,13 @@ class InputGradientConv(TransposedPointerConv):
         )
         arguments = {
             **self._arguments(plan, tensors),
-            **_by_axis("COMMON_{}", common),
-            **_by_axis("INVERSE_{}", inverse),
+            **by_axis("COMMON_{}", common),
+            **by_axis("INVERSE_{}", inverse),
         }
         return Launch(conv_input_gradient, plan.grid, arguments, plan.config.options)
 
 
-def _by_axis(name: str, values: tuple[int, ...]) -> dict[str, int]:
-    return {name.format(axis): value for axis, value in zip("HW", values, strict=True)}
-
-
 KERNELS: tuple[PointerConv, ...] = (
-    TransposedPointerConv("conv_transpose2d", CONFIGS),
-    InputGradientConv("conv2d_input_gradient", INPUT_GRADIENT_CONFIGS),
+    TransposedPointerConv("conv_transpose2d", "conv_transpose2d", configs=CONFIGS),
+    InputGradientConv("conv2d_input_gradient", "conv_transpose2d", configs=INPUT_GRADIENT_CONFIGS),
 )

@@ -3,18 +3,20 @@
 import math
 
 from conformance.cases.scenarios import scenario, where
-from conformance.families.conv.problem import Conv
+from conformance.families.conv.problem import Conv, image_size
 from conformance.judging.refusal_rules import expect_refusal
+from conformance.kernels.families.conv import one_order, orders
+from conformance.kernels.families.examples import dtype_fields
 from conformance.records import ReasonCode
 
 LAST, FIRST = "channels-last", "contiguous"
 
-#: Order of x, w and out, padding of their pitches, bias, and whether sizes are compile-time constants.
-STYLES: dict[str, dict[str, object]] = {
-    "first": {"order": (FIRST, FIRST, FIRST)},
-    "last-bias": {"order": (LAST, LAST, LAST), "bias": True},
-    "last-static": {"order": (LAST, LAST, LAST), "static": True},
-    "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
+#: Fields of the problem, and whether sizes are compile-time constants.
+STYLES = {
+    "first": ({}, False),
+    "last-bias": (one_order(LAST) | {"bias": True}, False),
+    "last-static": (one_order(LAST), True),
+    "mixed-padded-bias": (orders(LAST, FIRST, FIRST) | {"pad": 5, "bias": True}, False),
 }
 
 #: window, stride, padding, groups and, if it is not 1, dilation. The quick tier has the first one: it differs in each
@@ -44,7 +46,7 @@ DEEP_WINDOWS = {
 }
 
 
-def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
+def convolution(dtype, config, geometry, *, batch=2, **fields):
     """Returns two or more ragged row blocks of positions over ``batch`` images, and two of columns (one where there are
     groups or many taps). There are three k-blocks or more: channels make one and a half, three where there is one tap.
     """
@@ -58,23 +60,11 @@ def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2
     width = 7 if len(window) == 2 else 5
     rows = -(-(config.block_m + 9) // (max(batch, 1) * width))
     positions = (rows, width) if len(window) == 2 else (2, -(-rows // 2), width)
-    size = tuple(
-        max((count - 1) * step + (extent - 1) * apart + 1 - 2 * pad, 1)
-        for count, step, extent, pad, apart in zip(positions, stride, window, padding, dilation, strict=True)
-    )
-    if dtype == "tf32":
-        dtype, fields["precision"] = "fp32", "tf32"
-    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    size = image_size(positions, window, stride, padding, dilation)
     return Conv(
-        f"conv{len(window)}d", batch, channels * groups, size, columns * groups, window, stride, padding, groups, dtype,
-        **{**orders, **fields, "dilation": dilation},
+        f"conv{len(window)}d", batch, channels * groups, size, columns * groups, window, stride, padding, groups,
+        dilation=dilation, **dtype_fields(dtype), **fields,
     )  # fmt: skip
-
-
-def _styled(dtype, config, geometry, style, **fields):
-    """The problem in a style, and the fields of its variant."""
-    chosen = {name: value for name, value in STYLES[style].items() if name != "static"}
-    return convolution(dtype, config, geometry, **chosen, **fields), {"static": "static" in STYLES[style]}
 
 
 @scenario(
@@ -84,8 +74,9 @@ def _styled(dtype, config, geometry, style, **fields):
 )
 def test_windows(conform, kernel, target, dtype, config, window, style):
     """Windows of one tap, odd, even and flat; strides, padding wider than the window, groups."""
-    problem, variant = _styled(dtype, config, WINDOWS[window], style)
-    conform(kernel, problem, config=config, target=target, **variant)
+    fields, static = STYLES[style]
+    problem = convolution(dtype, config, WINDOWS[window], **fields)
+    conform(kernel, problem, config=config, target=target, static=static)
 
 
 @scenario(
@@ -95,8 +86,9 @@ def test_windows(conform, kernel, target, dtype, config, window, style):
 )
 def test_windows_with_depth(conform, kernel, target, dtype, config, window, style):
     """The same in three dimensions."""
-    problem, variant = _styled(dtype, config, DEEP_WINDOWS[window], style)
-    conform(kernel, problem, config=config, target=target, **variant)
+    fields, static = STYLES[style]
+    problem = convolution(dtype, config, DEEP_WINDOWS[window], **fields)
+    conform(kernel, problem, config=config, target=target, static=static)
 
 
 @scenario(
@@ -109,7 +101,8 @@ def test_windows_with_depth(conform, kernel, target, dtype, config, window, styl
 def test_single_tap_as_product(conform, kernel, target, dtype, config, rank, weights):
     """A 1x1 window over channels-last operands is a product of matrices, however its weights lie."""
     geometry = ((1,) * rank, (1,) * rank, (0,) * rank, 1)
-    problem = convolution(dtype, config, geometry, order=(LAST, weights, LAST), pad=8 * (rank - 2), bias=rank == 2)
+    fields = {"pad": 8 * (rank - 2), "bias": rank == 2, **orders(LAST, weights, LAST)}
+    problem = convolution(dtype, config, geometry, **fields)
     conform(kernel, problem, config=config, target=target)
 
 
@@ -120,8 +113,7 @@ def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
     """A batch of no image launches nothing and gives an empty result. The kernels that use a product refuse it."""
     rank = kernel.rank
     edge, pad = (3, 1) if window == "3x3" else (1, 0)
-    order = (LAST,) * 3
-    problem = convolution(dtype, config, ((edge,) * rank, (1,) * rank, (pad,) * rank, 1), batch=0, order=order)
+    problem = convolution(dtype, config, ((edge,) * rank, (1,) * rank, (pad,) * rank, 1), batch=0, **one_order(LAST))
     if kernel.pointwise:
         code = ReasonCode.EXTENT if edge == 1 else ReasonCode.OPERATION
         expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=code)
@@ -145,28 +137,24 @@ DEPTHWISE = {
 }
 
 
-def depthwise(config, dtype, geometry, *, batch=2, order=(FIRST, FIRST, FIRST), **fields):
+def depthwise(config, dtype, geometry, *, batch=2, **fields):
     """A column block and a few channels more, and two row blocks of positions or more over ``batch`` images."""
     window, stride, padding, dilation, multiplier = geometry
     channels = -(-(config.block_n + 3) // multiplier)
     positions = 2, -(-(config.block_m + 5) // (2 * max(batch, 1)))
-    size = tuple(
-        max((count - 1) * step + (extent - 1) * apart + 1 - 2 * pad, 1)
-        for count, step, extent, pad, apart in zip(positions, stride, window, padding, dilation, strict=True)
-    )
-    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    size = image_size(positions, window, stride, padding, dilation)
     return Conv(
         "conv2d", batch, channels, size, channels * multiplier, window, stride, padding, channels, dtype,
-        dilation=dilation, **{**orders, **fields},
+        dilation=dilation, **fields,
     )  # fmt: skip
 
 
 @scenario(where(family="conv", depthwise=True), window=list(DEPTHWISE), rotate={"style": list(STYLES)[::-1]})
 def test_groups_of_one_channel(conform, kernel, target, dtype, config, window, style):
     """Groups of one channel, with one output channel or more for each; no matrix unit is used."""
-    fields = {name: value for name, value in STYLES[style].items() if name != "static"}
+    fields, static = STYLES[style]
     problem = depthwise(config, dtype, DEPTHWISE[window], **fields)
-    conform(kernel, problem, config=config, target=target, static="static" in STYLES[style])
+    conform(kernel, problem, config=config, target=target, static=static)
 
 
 @scenario(
@@ -183,11 +171,11 @@ def test_edges_of_groups_of_one_channel(conform, kernel, target, dtype, config, 
     if edge == "empty":
         conform(kernel, depthwise(config, dtype, plain, batch=0), config=config, target=target)
     elif edge == "far-images":
-        problem = depthwise(config, dtype, plain, batch=3, order=(LAST,) * 3, batch_pad=2**30)
+        problem = depthwise(config, dtype, plain, batch=3, batch_pad=2**30, **one_order(LAST))
         conform(kernel, problem, config=config, target=target, fills=fills)
     else:
         channels, taps, order = (1, 3, LAST) if edge == "far-taps" else (3, 1, FIRST)
-        pitches = {"order_x": order, "order_w": order, "order_out": order, "pad": 2**30}
+        pitches = one_order(order) | {"pad": 2**30}
         problem = Conv("conv2d", 1, channels, (1, 3), channels, (1, taps), (1, 1), (0, 0), channels, dtype, **pitches)
         conform(kernel, problem, config=config, target=target, fills=("transparent",))
 
@@ -201,7 +189,7 @@ FAR_IMAGES = {2: ((1, 2), (1, 1), (0, 1), 1), 3: ((1, 1, 2), (1, 1, 1), (0, 0, 1
 )
 def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order):
     """Offsets of the last image need more than 32 bits; only the images themselves are touched."""
-    problem = convolution(dtype, config, FAR_IMAGES[kernel.rank], batch=3, order=(order,) * 3, batch_pad=2**30)
+    problem = convolution(dtype, config, FAR_IMAGES[kernel.rank], batch=3, batch_pad=2**30, **one_order(order))
     conform(kernel, problem, config=config, target=target, fills=("transparent", "wide-A", "randn"))
 
 
@@ -226,9 +214,9 @@ def test_strides_past_2_31_elements(conform, kernel, target, dtype, config, far)
     between is not used. The output is of a wider dtype than the image."""
     channels, order, width, taps = FAR[far]
     ins, outs, strides = channels(config)
-    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True), pad=2**31 // strides)
+    layout = orders(*order) | {"pad": 2**31 // strides}
     geometry = ((1, taps), (1, 1), (0, 0), min(outs, 2))
-    problem = Conv("conv2d", 1, ins, (1, width), outs, *geometry, dtype, "fp32", **orders)
+    problem = Conv("conv2d", 1, ins, (1, width), outs, *geometry, dtype, "fp32", **layout)
     conform(kernel, problem, config=config, target=target, fills=("transparent",))
 
 
@@ -246,5 +234,5 @@ REFUSED = {
 def test_what_is_no_product(conform, recorder, kernel, target, dtype, config, refused):
     """A kernel refuses convolutions that cannot be seen as one product of matrices, for a typed reason."""
     geometry, order, code = REFUSED[refused]
-    problem = convolution(dtype, config, geometry, order=order)
+    problem = convolution(dtype, config, geometry, **orders(*order))
     expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=code)

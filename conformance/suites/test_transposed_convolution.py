@@ -2,15 +2,17 @@
 
 from conformance.cases.scenarios import scenario, where
 from conformance.families.conv.problem import Conv, TransposedConv, conv_transpose2d, input_gradient
+from conformance.kernels.families.conv import one_order, orders
+from conformance.kernels.families.examples import dtype_fields
 
 LAST, FIRST = "channels-last", "contiguous"
 
-#: Order of x, w and out, padding of their pitches, bias, and whether sizes are compile-time constants.
-STYLES: dict[str, dict[str, object]] = {
-    "first": {"order": (FIRST, FIRST, FIRST)},
-    "last-bias": {"order": (LAST, LAST, LAST), "bias": True},
-    "last-static-bias": {"order": (LAST, LAST, LAST), "static": True, "bias": True},
-    "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
+#: Fields of the problem, and whether sizes are compile-time constants.
+STYLES = {
+    "first": ({}, False),
+    "last-bias": (one_order(LAST) | {"bias": True}, False),
+    "last-static-bias": (one_order(LAST) | {"bias": True}, True),
+    "mixed-padded-bias": (orders(LAST, FIRST, FIRST) | {"pad": 5, "bias": True}, False),
 }
 
 #: window, stride, padding, output padding, groups, dilation. The quick tier has the first two. Everything differs in
@@ -32,7 +34,7 @@ WINDOWS = {
 }
 
 
-def transposed(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
+def transposed(dtype, config, geometry, *, batch=2, **fields):
     """Returns two ragged row blocks of positions or more over ``batch`` images, and two of columns where there is one
     group. Each tap has one and a half k-blocks of channels, a single tap three."""
     window, stride, padding, output_padding, groups, dilation = geometry
@@ -47,12 +49,9 @@ def transposed(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2,
         max(-(-(count + 2 * pad - (extent - 1) * apart - 1 - more) // step) + 1, 1)
         for count, extent, step, pad, more, apart in axes
     )
-    if dtype == "tf32":
-        dtype, fields["precision"] = "fp32", "tf32"
-    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
     return conv_transpose2d(
-        batch, channels * groups, size, columns * groups, window, dtype, groups=groups, stride=stride,
-        padding=padding, output_padding=output_padding, dilation=dilation, **{**orders, **fields},
+        batch, channels * groups, size, columns * groups, window, groups=groups, stride=stride, padding=padding,
+        output_padding=output_padding, dilation=dilation, **dtype_fields(dtype), **fields,
     )  # fmt: skip
 
 
@@ -64,9 +63,9 @@ def transposed(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2,
 )
 def test_transposed_windows(conform, kernel, target, dtype, config, window, style):
     """Strides with and without positions that no tap reaches, output padding, dilation, groups."""
-    fields = {name: value for name, value in STYLES[style].items() if name != "static"}
+    fields, static = STYLES[style]
     problem = transposed(dtype, config, WINDOWS[window], **fields)
-    conform(kernel, problem, config=config, target=target, static="static" in STYLES[style])
+    conform(kernel, problem, config=config, target=target, static=static)
 
 
 #: The convolution whose gradient is asked for: size, window, stride, padding, dilation.
@@ -101,7 +100,7 @@ def test_far_offsets(conform, kernel, target, dtype, config, far):
         "images": (3, 6, 8, 2, 5, {"batch_pad": 2**30, "order_x": LAST, "order_out": LAST}),
         "in": (1, 2 * (config.block_k + 1), 2, 1, 5, {"order_w": FIRST, "pad": 2**31 // config.block_k}),
         "out": (1, 4, 2 * config.block_n, 1, 5, {"order_x": LAST, "order_w": LAST, "pad": 2**31 // config.block_n}),
-        "taps": (1, 1, 1, 3, 1, {"order_x": LAST, "order_w": LAST, "order_out": LAST, "pad": 2**30}),
+        "taps": (1, 1, 1, 3, 1, one_order(LAST) | {"pad": 2**30}),
     }[far]
     problem = TransposedConv(
         "conv_transpose2d", batch, ins, (1, width), outs, (1, taps), (1, 2), (0, 0), min(ins, outs, 2), dtype,

@@ -2,17 +2,19 @@
 
 from conformance.cases.scenarios import scenario, where
 from conformance.cases.tier_rows import CROSSED
-from conformance.families.conv.problem import Conv
+from conformance.families.conv.problem import Conv, image_size
 from conformance.families.weight_gradient.problem import WeightGradient
+from conformance.kernels.families.conv import one_order, orders
+from conformance.kernels.families.examples import dtype_fields
 
 LAST, FIRST = "channels-last", "contiguous"
 
-#: Order of x, grad_w and grad_out, padding of their pitches, the bias, and whether sizes are compile-time constants.
-STYLES: dict[str, dict[str, object]] = {
-    "first": {"order": (FIRST, FIRST, FIRST)},
-    "last-bias": {"order": (LAST, LAST, LAST), "bias": True},
-    "last-static": {"order": (LAST, LAST, LAST), "static": True},
-    "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
+#: Fields of the convolution, and whether sizes are compile-time constants.
+STYLES = {
+    "first": ({}, False),
+    "last-bias": (one_order(LAST) | {"bias": True}, False),
+    "last-static": (one_order(LAST), True),
+    "mixed-padded-bias": (orders(LAST, FIRST, FIRST) | {"pad": 5, "bias": True}, False),
 }
 
 #: window, stride, padding, groups and dilation of the convolution. The quick tier has the first one: it differs in each
@@ -34,7 +36,7 @@ WINDOWS = {
 }
 
 
-def gradient(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
+def gradient(dtype, config, geometry, *, batch=2, **fields):
     """Two ragged tiles of output channels and of taps and channels or more, one of each where there are groups; three
     blocks of positions and a rest over ``batch`` images."""
     window, stride, padding, groups, dilation = geometry
@@ -43,16 +45,10 @@ def gradient(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, *
     rows = config.block_m + 5 if groups == 1 else config.block_m - 3
     width = 7
     positions = -(-(3 * config.block_k + 5) // (max(batch, 1) * width)), width
-    size = tuple(
-        max((count - 1) * step + (extent - 1) * apart + 1 - 2 * pad, 1)
-        for count, step, extent, pad, apart in zip(positions, stride, window, padding, dilation, strict=True)
-    )
-    if dtype == "tf32":
-        dtype, fields["precision"] = "fp32", "tf32"
-    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    size = image_size(positions, window, stride, padding, dilation)
     forward = Conv(
-        "conv2d", batch, channels * groups, size, rows * groups, window, stride, padding, groups, dtype,
-        **{**orders, **fields, "dilation": dilation},
+        "conv2d", batch, channels * groups, size, rows * groups, window, stride, padding, groups,
+        dilation=dilation, **dtype_fields(dtype), **fields,
     )  # fmt: skip
     return WeightGradient(forward)
 
@@ -65,9 +61,9 @@ def gradient(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, *
 )
 def test_gradient_of_windows(conform, kernel, target, dtype, config, window, style):
     """Windows of one tap, odd, even and flat; strides, padding wider than the window, dilation, groups."""
-    fields = {name: value for name, value in STYLES[style].items() if name != "static"}
+    fields, static = STYLES[style]
     problem = gradient(dtype, config, WINDOWS[window], **fields)
-    conform(kernel, problem, config=config, target=target, static="static" in STYLES[style])
+    conform(kernel, problem, config=config, target=target, static=static)
 
 
 #: Images, and positions of each: none and one, less than a block, whole blocks, and images that end inside of blocks.
@@ -114,7 +110,7 @@ def test_far_offsets(conform, kernel, target, dtype, config, far):
         "images": (3, 6, 8, 2, config.block_k + 1, {"batch_pad": 2**30, "order_x": LAST, "order_out": LAST}),
         "in": (1, config.block_n + 2, 2, 1, 5, {"order_w": LAST, "pad": 2**31 // config.block_n}),
         "out": (1, 4, config.block_m + 2, 1, 5, {"order_x": LAST, "order_w": LAST, "pad": 2**31 // config.block_m}),
-        "taps": (1, 1, 1, 3, 3, {"order_x": LAST, "order_w": LAST, "order_out": LAST, "pad": 2**30}),
+        "taps": (1, 1, 1, 3, 3, one_order(LAST) | {"pad": 2**30}),
     }[far]
     forward = Conv(
         "conv2d", batch, ins, (1, width), outs, (1, taps), (1, 1), (0, 0), min(ins, outs, 2), dtype,

@@ -249,6 +249,24 @@ class Conv(Problem):
         return "-".join(parts)
 
 
+def image_size(
+    positions: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
+    """Returns the extents of the smallest image that a window meets at ``positions``; each is 1 or more.
+
+    >>> image_size((4, 5), (3, 3), (2, 1), (1, 1), (1, 1))
+    (7, 5)
+    """
+    axes = zip(positions, kernel, stride, padding, dilation, strict=True)
+    return tuple(
+        max((count - 1) * step + (taps - 1) * apart + 1 - 2 * pad, 1) for count, taps, step, pad, apart in axes
+    )
+
+
 def _conv(
     op: str,
     batch: int,

@@ -172,4 +172,9 @@ class DepthwiseFamily(ConvFamily):
 
 def one_order(order: str) -> dict[str, Any]:
     """Fields that give x, w and out one order of dimensions."""
-    return dict.fromkeys(("order_x", "order_w", "order_out"), order)
+    return orders(order, order, order)
+
+
+def orders(x: str, w: str, out: str) -> dict[str, Any]:
+    """Fields that give x, w and out each an order of dimensions."""
+    return {"order_x": x, "order_w": w, "order_out": out}
