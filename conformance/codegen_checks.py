@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from conformance import filecheck as filecheck_module
 from conformance.filecheck import FileCheckResult, filecheck
@@ -419,9 +419,9 @@ def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
     pieces = [piece for features in EVIDENCE.values() for pieces in features.values() for piece in pieces]
     directives = sorted({piece.directive for piece in pieces if piece.stage == stage})
 
-    def search() -> dict[str, tuple[Any, ...]]:
+    def search() -> dict[str, FileCheckResult]:
         text = code_of(path, stage)
-        return {directive: dataclasses.astuple(filecheck(directive, text)) for directive in directives}
+        return {directive: filecheck(directive, text) for directive in directives}
 
     kept = kept_answer([path], f"{stage}-evidence", source_digest(sys.modules[__name__], filecheck_module), search)
     return {directive: FileCheckResult(*result) for directive, result in kept.items()}

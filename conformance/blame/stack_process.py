@@ -115,7 +115,7 @@ def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tup
     from conformance import codegen_checks
     from conformance.execution.compile.resources import over_limits
     from conformance.judging.code_faults import fault_verdicts
-    from conformance.judging.plan_code import plan_verdicts
+    from conformance.judging.plan_rules import plan_verdicts
     from conformance.kernels.catalogue import get, meta_launch
     from conformance.kernels.kernel import Plan
 

@@ -18,7 +18,6 @@ from conformance.families.gemm.problem import Gemm, mm
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
 from conformance.heuristics.configs import AnyConfig, Config, FlexBackwardConfig
 from conformance.kernels import carveout
-from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.block_mask import block_lists
 from conformance.kernels.device.attention_backward import (
     attention_backward_keys,
@@ -32,7 +31,7 @@ from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import SPLITS
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
-from conformance.kernels.launch import Launch, workspace
+from conformance.kernels.launch import GRID_LIMIT, INDEX_LIMIT, Launch, dot_precision, pointer_arguments, workspace
 from conformance.numerics.contract import Contract
 from conformance.problems import Operand, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode

@@ -8,12 +8,11 @@ from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import broadcast_strides, dot_precision
 from conformance.kernels.device.pointer import gemm_batched
 from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, broadcast_strides, dot_precision
 from conformance.problems import FNUZ, FP8
 
 #: Tiles of fp8 operands, loops with and without a pipeline.

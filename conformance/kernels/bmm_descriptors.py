@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from conformance.kernels import carveout
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.grouped_mm import gemm_grouped
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.grouped_mm import CONFIGS, batch_arguments
 from conformance.kernels.kernel import Plan, Variant
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.problems import FP8
 from conformance.records import Reason, ReasonCode

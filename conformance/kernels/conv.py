@@ -15,12 +15,11 @@ from conformance.families.conv.refusals import ConvLimits
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig
-from conformance.kernels.arguments import GRID_LIMIT, dot_precision, size_arguments, spans_wide
 from conformance.kernels.device.conv import conv_pointer
 from conformance.kernels.families.conv import ConvFamily
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import GRID_LIMIT, Launch, dot_precision, size_arguments, spans_wide
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Layout, Operand

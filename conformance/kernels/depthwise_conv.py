@@ -10,12 +10,11 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.families.conv.refusals import ConvLimits
 from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
-from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.conv import by_axis, strides, window_arguments
 from conformance.kernels.device.conv import conv_depthwise
 from conformance.kernels.families.conv import DepthwiseFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import GRID_LIMIT, Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Contract
 from conformance.problems import FP8
 from conformance.records import ExecutorName, Reason, ReasonCode

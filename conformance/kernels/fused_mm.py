@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from conformance.families.gemm.refusals import GemmLimits
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.fused_mm import gemm_fused
 from conformance.kernels.families.examples import FLOATS
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import FP8, itemsize
 from conformance.records import Reason, ReasonCode

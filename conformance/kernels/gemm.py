@@ -12,18 +12,18 @@ from conformance import codegen_checks as codegen
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import (
+from conformance.kernels.device.pointer import gemm_pointer
+from conformance.kernels.families.examples import FLOATS
+from conformance.kernels.families.gemm import GemmFamily
+from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.launch import (
+    Launch,
     broadcast_strides,
     dot_precision,
     pointer_arguments,
     size_arguments,
     spans_wide,
 )
-from conformance.kernels.device.pointer import gemm_pointer
-from conformance.kernels.families.examples import FLOATS
-from conformance.kernels.families.gemm import GemmFamily
-from conformance.kernels.kernel import Features, Plan, check_tensors
-from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, SPLITS, Accumulator, Contract, Split
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import EVERY_FP8, FNUZ, FP8, PRECISIONS, SPLIT_PRECISIONS, itemsize

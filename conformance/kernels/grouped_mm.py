@@ -15,12 +15,11 @@ from conformance.families.gemm.refusals import MAKERS, GemmLimits
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
-from conformance.kernels.arguments import dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.device.grouped_mm import gemm_grouped
 from conformance.kernels.families.grouped import GroupedFamily
 from conformance.kernels.gemm import GemmKernel, PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.kernels.persistent_tma import (
     begins_within_unit,

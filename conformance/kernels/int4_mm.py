@@ -11,13 +11,12 @@ from torch import Tensor
 from conformance.families.gemm.problem import mm
 from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import pointer_arguments, size_arguments, spans_wide
 from conformance.kernels.device.int4_mm import gemm_int4
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.int4 import Int4Family
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, pointer_arguments, size_arguments, spans_wide
 from conformance.numerics.contract import Contract
 from conformance.problems import itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode

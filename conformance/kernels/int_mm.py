@@ -12,11 +12,10 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.pointer import gemm_integer
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.numerics.contract import INT32, Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import itemsize

@@ -20,13 +20,12 @@ from conformance.families.gemm.problem import mm
 from conformance.families.limits import KernelLimits
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import AnyConfig, Config, LinearAttentionConfig
-from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments, size_arguments
 from conformance.kernels.device.linear_attention import linear_attention, linear_attention_transposed
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.linear_attention import LinearAttentionFamily
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import GRID_LIMIT, INDEX_LIMIT, Launch, pointer_arguments, size_arguments
 from conformance.numerics.contract import Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
 

@@ -15,13 +15,12 @@ from conformance import codegen_checks as codegen
 from conformance.families.gemm.problem import mm
 from conformance.families.microscaled.refusals import MicroscaledLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.microscaled import MicroscaledFamily
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import GRID_LIMIT, Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
 

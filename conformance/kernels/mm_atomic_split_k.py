@@ -12,12 +12,11 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.decompose_k_mm import SplitKGemm
 from conformance.kernels.device.split_k import gemm_atomic_split_k, zero_matrix
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, unstorable
 from conformance.numerics.contract import Contract
 from conformance.problems import Layout

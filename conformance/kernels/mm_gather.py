@@ -13,12 +13,11 @@ from conformance import codegen_checks as codegen
 from conformance.families.gemm.problem import Fusion, Gemm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.mm_gather import gemm_described, gemm_gathered
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable, unstorable
 from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode

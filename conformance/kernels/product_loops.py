@@ -20,12 +20,11 @@ from torch import Tensor
 from conformance.families.gemm.problem import Gemm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, ChainedConfig, Config
-from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device import product_loops as device
 from conformance.kernels.families.examples import matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision, pointer_arguments
 from conformance.numerics.contract import FMA16, Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Problem, itemsize

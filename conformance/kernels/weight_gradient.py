@@ -9,7 +9,6 @@ from torch import Tensor
 
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision, size_arguments, spans_wide
 from conformance.kernels.conv import (
     ConvKernel,
     by_axis,
@@ -21,7 +20,7 @@ from conformance.kernels.conv import (
 from conformance.kernels.device.conv import conv_bias_gradient, conv_weight_gradient
 from conformance.kernels.families.weight_gradient import WeightGradientFamily
 from conformance.kernels.kernel import Plan, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision, size_arguments, spans_wide
 from conformance.records import Reason
 
 #: Small tiles without a pipeline, tiles of large matrix instructions, deep, wide and tall ones.

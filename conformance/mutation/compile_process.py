@@ -273,7 +273,7 @@ def _checked(compiler: Any, plan: Plan) -> str:
     from conformance import codegen_checks
     from conformance.execution.compile.resources import over_limits
     from conformance.judging.code_faults import fault_verdicts
-    from conformance.judging.plan_code import descriptor_features, plan_verdicts
+    from conformance.judging.plan_rules import descriptor_features, plan_verdicts
 
     kernel: Kernel = get(plan.kernel)
     launch = meta_launch(plan, plan.target)

@@ -16,7 +16,7 @@ from conformance.cases.scenarios import every_kernel, named, scenario, shapes_of
 from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.cases.tier_rows import CROSSED
 from conformance.inputs.fills import fill_set
-from conformance.judging.refusal_rules import objection
+from conformance.judging.plan_rules import objection
 from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue
 from conformance.kernels.families.examples import EVEN, WHOLE_TILES

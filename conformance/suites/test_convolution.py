@@ -4,7 +4,7 @@ import math
 
 from conformance.cases.scenarios import scenario, where
 from conformance.families.conv.problem import Conv, image_size
-from conformance.judging.refusal_rules import expect_refusal
+from conformance.judging.plan_rules import expect_refusal
 from conformance.kernels.families.conv import one_order, orders
 from conformance.kernels.families.examples import dtype_fields
 from conformance.records import ReasonCode

@@ -15,7 +15,7 @@ from conformance.execution.compile.resources import over_memory
 from conformance.execution.trial.fill_groups import fills_for
 from conformance.execution.trial.repeated_trials import LAUNCHES, second_stream, stressed
 from conformance.execution.trial.trial import place
-from conformance.inputs.draws import random_tensors
+from conformance.inputs.fills import random_tensors
 from conformance.judging.conform import compile_plan, launches_to_compile
 from conformance.judging.harness import faults_explained, need_device
 from conformance.kernels.kernel import NotApplicable

@@ -13,7 +13,7 @@ from conformance.families.family import REGISTERED
 from conformance.families.gemm.problem import mm
 from conformance.judging.case_recorder import CaseEnded
 from conformance.judging.conform import conform, refused
-from conformance.judging.refusal_rules import (
+from conformance.judging.plan_rules import (
     accepted,
     broken_by_descriptors,
     objection,

@@ -8,7 +8,7 @@ from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import Config
-from conformance.judging.refusal_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid, objection
 from conformance.kernels import catalogue
 from conformance.kernels.catalogue import meta_launch, meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant

@@ -15,6 +15,7 @@ register_family(
         needed=alterations.needed,
         alterations=alterations.alterations,
         tiles=problem.tiles,
+        judged_tiles=problem.judged_tiles,
         grid=problem.grid,
         code_tiles=problem.code_tiles,
         lacks={

@@ -17,6 +17,7 @@ register_family(
         alterations=alterations.alterations,
         products=alterations.products,
         tiles=problem.tiles,
+        judged_tiles=problem.judged_tiles,
         grid=problem.grid,
     ),
 )

@@ -22,8 +22,7 @@ from conformance.families.gemm.bounded import plant, representable, without_erro
 from conformance.families.gemm.fills import check_trust
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.families.gemm.ties import TieBits
-from conformance.inputs.draws import Draws, Floats, Integers, Shape
-from conformance.inputs.fills import FillRequest, FillSet
+from conformance.inputs.fills import Draws, FillRequest, FillSet, Floats, Integers, Shape
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

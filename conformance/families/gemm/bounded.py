@@ -13,11 +13,10 @@ from torch import Tensor
 
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.arrangement import PROLOGUES, PlainProduct, formats, ignored, operand_tensors
-from conformance.families.gemm.bounds import error_bound, row_sums
 from conformance.families.gemm.integer_budget import addends
 from conformance.families.gemm.problem import Gemm
-from conformance.inputs.draws import Draws, Floats, Shape
-from conformance.inputs.fills import FillRequest
+from conformance.families.gemm.reference import error_bound, row_sums
+from conformance.inputs.fills import Draws, FillRequest, Floats, Shape
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, Format, round_to

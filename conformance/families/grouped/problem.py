@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from conformance.families.family import Tiles, blocks
 from conformance.families.gemm.problem import Gemm, mm, scaled_mm
-from conformance.families.launch_tiles import Tiles
 from conformance.problems import DTYPES, EVERY_FP8, PRECISIONS, RESULTS, Layout, Operand, Problem, check_choice
 
 #: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
@@ -186,3 +186,14 @@ def tiles(problem: Any, config: Any) -> Tiles | None:
         total = problem.extent("N")
         return -(-(problem.M or 0) // block_m), min(total // block_n + problem.groups, total), 1
     return -(-(problem.M or 0) // block_m) * problem.groups, -(-columns // block_n), 1
+
+
+def judged_tiles(problem: GroupedGemm, config: Any) -> tuple[int, int]:
+    """Returns the tiles of all groups: no two groups share one."""
+    rows, columns = problem.output.shape[-2:]
+    split_rows = problem.sizes if problem.ragged == "M" else (rows,)
+    split_columns = problem.sizes if problem.ragged == "N" else (columns,)
+    return (
+        sum(blocks(size, config, "block_m") for size in split_rows),
+        sum(blocks(size, config, "block_n") for size in split_columns),
+    )

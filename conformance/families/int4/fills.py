@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.families.gemm.bounds import error_bound
 from conformance.families.gemm.problem import mm
+from conformance.families.gemm.reference import error_bound
 from conformance.families.int4 import reference as int4
 from conformance.families.int4.problem import Int4Gemm
-from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet
+from conformance.inputs.fills import Draws, FillError, FillKind, FillRequest, FillSet, Floats, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to

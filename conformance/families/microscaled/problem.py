@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.families.launch_tiles import Tiles, tiles_of
+from conformance.families.family import Tiles, tiles_of
 from conformance.problems import Layout, Operand, Problem, check_choice
 
 
