@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.families.limits import Rules
 from conformance.families.products import Product, UnitAnswers
 from conformance.inputs.fills import FillSet, register_fills
@@ -117,6 +118,13 @@ class Family:
     ``value(problem, inputs, *, device)`` and ``magnitude(problem, inputs, *, device)`` are its reference; see
     :mod:`~conformance.problems`. ``fills`` are the inputs that judge its kernels.
 
+    ``example(kernel, dtype, config, shape)`` returns a small problem for ``config``, of a shape class such as those of
+    :data:`~conformance.families.examples.SHAPES`. It raises KeyError for a class that the family does not have.
+
+    ``timed(kernel, dtype)`` returns the problem that is timed with each config of ``kernel``.
+
+    ``draw_problem(kernel, draw)`` returns a random problem, which the kernel may still refuse.
+
     ``axes(problem, name)`` names one index along each dimension of the operand ``name``.
 
     ``needed(problem, inputs, output, stored)`` returns, for each operand, the indices on which the elements ``stored``
@@ -152,6 +160,9 @@ class Family:
     value: Callable[..., Tensor] | None = None
     magnitude: Callable[..., Tensor] | None = None
     fills: FillSet | None = None
+    example: Callable[[Any, str, Any, str], Problem] | None = None
+    timed: Callable[[Any, str], Problem] | None = None
+    draw_problem: Callable[[Any, Draw], Problem] | None = None
     axes: Callable[[Any, str], tuple[str, ...]] | None = None
     needed: Callable[[Any, Mapping[str, Tensor], str, Indices], Needed] | None = None
     tiles: Callable[[Any, Any], Tiles | None] | None = None
@@ -174,17 +185,11 @@ class Family:
             )
 
 
-_FILLS_AND_REFERENCE_ONLY = "the family registers fills and a reference only"
-_BY_ITSELF = "the family registers it without a record"
-#: A family that registered no record, such as one of another package.
+#: A family that registered no record, such as one of another package. It may register fills and a reference alone.
 UNKNOWN = Family(
-    lacks={
-        **dict.fromkeys(("value", "magnitude", "fills"), _BY_ITSELF),
-        **dict.fromkeys(
-            ("axes", "needed", "tiles", "grid", "products", "alterations", "refusals", "unit"),
-            _FILLS_AND_REFERENCE_ONLY,
-        ),
-    }
+    lacks=dict.fromkeys(
+        (one.name for one in fields(Family) if one.default is None), "the family registers no record of its answers"
+    )
 )
 
 #: The registered families, by the class of their problems.
@@ -193,7 +198,12 @@ REGISTERED: dict[type[Problem], Family] = {}
 
 def family_of(problem: Problem) -> Family:
     """Returns the family of ``problem`` by its class; :data:`UNKNOWN` if none is registered for it."""
-    return next((REGISTERED[one] for one in type(problem).__mro__ if one in REGISTERED), UNKNOWN)
+    return family_of_class(type(problem))
+
+
+def family_of_class(problems: type[Problem]) -> Family:
+    """Returns the family that is registered for the class ``problems`` or for the nearest class above it."""
+    return next((REGISTERED[one] for one in problems.__mro__ if one in REGISTERED), UNKNOWN)
 
 
 def register_family(problems: type[Problem], family: Family) -> None:

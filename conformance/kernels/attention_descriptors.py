@@ -12,9 +12,9 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.families.attention.refusals import AttentionLimits
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, SpecialisedFlexConfig
 from conformance.kernels.attention import Forward
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan, Variant, lacking
 from conformance.kernels.launch import Launch
 from conformance.kernels.mm_specialised import LEAST_ROWS, WARPS

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.examples import TIMED_EDGE, rest
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.pointer import gemm_batched
-from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, broadcast_strides, dot_precision

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.kernels import carveout
 from conformance.kernels.device.grouped_mm import gemm_grouped
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.grouped_mm import CONFIGS, batch_arguments
 from conformance.kernels.kernel import Plan, Variant

@@ -10,12 +10,12 @@ import torch
 import triton
 from torch import Tensor
 
+from conformance.families.draw import Draw
+from conformance.families.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
 from conformance.families.gemm.problem import Gemm, mm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import decompose_k_splits
 from conformance.kernels.device.split_k import gemm_split_k, sum_parts
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import GRID_LIMIT, Launch, dot_precision, pointer_arguments, workspace

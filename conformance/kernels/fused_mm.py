@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.examples import FLOATS
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.kernels.device.fused_mm import gemm_fused
-from conformance.kernels.families.examples import FLOATS
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, dot_precision

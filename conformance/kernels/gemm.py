@@ -9,11 +9,11 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.examples import FLOATS
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.pointer import gemm_pointer
-from conformance.kernels.families.examples import FLOATS
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import (

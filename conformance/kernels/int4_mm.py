@@ -8,14 +8,15 @@ from collections.abc import Mapping
 import triton
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import mm
+from conformance.families.int4.examples import EXAMPLES
+from conformance.families.int4.problem import Int4Gemm
 from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.int4_mm import gemm_int4
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.int4 import Int4Family
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, pointer_arguments, size_arguments, spans_wide
 from conformance.numerics.contract import Contract
 from conformance.problems import itemsize
@@ -33,15 +34,24 @@ CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class Int4Mm(Int4Family):
+class Int4Mm(Kernel):
     """One tile per program, operands of any strides."""
 
+    problems = Int4Gemm
+    weight = 1
+    family = "int4"
+    operations = frozenset({"int4_mm"})
+    dtypes = ("bf16", "fp16")
     limits = KernelLimits(variant=frozenset({"static"}))
     configs = CONFIGS
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._decoded = PointerGemm(name, "mm", dtypes=("bf16", "fp16"), configs=CONFIGS)
+
+    def dtype_names(self) -> list[str]:
+        """See :class:`Kernel`: the dtypes of A and of codes, such as "bf16xint4"."""
+        return list(EXAMPLES)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, dtype and config are checked in this order."""

@@ -12,14 +12,15 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import mm
+from conformance.families.microscaled.examples import EXAMPLES
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.families.microscaled.refusals import MicroscaledLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.microscaled import MicroscaledFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import GRID_LIMIT, Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -33,11 +34,21 @@ CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class MicroscaledMm(MicroscaledFamily):
+class MicroscaledMm(Kernel):
     """One tile of one matrix per program, operands of any strides."""
 
+    problems = MicroscaledGemm
+    weight = 1
+    family = "microscaled"
+    specialised = False
+    #: whether each of its problems is a batch, and of how many matrices if it does not say
+    batched = False
+    matrices: int | None = None
+    #: whether scales are loaded by descriptors
+    described_scales = False
+    operations = frozenset({"microscaled_mm"})
+    dtypes = tuple(EXAMPLES)
     limits = MicroscaledLimits(variant=frozenset({"static"}), needs=("scaled-packing",))
-
     #: Triton 3.2 and 3.3 cannot say along which dimension codes are packed, see "scaled-packing" of targets.py
     offered = "lhs_k_pack" in inspect.signature(tl.dot_scaled).parameters
     configs = CONFIGS
@@ -46,6 +57,13 @@ class MicroscaledMm(MicroscaledFamily):
     def __init__(self, name: str) -> None:
         self.name = name
         self._converted = PointerGemm(name, "mm", dtypes=("bf16",), configs=CONFIGS)
+
+    def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
+        """Returns a product of A and B in these ``formats``; ``fields`` are those of
+        :class:`~conformance.families.microscaled.problem.MicroscaledGemm`."""
+        if fields.get("batch") is None:
+            fields["batch"] = self.matrices
+        return MicroscaledGemm(*formats, M, N, K, **fields)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, Triton, variant, dtypes and blocks are checked in this order."""

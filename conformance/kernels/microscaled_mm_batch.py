@@ -9,12 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
-from conformance.families.microscaled.problem import MicroscaledGemm
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.device.microscaled_mm_batch import gemm_microscaled_batch
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import TIMED_EDGE
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
@@ -40,9 +38,6 @@ SCALE_CONFIGS: tuple[AnyConfig, ...] = (
     Config(128, 128, 256, 1, 8),
 )
 
-#: Matrices in the problems that do not say how many.
-MATRICES = 2
-
 
 class MicroscaledBatch(MicroscaledPersistentTma):
     """Codes by descriptors of three dimensions, one of them for the batch; scales by pointers. Each program loops over
@@ -51,19 +46,8 @@ class MicroscaledBatch(MicroscaledPersistentTma):
     limits = dataclasses.replace(MicroscaledPersistentTma.limits, needs=("scaled-packing",), matrices="batch")
     configs = CONFIGS
     batched = True
+    matrices = 2
     zero_sign = "ieee"
-
-    def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
-        """See :class:`MicroscaledPersistentTma`: a batch, of :data:`MATRICES` unless ``fields`` say how many."""
-        if fields.get("batch") is None:
-            fields["batch"] = MATRICES
-        return super().problem(formats, M, N, K, **fields)
-
-    def timed(self, dtype: str) -> MicroscaledGemm:
-        """See :class:`Kernel`: 16 smaller square products."""
-        formats = self.example(dtype, self.configs[0])
-        edge = TIMED_EDGE // 4
-        return self.problem((formats.a_format, formats.b_format), edge, edge, edge, batch=16)
 
     def _batch(self, plan: Plan) -> Reason | None:
         if plan.problem.batch is not None:
@@ -122,7 +106,7 @@ class MicroscaledBatch(MicroscaledPersistentTma):
         pointers = {codegen.POINTER_STORE} | ({codegen.POINTER_LOAD} if plan.problem.has_product else set())
         return Features(features.required - moves | pointers, features.forbidden - pointers | moves)
 
-    def draw_problem(self, draw: Draw) -> MicroscaledGemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: one matrix or several, whose rows descriptors can have."""
         return dataclasses.replace(super().draw_problem(draw), batch=draw.pick((1, 2, 3)))
 

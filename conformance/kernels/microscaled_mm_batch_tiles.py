@@ -15,11 +15,9 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
-from conformance.families.microscaled.problem import MicroscaledGemm
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, BatchConfig
 from conformance.kernels.device.microscaled_mm import gemm_microscaled_batch_tiles
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import TIMED_EDGE
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
@@ -33,9 +31,6 @@ CONFIGS: tuple[AnyConfig, ...] = (
     BatchConfig(32, 64, 64, 1, 4),
     BatchConfig(32, 32, 128, 2, 8, matrices=4),
 )
-
-#: Matrices in the problems that do not say how many: one more than most tiles have.
-MATRICES = 3
 
 
 class BatchTiles(MicroscaledMm):
@@ -52,19 +47,8 @@ class BatchTiles(MicroscaledMm):
     dtypes = ("e4m3", "e5m2", "uint8", "bf16")
     configs = CONFIGS
     batched = True
+    matrices = 3  # one more than most tiles have
     zero_sign = "ieee"
-
-    def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
-        """See :class:`MicroscaledMm`: a batch, of :data:`MATRICES` unless ``fields`` say how many."""
-        if fields.get("batch") is None:
-            fields["batch"] = MATRICES
-        return super().problem(formats, M, N, K, **fields)
-
-    def timed(self, dtype: str) -> MicroscaledGemm:
-        """See :class:`Kernel`: 16 smaller square products."""
-        formats = self.example(dtype, self.configs[0])
-        edge = TIMED_EDGE // 4
-        return self.problem((formats.a_format, formats.b_format), edge, edge, edge, batch=16)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`MicroscaledMm`. Its config must say how many matrices a tile has, and scales in tiles of their
@@ -124,7 +108,7 @@ class BatchTiles(MicroscaledMm):
         wide = features.required & {codegen.WGMMA, codegen.TCGEN05}
         return dataclasses.replace(features, required=features.required - wide | ({codegen.MMA} if wide else set()))
 
-    def draw_problem(self, draw: Draw) -> MicroscaledGemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: one matrix or several, in whole tiles or not."""
         return dataclasses.replace(super().draw_problem(draw), batch=draw.pick((1, 2, 3, 5)))
 

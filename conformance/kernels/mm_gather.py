@@ -10,11 +10,11 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Fusion, Gemm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.mm_gather import gemm_described, gemm_gathered
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant
 from conformance.kernels.launch import Launch, dot_precision
@@ -52,7 +52,7 @@ class GatheringGemm(PointerGemm):
         """See :class:`GemmFamily`: with the kernel's prologue."""
         return super().problem(dtype, M, N, K, **{"fusion": Fusion(self.prologue), **fields})
 
-    def draw_problem(self, draw: Draw) -> Gemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: mostly with rows that a descriptor can have."""
         problem = dataclasses.replace(super().draw_problem(draw), fusion=Fusion(self.prologue), bias=None)
         if draw.chance(0.2):
@@ -168,7 +168,7 @@ class ScatteringGemm(DescribedGemm):
     shown = codegen.ROW_SCATTER
     zero_sign = "ieee"
 
-    def draw_problem(self, draw: Draw) -> Gemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: mostly with rows that a descriptor can have."""
         problem = super().draw_problem(draw)
         return dataclasses.replace(problem, layout_out=Layout(pad=draw.pick((0, 16)))) if draw.chance(0.9) else problem

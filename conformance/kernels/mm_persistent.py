@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config, TemplateConfig
 from conformance.kernels import carveout
 from conformance.kernels.device.pointer import gemm_persistent_pointers
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm, output_tiles
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, dot_precision

@@ -17,11 +17,11 @@ from typing import Any
 import triton
 from torch import Tensor
 
+from conformance.families.examples import matrix_sizes, rest
 from conformance.families.gemm.problem import Gemm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, ChainedConfig, Config
 from conformance.kernels.device import product_loops as device
-from conformance.kernels.families.examples import matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, dot_precision, pointer_arguments

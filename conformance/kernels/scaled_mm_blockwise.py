@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.scaled_mm_blockwise import gemm_blockwise, gemm_blockwise_descriptors
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import GemmKernel, PointerGemm
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, pointer_arguments

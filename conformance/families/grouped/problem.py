@@ -14,7 +14,17 @@ from typing import Any
 
 from conformance.families.family import Tiles, blocks
 from conformance.families.gemm.problem import Gemm, mm, scaled_mm
-from conformance.problems import DTYPES, EVERY_FP8, PRECISIONS, RESULTS, Layout, Operand, Problem, check_choice
+from conformance.problems import (
+    DTYPES,
+    EVERY_FP8,
+    PRECISIONS,
+    RESULTS,
+    Layout,
+    Operand,
+    Problem,
+    check_choice,
+    itemsize,
+)
 
 #: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
 KINDS = {"2d-3d": "M", "3d-2d": "N", "2d-2d": "K", "3d-3d": ""}
@@ -171,6 +181,22 @@ class GroupedGemm(Problem):
         parts += [f"{self.scaling}{'.fast' if self.fast_accum else ''}"] if self.scaling else []
         parts.append(".".join(layout.id for layout in (self.layout_a, self.layout_b, self.layout_out)))
         return "-".join(parts)
+
+
+def spaced(problem: Any, operands: Sequence[str], unit: int) -> Any:
+    """Returns ``problem`` with layouts of ``operands`` that a descriptor can have. Bases, rows and matrices lie at
+    multiples of ``unit`` bytes."""
+    layouts = {}
+    for name in operands:
+        layout, operand = getattr(problem, f"layout_{name}"), problem.operand(name)
+        step = unit // itemsize(operand.dtype)
+        if layout.batch == "inner":
+            layout = dataclasses.replace(layout, batch="outer", batch_pad=step)
+        layout = dataclasses.replace(layout, step=1)
+        pitch = layout.strides(operand.shape)[-2 if layout.order == "row" else -1]
+        more = {key: -(-getattr(layout, key) // step) * step for key in ("batch_pad", "offset")}
+        layouts[f"layout_{name}"] = dataclasses.replace(layout, pad=layout.pad + -pitch % step, **more)
+    return dataclasses.replace(problem, **layouts)
 
 
 def tiles(problem: Any, config: Any) -> Tiles | None:

@@ -118,6 +118,13 @@ class Int4Gemm(Problem):
         return "-".join((*parts, *zero, f"to.{self.out_dtype}", ".".join(layouts)))
 
 
+def int4_mm(dtypes: str, M: int, N: int, K: int, **fields: Any) -> Int4Gemm:
+    """Returns a product of A and codes of these ``dtypes``, such as "bf16xint4"; ``fields`` are those of
+    :class:`Int4Gemm`."""
+    stored, _, codes = dtypes.partition("x")
+    return Int4Gemm(stored, M, N, K, **{"signed": codes == "int4", **fields})
+
+
 def tiles(problem: Int4Gemm, config: Any) -> Tiles | None:
     """Returns the tiles of the output."""
     return tiles_of(problem.M, problem.N, config)
