@@ -12,7 +12,7 @@ from conformance import codegen_checks
 from conformance.codegen_checks import Feature
 from conformance.execution.compile import machine_code
 from conformance.execution.compile.compilation import Artefact, CompileRequest
-from conformance.execution.compile.resources import near_limits, over_limits, over_memory
+from conformance.execution.compile.machine_code import near_limits, over_limits, over_memory
 from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.execution.trial.trial import Trial
 from conformance.heuristics.configs import AnyConfig
