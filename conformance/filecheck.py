@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 _DIRECTIVE = re.compile(r"\s*CHECK(-NOT|-DAG|-SAME|-COUNT-[1-9]\d*)?:\s*\S")
 
 
-class FileCheckResult(NamedTuple):
+@dataclass(frozen=True)
+class FileCheckResult:
     """``line`` (from 1) is where matching stood when it ended: the last match, or where the failing directive began
     to look. ``message`` is empty if it passed."""
 

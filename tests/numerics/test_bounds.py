@@ -6,8 +6,7 @@ import torch
 
 from conformance import reference
 from conformance.families.gemm import reference as gemm
-from conformance.families.gemm.problem import Bias, Fusion, addmm, dual_mm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
-from conformance.families.gemm.reference import (
+from conformance.families.gemm.bounds import (
     GELU_ERROR,
     GELU_SLOPE,
     SILU_ERROR,
@@ -17,6 +16,7 @@ from conformance.families.gemm.reference import (
     error_bound,
     growth,
 )
+from conformance.families.gemm.problem import Bias, Fusion, addmm, dual_mm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, FMA16, INT32, Accumulator, Contract
 
