@@ -24,7 +24,7 @@ from conformance.families.attention.problem import Attention, Mask
 from conformance.families.conv.problem import conv2d
 from conformance.families.gemm.problem import bmm, int_mm, mm, scaled_mm
 from conformance.heuristics.configs import AnyConfig
-from conformance.inputs.draws import random_tensors
+from conformance.inputs.fills import random_tensors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan, Variant
 from conformance.kernels.launch import Launch

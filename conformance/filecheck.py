@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _DIRECTIVE = re.compile(r"\s*CHECK(-NOT|-DAG|-SAME|-COUNT-[1-9]\d*)?:\s*\S")
 
 
-@dataclass(frozen=True)
-class FileCheckResult:
+class FileCheckResult(NamedTuple):
     """``line`` (from 1) is where matching stood when it ended: the last match, or where the failing directive began
     to look. ``message`` is empty if it passed."""
 

@@ -20,7 +20,7 @@ from conformance.execution.compile.compilation import CompilePool, CompileReques
 from conformance.execution.device.executor import DeviceExecutor
 from conformance.families.gemm.problem import Gemm, mm
 from conformance.heuristics.lookup import for_target
-from conformance.inputs.draws import random_tensors
+from conformance.inputs.fills import random_tensors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Plan, Variant
 from conformance.records import Status

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from conformance import reference
 from conformance.diagnosis.diagnose import axes, needed
 from conformance.families.conv.problem import conv2d
+from conformance.families.draw import Draw
 from conformance.families.family import REGISTERED, UNKNOWN, Family, family_of
 from conformance.families.gemm.problem import Bias, addmm, baddbmm, mm_plus_mm
 from conformance.families.grouped.problem import GroupedGemm
@@ -18,13 +21,14 @@ from conformance.kernels import catalogue
 from conformance.numerics.alterations import Tiling
 from conformance.numerics.contract import FMA, Contract
 from conformance.problems import Problem
+from conformance.targets import OutsideError
 
 #: The families whose answers are listed here. A new family states what it lacks in its own folder.
 LISTED = {
     *("Attention", "Conv", "Gemm", "GroupedGemm", "Int4Gemm", "LinearAttention", "MicroscaledGemm"),
     *("MicroscaledGroupedGemm", "WeightGradient"),
 }
-#: Families that lack an answer, by field. A family that gets one is taken off.
+#: Families that lack an answer, by field. A family that gets one is taken off. Each has the fields that are not here.
 LACKING = {
     "magnitude": {"Attention", "LinearAttention"},
     "axes": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
@@ -52,7 +56,7 @@ def test_which_family_lacks_which_answer():
         ({"lacks": {"axes": "unknown"}}, r"'value'\], lacks explains \['axes'\]"),
         (
             {"grid": lambda *_: (1,), "lacks": UNKNOWN.lacks},
-            r"\['alterations', 'axes', 'fills', .* 'unit', 'value'\], lacks explains",
+            r"\['alterations', 'axes', 'draw_problem', .* 'unit', 'value'\], lacks explains",
         ),
     ],
 )
@@ -68,16 +72,17 @@ def test_each_kernel_computes_problems_of_a_registered_family():
             assert family_of(problem) is not UNKNOWN, kernel.name
 
 
-def test_a_class_without_a_family_has_no_answers():
-    class Unregistered(Problem):
-        op, dtype, id = "none", "fp16", "unregistered"
-        operands = outputs = ()
-        dense = None
+class Unregistered(Problem):
+    op, dtype, id = "none", "fp16", "unregistered"
+    operands = outputs = ()
+    dense = None
 
+
+def test_a_class_without_a_family_has_no_answers():
     problem = Unregistered()
     assert family_of(problem) is UNKNOWN
     assert needed(problem, {}, "out", ()) == {}
-    with pytest.raises(TypeError, match="registers fills and a reference only"):
+    with pytest.raises(TypeError, match="registers no record"):
         axes(problem, "a")
 
 
@@ -87,6 +92,19 @@ def test_a_family_that_does_not_say_what_is_read_says_why():
     assert REGISTERED[Int4Gemm].needed is None
     with pytest.raises(TypeError, match="packed weights, scales and zero points"):
         axes(problem, "a")
+
+
+def test_a_kernel_has_the_examples_of_its_family(monkeypatch):
+    """If the family has no others, the timed and the random problems are examples."""
+    kernel = copy.copy(catalogue.get("int4_mm"))
+    kernel.problems = Unregistered
+    with pytest.raises(OutsideError, match=r"int4_mm has no example, nor has its family \(the family registers no rec"):
+        kernel.timed("bf16xint4")
+    lacks = {name: reason for name, reason in UNKNOWN.lacks.items() if name != "example"}
+    monkeypatch.setitem(REGISTERED, Unregistered, Family(example=lambda *arguments: arguments, lacks=lacks))
+    assert kernel.timed("bf16xint4") == (kernel, "bf16xint4", kernel.configs[0], kernel.usual_shape)
+    _, dtype, config, shape = kernel.draw_problem(Draw("int4_mm", 0, large=False))
+    assert (dtype in kernel.dtype_names(), config in kernel.configs, shape in kernel.shapes) == (True, True, True)
 
 
 #: M, N and K of each kind of grouped product.

@@ -32,7 +32,7 @@ OUTSIDE: dict[str, tuple[int, str]] = {
         "the kernel that is named after the operation stands for it",
     ),
     "inductor/topics/gemm.py::_": (2, "torch has a function for each of these operations"),
-    "judging/refusal_rules.py::right_refusals": (1, "any kernel refuses an operation that it does not have"),
+    "judging/plan_rules.py::right_refusals": (1, "any kernel refuses an operation that it does not have"),
     "suites/test_alignment.py::test_refusal_names_operand_bytes_and_rule": (1, "the kernel's own reason is looked up"),
     "suites/test_config_space.py::alignments": (1, _SUITE),
     "suites/test_config_space.py::takes_constants": (1, _SUITE),

@@ -191,7 +191,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
             "--no-gpu --suite config_space", says="SAFE for "
         ),
         "conformance gate --candidate 'triton==3.9.0' --no-gpu --cases cases.txt --repeats 20": Beside(
-            says="SAFE for "
+            "--repeats 2", says="SAFE for "
         ),
         "conformance gate --baseline 'ptxas==12.9' --candidate 'ptxas==13.0' --target sm_90 --target sm_100": Instead(
             f"conformance gate --candidate ptxas=newest/triton/backends/nvidia/bin/ptxas {ONE_CASE} --no-age",

@@ -11,7 +11,7 @@ import pytest
 from conformance import codegen_checks as codegen
 from conformance.codegen_checks import FEATURES, REGISTERED, Evidence, Feature, check, register_feature
 from conformance.execution.compile import machine_code
-from conformance.execution.compile.resources import KernelResources
+from conformance.execution.compile.machine_code import KernelResources
 from conformance.judging import sweep
 from conformance.kernels import catalogue
 from conformance.records import KernelDeclarations

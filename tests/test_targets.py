@@ -17,7 +17,7 @@ import pytest
 from conformance import targets
 from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
-from conformance.judging.refusal_rules import objection
+from conformance.judging.plan_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.records import ReasonCode

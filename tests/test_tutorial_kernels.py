@@ -17,7 +17,7 @@ from conformance.cases import outside_kernels
 from conformance.cases.each_kernel import first_plan
 from conformance.cases.scenarios import ragged
 from conformance.families.gemm.refusals import GemmLimits
-from conformance.judging.refusal_rules import expect_refusal
+from conformance.judging.plan_rules import expect_refusal
 from conformance.kernels import catalogue
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Plan, Variant

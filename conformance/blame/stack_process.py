@@ -113,9 +113,9 @@ def _forget_assemblers() -> None:
 def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tuple[str, str]]:
     """Yields the checks of the code that fail, with their texts: those that a case makes of a launch of its plan."""
     from conformance import codegen_checks
-    from conformance.execution.compile.resources import over_limits
+    from conformance.execution.compile.machine_code import over_limits
     from conformance.judging.code_faults import fault_verdicts
-    from conformance.judging.plan_code import plan_verdicts
+    from conformance.judging.plan_rules import plan_verdicts
     from conformance.kernels.catalogue import get, meta_launch
     from conformance.kernels.kernel import Plan
 

@@ -26,12 +26,12 @@ from conformance.calibration.probes import (
     text,
 )
 from conformance.execution.device.executor import DeviceExecutor
-from conformance.execution.trial.observation import Executor
 from conformance.execution.trial.trial import trial
 from conformance.families.gemm.problem import Gemm, mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
+from conformance.kernels.launch import Executor
 from conformance.machine.gpus import find_gpus
 from conformance.numerics.measured_units import Calibration, UnitEvidence, evidence
 from conformance.problems import DTYPES, FNUZ, FP8, Layout, Operand

@@ -7,8 +7,8 @@ drawn is the kernel's own knowledge: see :meth:`~conformance.kernels.kernel.Kern
 from __future__ import annotations
 
 from conformance.cases.unrolled import within_limit
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.targets import Target
 

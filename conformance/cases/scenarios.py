@@ -21,9 +21,9 @@ from conformance.cases import config_space, tier_rows
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify, name_of, named_texts, parsed
 from conformance.cases.kernel_answers import ANY, asked_as, contained, takers
 from conformance.cases.tier_rows import CROSSED
+from conformance.families.examples import WHOLE_TILES, stored_dtype
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.catalogue import catalogue, is_own
-from conformance.kernels.families.examples import WHOLE_TILES, stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.targets import Target

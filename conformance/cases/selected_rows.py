@@ -20,13 +20,13 @@ from conformance.cases.kernel_answers import ABOUT_THE_TARGET, contained
 from conformance.cases.unrolled import UNROLLED, within_limit
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import Conv
+from conformance.families.examples import stored_dtype
 from conformance.families.gemm.problem import Gemm
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass, Symbolic, by_hint
 from conformance.heuristics.lookup import flex_default, for_target
 from conformance.kernels.catalogue import catalogue
-from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Problem

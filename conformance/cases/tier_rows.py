@@ -16,8 +16,8 @@ from conformance.cases.case_table import digest, identify
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
 from conformance.cases.kernel_answers import ANY, Taken, soon_compiled, takers, without
+from conformance.families.examples import stored_dtype
 from conformance.kernels.catalogue import is_own
-from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.targets import Target, known_targets, sharing_targets

@@ -27,12 +27,11 @@ from conformance.diagnosis.tile_search import (
     tells_causes_apart,
     tile_counts,
 )
-from conformance.families.family import family_of
-from conformance.families.launch_tiles import Indices, Needed, merged
+from conformance.families.family import Indices, Needed, family_of, merged
 from conformance.families.products import Product
-from conformance.numerics.alterations import Alteration, Seen, Tiling, WorkBudget, WrongOutput, explaining
+from conformance.numerics.alterations import Alteration, Tiling, WorkBudget, WrongOutput, explaining
 from conformance.numerics.contract import Contract
-from conformance.numerics.fill import Fill
+from conformance.numerics.fill import Fill, Seen
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.problems import DTYPES, Problem
 

@@ -1,6 +1,6 @@
-"""The families of problems. A family is one folder: its problems, reference, fills, bounds and alterations.
+"""The families of problems. A family is one folder: its problems, examples, reference, fills, bounds and alterations.
 
-A family registers its reference and its fills when its folder is imported.
+A family registers its answers when its folder is imported.
 """
 
 import importlib

@@ -227,9 +227,8 @@ def answers_of(artefact: CompiledCode) -> list[OrderAnswer]:
         return []
     path = artefact.stages[stage]
 
-    def work_out() -> list[dict[str, str]]:
-        answers = order_answers(stage, path.read_text())
-        return [{"subject": one.subject, "fault": one.fault, "unknown": one.unknown} for one in answers]
+    def work_out() -> list[OrderAnswer]:
+        return order_answers(stage, path.read_text())
 
     kept = kept_answer([path], "order", source_digest(code_structure) + package_digest(order), work_out)
-    return [OrderAnswer(**one) for one in kept]
+    return [OrderAnswer(*one) for one in kept]

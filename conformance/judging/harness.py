@@ -22,13 +22,13 @@ from conformance.execution.compile.compiled_index import IndexedPools
 from conformance.execution.device.fault_search import fault_of
 from conformance.execution.order.answers import fenced
 from conformance.execution.trial.fill_groups import GROUPS
-from conformance.execution.trial.observation import Executor
 from conformance.execution.trial.repeated_trials import repeated
 from conformance.execution.trial.trial import Trial, trial
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import is_own
 from conformance.kernels.kernel import Kernel, Plan
+from conformance.kernels.launch import Executor
 from conformance.machine import device_state
 from conformance.machine.device_state import device_fault
 from conformance.machine.gpus import NotAlone, Turns
@@ -177,7 +177,7 @@ class Harness:
             return trial(kernel, plan, executor, seed=self.settings.seed, names=names)
 
         if executor.on_device:
-            return repeated(judge, self.settings.repeats)
+            return self.repeated(judge)
         key = (
             kernel.name,
             plan.problem,
@@ -190,8 +190,12 @@ class Harness:
         if key not in self._trials:
             while len(self._trials) >= SHARED_TRIALS:
                 self._trials.pop(next(iter(self._trials)))
-            self._trials[key] = repeated(judge, self.settings.repeats)
+            self._trials[key] = self.repeated(judge)
         return self._trials[key]
+
+    def repeated(self, judge: Callable[[], Trial]) -> Trial:
+        """Returns the trial that stands for all that this run makes of a case, each by ``judge``."""
+        return judge() if self.settings.repeats == 1 else repeated(judge, self.settings.repeats)
 
     def executed(
         self,

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
-from conformance.execution.compile.resources import over_limits
-from conformance.execution.trial.observation import Executor
-from conformance.execution.trial.repeated_trials import repeated
+from conformance.execution.compile.machine_code import over_limits
 from conformance.execution.trial.trial import trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.inductor.compile import provider
@@ -50,6 +48,7 @@ from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.conform import record_completeness
 from conformance.judging.harness import Harness, faults_explained, need_device, needed, record, record_edges
 from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Executor
 from conformance.machine import device_state
 from conformance.machine.environment_faults import fault_of_text
 from conformance.problems import Operand, Problem
@@ -377,7 +376,7 @@ class Inductor:
                 settings = self.harness.settings
                 judge = functools.partial(trial, pinned, plan, caller, seed=settings.seed, names=fills)
                 with faults_explained(self.harness, self.recorder, None, plan, fills):
-                    result = self.harness.run(lambda: repeated(judge, settings.repeats), needed(plan.problem))
+                    result = self.harness.run(lambda: self.harness.repeated(judge), needed(plan.problem))
         except ReplayUnsupported as error:
             return error.reason
         record_completeness(self.recorder, result)

@@ -8,9 +8,9 @@ import warnings
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from conformance.execution.compile.resources import over_memory
+from conformance.execution.compile.machine_code import over_memory
 from conformance.heuristics.configs import AnyConfig, Config, shared_memory
-from conformance.inputs.draws import random_tensors
+from conformance.inputs.fills import random_tensors
 from conformance.judging.conform import launches_to_compile
 from conformance.kernels.kernel import Kernel, NotApplicable
 from conformance.machine.gpus import NotAlone

@@ -14,11 +14,13 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.families.attention.problem import SCALES, Attention
 from conformance.families.attention.refusals import AttentionLimits
+from conformance.families.draw import Draw
+from conformance.families.examples import SPLITS
+from conformance.families.family import LEAST, whole
 from conformance.families.gemm.problem import Gemm, mm
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
 from conformance.heuristics.configs import AnyConfig, Config, FlexBackwardConfig
 from conformance.kernels import carveout
-from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.block_mask import block_lists
 from conformance.kernels.device.attention_backward import (
     attention_backward_keys,
@@ -27,12 +29,10 @@ from conformance.kernels.device.attention_backward import (
 )
 from conformance.kernels.device.attention_decode import attention_decode, attention_decode_merge
 from conformance.kernels.device.attention_forward import attention_forward
-from conformance.kernels.families.attention import LEAST_TILE, AttentionFamily
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import SPLITS
+from conformance.kernels.families.attention import AttentionFamily
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
-from conformance.kernels.launch import Launch, workspace
+from conformance.kernels.launch import GRID_LIMIT, INDEX_LIMIT, Launch, dot_precision, pointer_arguments, workspace
 from conformance.numerics.contract import Contract
 from conformance.problems import Operand, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -51,11 +51,6 @@ SUMS = 512
 
 #: Rows of the launch that sums out * grad_out, and parts that the merge of decode adds up at a time.
 DELTA_ROWS, MERGED_PARTS = 64, 16
-
-
-def _power_of_two(extent: int) -> int:
-    """Returns the next power of two, at least the smallest tile."""
-    return max(1 << (extent - 1).bit_length(), LEAST_TILE)
 
 
 class AttentionKernel(AttentionFamily):
@@ -100,6 +95,7 @@ class AttentionKernel(AttentionFamily):
     # Requirements
 
     def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
         problem = plan.problem
         limits = self.limits
         if reason := self.foreign(plan):
@@ -125,7 +121,7 @@ class AttentionKernel(AttentionFamily):
         )
 
     def _extents(self, problem: Attention) -> Reason | None:
-        dims = (("head_dim", problem.head_dim, self.limits.depth), ("value_dim", problem.values_dim, LEAST_TILE))
+        dims = (("head_dim", problem.head_dim, self.limits.depth), ("value_dim", problem.values_dim, LEAST))
         for name, extent, least in dims:
             if extent < least:
                 detail = f"{name} is {extent}: the matrix units need {least} at least. Pad q, k and v with zeros"
@@ -152,8 +148,8 @@ class AttentionKernel(AttentionFamily):
 
     def _config(self, plan: Plan) -> Reason | None:
         problem, config, tiles = plan.problem, plan.config, self._tiles(plan)
-        if any(tile < LEAST_TILE or tile & (tile - 1) for tile in tiles):
-            detail = f"{config.id}: blocks of queries and keys must be powers of two, {LEAST_TILE} at least"
+        if any(tile < LEAST or tile & (tile - 1) for tile in tiles):
+            detail = f"{config.id}: blocks of queries and keys must be powers of two, {LEAST} at least"
             return Reason(ReasonCode.CONFIG, "block size", detail)
         if problem.block and any(problem.block % tile for tile in tiles):
             detail = (
@@ -183,12 +179,12 @@ class AttentionKernel(AttentionFamily):
         One stage of the smallest tile: :meth:`shared_memory` counts the memory.
         """
         problem, rows = plan.problem, self._rows(plan)
-        config = Config(rows, LEAST_TILE, self.limits.depth, 1, plan.config.num_warps)
+        config = Config(rows, LEAST, self.limits.depth, 1, plan.config.num_warps)
         return Plan(self.product.name, self._product_of(problem, rows), config, Variant(), plan.target, (1,))
 
     def _product_of(self, problem: Attention, rows: int) -> Gemm:
         return mm(
-            rows, LEAST_TILE, problem.head_dim, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision
+            rows, LEAST, problem.head_dim, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision
         )
 
     # Arithmetic and code
@@ -223,9 +219,9 @@ class AttentionKernel(AttentionFamily):
             "cap": float(problem.score.cap),
             "GROUP": problem.heads // problem.key_heads,
             "HEAD_DIM": problem.head_dim,
-            "BLOCK_D": _power_of_two(problem.head_dim),
+            "BLOCK_D": whole(problem.head_dim),
             "VALUE_DIM": problem.values_dim,
-            "BLOCK_V": _power_of_two(problem.values_dim),
+            "BLOCK_V": whole(problem.values_dim),
             "LIST_BLOCK": problem.block or 0,
             "MASK": problem.mask.kind,
             "SCORE": problem.score.kind,
@@ -276,7 +272,7 @@ class Forward(AttentionKernel):
 
     def _resident(self, plan: Plan) -> tuple[int, int]:
         problem, config = plan.problem, plan.config
-        dim, value_dim = _power_of_two(problem.head_dim), _power_of_two(problem.values_dim)
+        dim, value_dim = whole(problem.head_dim), whole(problem.values_dim)
         # The warps of a product lie along its longer side. P is exchanged between them if that is the columns of P @ V.
         exchanged = config.block_m < value_dim and not self._multiplies_by_warpgroup(plan)
         # Sums of fp32 multiplications read it from shared memory, too.
@@ -290,6 +286,7 @@ class Forward(AttentionKernel):
         return (triton.cdiv(problem.queries, plan.config.block_m), problem.batch, problem.heads)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         arguments = {
@@ -330,7 +327,7 @@ class Backward(AttentionKernel):
 
     def _resident(self, plan: Plan) -> tuple[int, int]:
         problem, config = plan.problem, plan.config
-        dims = _power_of_two(problem.head_dim) + _power_of_two(problem.values_dim)
+        dims = whole(problem.head_dim) + whole(problem.values_dim)
         # P and dS are operands of further products: in fp32 they pass through shared memory
         if problem.dtype == "fp32":
             staged = 2 * config.block_m * config.block_n + SUMS
@@ -390,7 +387,7 @@ class Backward(AttentionKernel):
             "delta_ptr": delta,
             "queries": problem.queries,
             "VALUE_DIM": problem.values_dim,
-            "BLOCK_V": _power_of_two(problem.values_dim),
+            "BLOCK_V": whole(problem.values_dim),
             "BLOCK_M": DELTA_ROWS,
             "WIDE_INDEX": _spans_wide(problem),
         }
@@ -410,15 +407,16 @@ class Decode(AttentionKernel):
         return Variant(splits=SPLITS)
 
     def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`."""
         return Variant(splits=draw.pick((1, 2, 5, *((None,) if draw.large else ()))))
 
     def _rows(self, plan: Plan) -> int:
         problem = plan.problem
-        return _power_of_two(problem.queries * problem.heads // problem.key_heads)
+        return whole(problem.queries * problem.heads // problem.key_heads)
 
     def _resident(self, plan: Plan) -> tuple[int, int]:
-        dim = _power_of_two(plan.problem.head_dim)
-        return self._rows(plan) * dim, plan.config.block_n * (dim + _power_of_two(plan.problem.values_dim))
+        dim = whole(plan.problem.head_dim)
+        return self._rows(plan) * dim, plan.config.block_n * (dim + whole(plan.problem.values_dim))
 
     def _shape(self, plan: Plan) -> Reason | None:
         problem = plan.problem
@@ -453,7 +451,7 @@ class Decode(AttentionKernel):
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         pairs, splits, _ = plan.grid
-        rows, columns = self._rows(plan), _power_of_two(problem.values_dim)
+        rows, columns = self._rows(plan), whole(problem.values_dim)
         parts = {
             "acc_ptr": workspace((pairs, splits, rows, columns), torch.float32, tensors["q"]),
             "total_ptr": workspace((pairs, splits, rows), torch.float32, tensors["q"]),

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.families.attention.refusals import AttentionLimits
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, SpecialisedFlexConfig
 from conformance.kernels.attention import Forward
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan, Variant, lacking
 from conformance.kernels.launch import Launch
 from conformance.kernels.mm_specialised import LEAST_ROWS, WARPS
@@ -58,6 +58,7 @@ class DescribedForward(Forward):
         return tuple(config for config in self.configs if not getattr(config, "specialised", False))
 
     def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`."""
         return Variant(tma_store=draw.chance(0.5))
 
     def _shape(self, plan: Plan) -> Reason | None:
@@ -99,6 +100,7 @@ class DescribedForward(Forward):
         return super().shared_memory(plan) + BARRIER_BYTES
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         launch, problem = super().launch(plan, tensors), plan.problem
         pitches = {
             f"stride_{short}{row}": leading(_rows(problem.operand(name)))

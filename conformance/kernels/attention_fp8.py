@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from conformance.families.attention.problem import Attention
 from conformance.families.attention.refusals import AttentionLimits
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Gemm, scaled_mm
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention import Forward
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.problems import FNUZ, FP8
@@ -35,7 +36,7 @@ class Fp8Forward(Forward):
     rare_dtypes: tuple[str, ...] = FNUZ
     product = PointerGemm("scaled_mm", "scaled_mm", "scaled_mm", rare_dtypes=FNUZ)
 
-    def draw_problem(self, draw: Draw) -> Attention:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: also outputs in fp16 and fp32, with scales and without."""
         problem = super().draw_problem(draw)
         own = {"out_dtype": draw.pick((None, "fp16", "fp32")), "scaled": draw.chance(0.5)}

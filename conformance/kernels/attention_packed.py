@@ -9,11 +9,11 @@ from typing import Any
 import triton
 from torch import Tensor
 
-from conformance.families.attention.problem import Attention, Mask, Score
+from conformance.families.attention.problem import Mask, Score
 from conformance.families.attention.refusals import AttentionLimits
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention import Forward
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 
@@ -36,17 +36,18 @@ class PackedForward(Forward):
     limits = AttentionLimits(packed=True)
     family = "packed-attention"
 
-    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Any:
         """See :class:`Kernel`: the usual number of sequences."""
         problem = super().example(dtype, config, shape)
         return dataclasses.replace(problem, mask=_mask(problem.mask.kind == "causal", SEQUENCES))
 
-    def timed(self, dtype: str) -> Attention:
+    def timed(self, dtype: str) -> Any:
+        """See :class:`Kernel`."""
         problem = super().timed(dtype)
         queries, keys = problem.batch * problem.queries, problem.batch * problem.keys
         return dataclasses.replace(problem, batch=1, queries=queries, keys=keys, mask=_mask(True, problem.batch))
 
-    def draw_problem(self, draw: Draw) -> Attention:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: any number of sequences, also one and more than queries."""
         problem = super().draw_problem(draw)
         score = Score() if problem.score.kind == "alibi" else problem.score

@@ -11,11 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.families.attention.problem import Attention
 from conformance.families.attention.refusals import AttentionLimits
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, FlexConfig
 from conformance.kernels.attention_packed import PackedForward
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 
@@ -36,13 +35,15 @@ class PagedForward(PackedForward):
     limits = AttentionLimits(packed=True, paged=True)
     family = "paged-attention"
 
-    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Any:
+        """See :class:`Kernel`."""
         return dataclasses.replace(super().example(dtype, config, shape), page=PAGE)
 
-    def timed(self, dtype: str) -> Attention:
+    def timed(self, dtype: str) -> Any:
+        """See :class:`Kernel`."""
         return dataclasses.replace(super().timed(dtype), page=TIMED_PAGE)
 
-    def draw_problem(self, draw: Draw) -> Attention:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: also pages that are no power of two."""
         return dataclasses.replace(super().draw_problem(draw), page=draw.pick((1, 16, 24, 64)))
 

@@ -9,8 +9,8 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import Config
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan, Variant, lacking
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, PersistentTmaGemm

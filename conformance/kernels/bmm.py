@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.examples import TIMED_EDGE, rest
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import broadcast_strides, dot_precision
 from conformance.kernels.device.pointer import gemm_batched
-from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, broadcast_strides, dot_precision
 from conformance.problems import FNUZ, FP8
 
 #: Tiles of fp8 operands, loops with and without a pipeline.
@@ -41,6 +40,7 @@ class BatchedGemm(PointerGemm):
         return (tiles * (plan.problem.batch or 0),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
         more = {
             **self._bias_arguments(plan, tensors),

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.kernels import carveout
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.grouped_mm import gemm_grouped
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.grouped_mm import CONFIGS, batch_arguments
 from conformance.kernels.kernel import Plan, Variant
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.problems import FP8
 from conformance.records import Reason, ReasonCode
@@ -37,6 +36,7 @@ class BatchedDescriptors(EveryTarget):
         return (min(carveout.available_sms(plan), output_tiles(plan) * plan.problem.batch),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         arguments = self._arguments(plan, tensors) | batch_arguments(plan, tensors)
         arguments |= {"PRECISION": dot_precision(plan.problem), "PROMOTE": self.promotion(plan)}
         return Launch(gemm_grouped, plan.grid, arguments, plan.config.options)

@@ -15,12 +15,11 @@ from conformance.families.conv.refusals import ConvLimits
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig
-from conformance.kernels.arguments import GRID_LIMIT, dot_precision, size_arguments, spans_wide
 from conformance.kernels.device.conv import conv_pointer
 from conformance.kernels.families.conv import ConvFamily
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import GRID_LIMIT, Launch, dot_precision, size_arguments, spans_wide
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Layout, Operand
@@ -53,6 +52,7 @@ class ConvKernel(ConvFamily):
         self.configs = BASE.table(table) if table else configs
 
     def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
         problem = plan.problem
         if reason := self.foreign(plan):
             return reason
@@ -113,6 +113,7 @@ class PointerConv(ConvKernel):
         return product_grid(plan)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         arguments = {
             **self._arguments(plan, tensors),
             "DEPTH": len(plan.problem.size) == 3,

@@ -10,16 +10,15 @@ import torch
 import triton
 from torch import Tensor
 
+from conformance.families.draw import Draw
+from conformance.families.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
 from conformance.families.gemm.problem import Gemm, mm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import decompose_k_splits
-from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.device.split_k import gemm_split_k, sum_parts
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan, Variant
-from conformance.kernels.launch import Launch, workspace
+from conformance.kernels.launch import GRID_LIMIT, Launch, dot_precision, pointer_arguments, workspace
 from conformance.numerics.sum_order import SumOrder
 from conformance.records import Reason, ReasonCode
 
@@ -43,6 +42,7 @@ class SplitKGemm(PointerGemm):
         return self.problem(dtype, m, n, SPLITS * k)
 
     def example_variant(self) -> Variant:
+        """See :class:`Kernel`."""
         return Variant(splits=SPLITS)
 
     def timed(self, dtype: str) -> Gemm:
@@ -60,6 +60,7 @@ class SplitKGemm(PointerGemm):
         return mm(draw.size(), draw.size(), k, dtype, **fields)
 
     def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`."""
         return Variant(splits=draw.pick((2, 4)))
 
     def _config(self, plan: Plan) -> Reason | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.conv.examples import one_order
+from conformance.families.conv.problem import Conv
 from conformance.families.conv.refusals import ConvLimits
-from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
-from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
+from conformance.families.draw import Draw
+from conformance.families.examples import WHOLE_TILES, dtype_fields, matrix_sizes
+from conformance.heuristics.configs import AnyConfig, Config, DepthwiseConfig
 from conformance.kernels.conv import by_axis, strides, window_arguments
 from conformance.kernels.device.conv import conv_depthwise
-from conformance.kernels.families.conv import DepthwiseFamily
-from conformance.kernels.kernel import Features, Plan, check_tensors, lacking
-from conformance.kernels.launch import Launch
+from conformance.kernels.families.conv import ConvFamily
+from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.launch import GRID_LIMIT, Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Contract
 from conformance.problems import FP8
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -30,16 +35,49 @@ CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class DepthwiseConv(DepthwiseFamily):
+class DepthwiseConv(ConvFamily):
     """One multiply-add in fp32 for each tap of an output element, taps from the first to the last."""
 
     limits = ConvLimits(depthwise=True, variant=ConvLimits().variant | {"implied_dtype"})
     name = "conv2d_depthwise"
     operations = frozenset({"conv2d"})
     configs = CONFIGS
+    depthwise = True
     zero_sign = "ieee"
 
+    def dtype_names(self) -> list[str]:
+        """See :class:`Kernel`: there is no matrix unit, and so no tf32."""
+        return list(self.dtypes)
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Conv:
+        """See :class:`Kernel`. Positions stand for rows of a product, output channels for columns, taps for k. There
+        are two output channels for each channel where the kernel has more than one column block."""
+        tile = Config(config.block_m, config.block_n, 4, config.num_stages, config.num_warps)
+        positions, columns, _ = matrix_sizes(tile, dtype, shape)
+        multiplier = 2 if shape in ("ragged", "several-tiles") else 1
+        channels, width = -(-columns // multiplier), min(positions, 8)
+        size = triton.cdiv(positions, width), width
+        window = (5, 5) if shape == "many-k-blocks" else (2, 3) if shape != WHOLE_TILES else (3, 3)
+        padding = (window[0] // 2, window[1] // 2)
+        order = "contiguous" if shape == "several-tiles" else "channels-last"
+        return Conv(
+            "conv2d", 1, channels, size, channels * multiplier, window, (1, 1), padding, channels,
+            **dtype_fields(dtype), **one_order(order),
+        )  # fmt: skip
+
+    def timed(self, dtype: str) -> Any:
+        """See :class:`Kernel`: with a group for each channel."""
+        problem = super().timed(dtype)
+        return dataclasses.replace(problem, groups=problem.channels)
+
+    def draw_problem(self, draw: Draw) -> Any:
+        """See :class:`Kernel`: any channels and multiplier, for the rest as other convolutions."""
+        channels = draw.pick((1, 3, 8, 20))
+        sizes = {"channels": channels, "groups": channels, "out_channels": channels * draw.pick((1, 2, 3))}
+        return dataclasses.replace(super().draw_problem(draw), precision="ieee", **sizes)
+
     def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
         problem = plan.problem
         if reason := self.foreign(plan):
             return reason
@@ -52,8 +90,10 @@ class DepthwiseConv(DepthwiseFamily):
         if problem.dtype == "fp32" and problem.precision != "ieee":
             detail = f"precision is {problem.precision}: {self.name} has no matrix unit. Use ieee"
             return Reason(ReasonCode.PRECISION, problem.precision, detail)
-        dtypes = sorted({problem.dtype, problem.output.dtype} & {*FP8, "bf16", "fp16"})
-        if reason := lacking(plan, *dtypes, code=ReasonCode.DTYPE) or self.other_variant(plan):
+        for name in sorted({problem.dtype, problem.output.dtype} & {*FP8, "bf16", "fp16"}):
+            if not (capability := plan.target.capability(name)).available:
+                return Reason(ReasonCode.DTYPE, name, f"{plan.target.id}: {capability.why}")
+        if reason := self.other_variant(plan):
             return reason
         columns = triton.cdiv(problem.out_channels, plan.config.block_n)
         if columns > GRID_LIMIT:
@@ -73,6 +113,7 @@ class DepthwiseConv(DepthwiseFamily):
         return (triton.cdiv(problem.product.M, config.block_m), triton.cdiv(problem.out_channels, config.block_n))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         sizes = {

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.examples import FLOATS
 from conformance.families.gemm.refusals import GemmLimits
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.fused_mm import gemm_fused
-from conformance.kernels.families.examples import FLOATS
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import FP8, itemsize
 from conformance.records import Reason, ReasonCode
@@ -65,6 +64,7 @@ class FusedGemm(PointerGemm):
         return int(config.block_k * ((a + b) * config.num_stages + converted))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
         pitches = {operand.name: operand.strides[0] for operand in problem.operands}
         more = {

@@ -9,21 +9,21 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.examples import FLOATS
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import (
+from conformance.kernels.device.pointer import gemm_pointer
+from conformance.kernels.families.gemm import GemmFamily
+from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.launch import (
+    Launch,
     broadcast_strides,
     dot_precision,
     pointer_arguments,
     size_arguments,
     spans_wide,
 )
-from conformance.kernels.device.pointer import gemm_pointer
-from conformance.kernels.families.examples import FLOATS
-from conformance.kernels.families.gemm import GemmFamily
-from conformance.kernels.kernel import Features, Plan, check_tensors
-from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, SPLITS, Accumulator, Contract, Split
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import EVERY_FP8, FNUZ, FP8, PRECISIONS, SPLIT_PRECISIONS, itemsize
@@ -302,6 +302,7 @@ class PointerGemm(GemmKernel):
         return (output_tiles(plan),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         arguments = {**self._pointer_arguments(plan, tensors), **self._epilogue_arguments(plan, tensors)}
         return Launch(gemm_pointer, plan.grid, arguments, plan.config.options)
 

@@ -15,12 +15,11 @@ from conformance.families.gemm.refusals import MAKERS, GemmLimits
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
-from conformance.kernels.arguments import dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.device.grouped_mm import gemm_grouped
 from conformance.kernels.families.grouped import GroupedFamily
 from conformance.kernels.gemm import GemmKernel, PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.kernels.persistent_tma import (
     begins_within_unit,
@@ -68,6 +67,7 @@ class GroupedMm(GroupedFamily):
         return base(self.name, operation, self.table, configs=() if self.table else CONFIGS, rare_dtypes=rare)
 
     def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
         if reason := self.foreign(plan):
             return reason
         return self._variant(plan) or self._single.refusal(self._one(plan)) or self._layout(plan)
@@ -109,6 +109,7 @@ class GroupedMm(GroupedFamily):
         return (min(carveout.available_sms(plan), most_tiles(plan.problem, plan.config)),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config, static = plan.problem, plan.config, plan.variant.static
         check_tensors(self.name, problem, tensors)
         sizes: dict[str, Any] = {"M": problem.M or 0, "N": problem.N or 0, "K": problem.K or 0}
@@ -143,6 +144,7 @@ class GroupedMm(GroupedFamily):
         return no_descriptors()
 
     def promotion(self, plan: Plan) -> int | None:
+        """See :class:`GemmKernel`."""
         return self._single.promotion(self._one(plan))
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 import triton
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import mm
+from conformance.families.int4.examples import EXAMPLES
+from conformance.families.int4.problem import Int4Gemm
 from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import pointer_arguments, size_arguments, spans_wide
 from conformance.kernels.device.int4_mm import gemm_int4
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.int4 import Int4Family
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, lacking
-from conformance.kernels.launch import Launch
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import Launch, pointer_arguments, size_arguments, spans_wide
 from conformance.numerics.contract import Contract
 from conformance.problems import itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -34,9 +34,14 @@ CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class Int4Mm(Int4Family):
+class Int4Mm(Kernel):
     """One tile per program, operands of any strides."""
 
+    problems = Int4Gemm
+    weight = 1
+    family = "int4"
+    operations = frozenset({"int4_mm"})
+    dtypes = ("bf16", "fp16")
     limits = KernelLimits(variant=frozenset({"static"}))
     configs = CONFIGS
 
@@ -44,15 +49,19 @@ class Int4Mm(Int4Family):
         self.name = name
         self._decoded = PointerGemm(name, "mm", dtypes=("bf16", "fp16"), configs=CONFIGS)
 
+    def dtype_names(self) -> list[str]:
+        """See :class:`Kernel`: the dtypes of A and of codes, such as "bf16xint4"."""
+        return list(EXAMPLES)
+
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, dtype and config are checked in this order."""
-        problem, config = plan.problem, plan.config
+        problem, config, target = plan.problem, plan.config, plan.target
         if reason := self.foreign(plan) or self.other_variant(plan):
             return reason
-        if reason := lacking(
-            plan, *sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"}), code=ReasonCode.DTYPE
-        ):
-            return reason
+        for name in sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"}):
+            capability = target.capability(name)
+            if not capability.available:
+                return Reason(ReasonCode.DTYPE, name, f"{target.id}: {capability.why}")
         if min(config.tile) < 16:
             return Reason(ReasonCode.CONFIG, "block size", f"{config.id}: each block needs 16 elements or more")
         return None
@@ -67,6 +76,7 @@ class Int4Mm(Int4Family):
         return Variant(static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         static = plan.variant.static

@@ -12,11 +12,10 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.pointer import gemm_integer
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.numerics.contract import INT32, Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import itemsize
@@ -33,6 +32,7 @@ class ConvertingGemm(PointerGemm):
     sum_dtype: Any
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         precision = dot_precision(plan.problem)
         sums = {"SUM": self.sum_dtype, "IMPLIED_DTYPE": plan.variant.implied_dtype}
         return self._launch(gemm_integer, plan, tensors, PRECISION=precision, **sums)

@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from conformance.families.draw import Draw
+from conformance.families.examples import SHAPES, WHOLE_TILES
+from conformance.families.family import Family, family_of_class
 from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import SHAPES
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import DTYPES, Problem, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
+from conformance.targets import OutsideError, Target
 from conformance.user_files.thresholds import UNMOVED, Tables
 
 if TYPE_CHECKING:
     from conformance.codegen_checks import Feature
-    from conformance.targets import Target
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,13 @@ class Plan:
     grid: tuple[int, ...] = ()
 
 
-def lacking(plan: Plan, *capabilities: str, code: ReasonCode = ReasonCode.CAPABILITY) -> Reason | None:
-    """Returns the reason that the plan's target lacks a capability, such as a dtype or what the kernel's :attr:`limits`
-    name; None if it has all."""
+def lacking(plan: Plan, *capabilities: str) -> Reason | None:
+    """Returns the reason that the plan's target lacks a capability that the kernel's :attr:`limits` name; None if it
+    has all."""
     for name in capabilities:
         capability = plan.target.capability(name)
         if not capability.available:
-            return Reason(code, name, f"{plan.target.id}: {capability.why}")
+            return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
     return None
 
 
@@ -149,6 +150,8 @@ class Kernel(abc.ABC):
 
     #: unique name in the catalogue
     name: str
+    #: class of its problems; the family that is registered for it has the examples
+    problems: type[Any] = Problem
     #: operations it computes, by the ``op`` of their problems
     operations: frozenset[str]
     #: operand dtypes it takes, in the order in which suites sample them
@@ -196,8 +199,6 @@ class Kernel(abc.ABC):
     thresholds: Tables = UNMOVED
     #: variant in which suites ask it for what their topic says nothing about
     usual_variant: Variant = Variant()
-    #: shape classes of its family that are tried where it refuses those of :attr:`shapes`
-    more_shapes: tuple[str, ...] = ()
     #: orders of A and B in memory that are tried where it refuses the usual ones, which are None
     more_orders: tuple[tuple[str, str], ...] = ()
     #: orders of A and B in the problems that say nothing about them; None for those of the operation
@@ -234,9 +235,8 @@ class Kernel(abc.ABC):
         accepted = self.limits.variant if self.limits is not None else frozenset()
         if unusual <= accepted:
             return lacking(plan, "constant-argument") if plan.variant.static else None
-        detail = (
-            f"'{plan.variant.id}' was asked for: {self.name} works in variants of {', '.join(sorted(accepted))} alone"
-        )
+        fields = f"variants of {', '.join(sorted(accepted))}" if accepted else "the usual variant"
+        detail = f"'{plan.variant.id}' was asked for: {self.name} works in {fields} alone"
         return Reason(ReasonCode.CONFIG, "variant", detail)
 
     @abc.abstractmethod
@@ -272,10 +272,22 @@ class Kernel(abc.ABC):
     def features(self, plan: Plan) -> Features:
         """Codegen features of the compiled main launch on the plan's target."""
 
-    @abc.abstractmethod
-    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Problem:
+    @property
+    def answers(self) -> Family:
+        """The record of the family of its problems."""
+        return family_of_class(self.problems)
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Any:
         """Returns a small problem for ``config``: of a dtype of :meth:`dtype_names` and a shape class of
-        :attr:`shapes`."""
+        :attr:`shapes`. By default it is the family's.
+
+        Raises OutsideError if the family has none."""
+        if self.answers.example is None:
+            reason = self.answers.lacks["example"]
+            raise OutsideError(
+                f"{self.name} has no example, nor has its family ({reason}): give the kernel an example()"
+            )
+        return self.answers.example(self, dtype, config, shape)
 
     def dtype_names(self) -> list[str]:
         """Returns the dtypes of its cases: those that it takes, and "tf32" (fp32 operands in tf32 precision) after
@@ -288,9 +300,8 @@ class Kernel(abc.ABC):
         return dataclasses.replace(self.usual_variant, sms=2) if self.persistent else self.usual_variant
 
     def example_shapes(self) -> list[str]:
-        """Returns the shape classes of its examples: :attr:`shapes`, and those of :attr:`more_shapes` that
-        :meth:`example` knows."""
-        return [*self.shapes, *filter(self.knows, self.more_shapes)]
+        """Returns the shape classes of its examples: :attr:`shapes`, and whole tiles if :meth:`example` knows them."""
+        return [*self.shapes, *filter(self.knows, (WHOLE_TILES,))]
 
     def knows(self, shape: str) -> bool:
         """True if :meth:`example` knows this shape class."""
@@ -330,9 +341,12 @@ class Kernel(abc.ABC):
             self.example_refusal(name, config, target) is None for name in self.dtype_names() for config in self.configs
         )
 
-    def timed(self, dtype: str) -> Problem:
-        """The problem that is timed with each of its configs: one for all, so that they can be compared."""
-        return self.example(dtype, self.configs[0], self.usual_shape)
+    def timed(self, dtype: str) -> Any:
+        """Returns the problem that is timed with each of its configs, so that they can be compared. It is the family's,
+        or the example of the first config."""
+        if self.answers.timed is None:
+            return self.example(dtype, self.configs[0], self.usual_shape)
+        return self.answers.timed(self, dtype)
 
     def timed_variant(self) -> Variant:
         """The variant in which it is timed: that of the examples, on all SMs."""
@@ -347,9 +361,11 @@ class Kernel(abc.ABC):
         """Returns the configs that are used on ``target`` without a search, and that its table may lack."""
         return ()
 
-    def draw_problem(self, draw: Draw) -> Problem:
-        """A random problem, which :meth:`refusal` may still refuse; by default one of the examples."""
-        return self.example(draw.pick(self.dtype_names()), draw.pick(self.configs), draw.pick(list(self.shapes)))
+    def draw_problem(self, draw: Draw) -> Any:
+        """Returns a random problem, which :meth:`refusal` may still refuse: the family's, or one of the examples."""
+        if self.answers.draw_problem is None:
+            return self.example(draw.pick(self.dtype_names()), draw.pick(self.configs), draw.pick(list(self.shapes)))
+        return self.answers.draw_problem(self, draw)
 
     def draw_variant(self, draw: Draw) -> Variant:
         """Returns the variant of a random problem."""

@@ -16,22 +16,18 @@ from typing import Any, ClassVar
 import triton
 from torch import Tensor
 
+from conformance.families.draw import Draw
+from conformance.families.family import LEAST, whole
 from conformance.families.gemm.problem import mm
 from conformance.families.limits import KernelLimits
-from conformance.families.linear_attention.problem import LinearAttention
+from conformance.families.linear_attention.problem import OPERANDS, LinearAttention
 from conformance.heuristics.configs import AnyConfig, Config, LinearAttentionConfig
-from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, pointer_arguments, size_arguments
 from conformance.kernels.device.linear_attention import linear_attention, linear_attention_transposed
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.linear_attention import LinearAttentionFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import GRID_LIMIT, INDEX_LIMIT, Launch, pointer_arguments, size_arguments
 from conformance.numerics.contract import Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
-
-#: Smallest extent of a tile that every matrix unit takes.
-LEAST_TILE = 16
 
 #: Configs in which either block is the smaller one, with one stage or several, and one warp or several.
 CONFIGS: tuple[AnyConfig, ...] = (
@@ -45,14 +41,14 @@ CONFIGS: tuple[AnyConfig, ...] = (
 _PRODUCT = PointerGemm("mm", "mm", "mm")
 
 
-def _power_of_two(extent: int) -> int:
-    """Returns the next power of two, at least the smallest tile."""
-    return max(1 << (extent - 1).bit_length(), LEAST_TILE)
-
-
-class GatedLinearAttention(LinearAttentionFamily):
+class GatedLinearAttention(Kernel):
     """A block of the state's columns of one batch and head per program, which walks over all positions."""
 
+    problems = LinearAttention
+    weight = 1
+    family = "linear-attention"
+    operations = frozenset({"linear_attention"})
+    dtypes = OPERANDS
     limits = KernelLimits(variant=frozenset({"static"}))
     configs = CONFIGS
     #: whether its products are those of the transposed operands
@@ -63,6 +59,11 @@ class GatedLinearAttention(LinearAttentionFamily):
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def multiply_adds(self, problem: Any, config: Any) -> int:
+        """See :class:`Kernel`: q times the state, scores, scores times v, and the sum of the state."""
+        t, v, d = config.block_t, config.block_v, problem.head_dim
+        return t * (2 * v * d + t * (v + d))  # type: ignore[no-any-return]
+
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, extents, blocks and the products' own reasons in this order."""
         problem, config = plan.problem, plan.config
@@ -72,11 +73,11 @@ class GatedLinearAttention(LinearAttentionFamily):
             if getattr(problem, name) > GRID_LIMIT:
                 detail = f"{name} is {getattr(problem, name)}: it is a dimension of the grid, at most {GRID_LIMIT}"
                 return Reason(ReasonCode.EXTENT, name, detail)
-        if problem.head_dim < LEAST_TILE:
-            detail = f"head_dim is {problem.head_dim}: the matrix units need {LEAST_TILE} at least. Pad q and k"
+        if problem.head_dim < LEAST:
+            detail = f"head_dim is {problem.head_dim}: the matrix units need {LEAST} at least. Pad q and k"
             return Reason(ReasonCode.EXTENT, "head_dim", detail)
-        if any(block < LEAST_TILE or block & (block - 1) for block in config.tile):
-            detail = f"{config.id}: blocks must be powers of two, {LEAST_TILE} at least"
+        if any(block < LEAST or block & (block - 1) for block in config.tile):
+            detail = f"{config.id}: blocks must be powers of two, {LEAST} at least"
             return Reason(ReasonCode.CONFIG, "block size", detail)
         if problem.chunk % config.block_t:
             detail = f"{config.id}: blocks of positions must divide the chunks of {problem.chunk}"
@@ -93,6 +94,7 @@ class GatedLinearAttention(LinearAttentionFamily):
         return Variant(static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         output = pointer_arguments("o", tensors["out"], problem.output, "bhmd")
@@ -108,7 +110,7 @@ class GatedLinearAttention(LinearAttentionFamily):
             **size_arguments({"length": problem.length, "chunks": problem.chunks}, plan.variant.static),
             "CHUNK": problem.chunk,
             "HEAD_DIM": problem.head_dim,
-            "BLOCK_D": _power_of_two(problem.head_dim),
+            "BLOCK_D": whole(problem.head_dim),
             "VALUE_DIM": problem.value_dim,
             "BLOCK_T": config.block_t,
             "BLOCK_V": config.block_v,
@@ -120,8 +122,8 @@ class GatedLinearAttention(LinearAttentionFamily):
     def _product_plan(self, plan: Plan) -> Plan:
         """Returns the product of a block of q by the state as a plan of the kernel of products, with one stage."""
         problem, block = plan.problem, plan.config.block_t
-        product = mm(block, LEAST_TILE, problem.head_dim if problem.has_product else 0, problem.dtype)
-        config = Config(block, LEAST_TILE, LEAST_TILE, 1, plan.config.num_warps)
+        product = mm(block, LEAST, problem.head_dim if problem.has_product else 0, problem.dtype)
+        config = Config(block, LEAST, LEAST, 1, plan.config.num_warps)
         return Plan(_PRODUCT.name, product, config, Variant(), plan.target, (1,))
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:

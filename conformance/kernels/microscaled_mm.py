@@ -12,16 +12,16 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import mm
+from conformance.families.microscaled.examples import EXAMPLES
+from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.families.microscaled.refusals import MicroscaledLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import GRID_LIMIT, size_arguments, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.microscaled import MicroscaledFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors, lacking
-from conformance.kernels.launch import Launch
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import GRID_LIMIT, Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -34,11 +34,21 @@ CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class MicroscaledMm(MicroscaledFamily):
+class MicroscaledMm(Kernel):
     """One tile of one matrix per program, operands of any strides."""
 
+    problems = MicroscaledGemm
+    weight = 1
+    family = "microscaled"
+    specialised = False
+    #: whether each of its problems is a batch, and of how many matrices if it does not say
+    batched = False
+    matrices: int | None = None
+    #: whether scales are loaded by descriptors
+    described_scales = False
+    operations = frozenset({"microscaled_mm"})
+    dtypes = tuple(EXAMPLES)
     limits = MicroscaledLimits(variant=frozenset({"static"}), needs=("scaled-packing",))
-
     #: Triton 3.2 and 3.3 cannot say along which dimension codes are packed, see "scaled-packing" of targets.py
     offered = "lhs_k_pack" in inspect.signature(tl.dot_scaled).parameters
     configs = CONFIGS
@@ -48,14 +58,23 @@ class MicroscaledMm(MicroscaledFamily):
         self.name = name
         self._converted = PointerGemm(name, "mm", dtypes=("bf16",), configs=CONFIGS)
 
+    def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
+        """Returns a product of A and B in these ``formats``; ``fields`` are those of
+        :class:`~conformance.families.microscaled.problem.MicroscaledGemm`."""
+        if fields.get("batch") is None:
+            fields["batch"] = self.matrices
+        return MicroscaledGemm(*formats, M, N, K, **fields)
+
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, Triton, variant, dtypes and blocks are checked in this order."""
-        problem, config = plan.problem, plan.config
+        problem, config, target = plan.problem, plan.config, plan.target
         if reason := self.foreign(plan) or self.lacking(plan) or self._variant(plan):
             return reason
         names = {form.codes for form in problem.formats} | {form.scale for form in problem.formats}
-        if reason := lacking(plan, *sorted(names & {"e4m3", "e5m2", "bf16", "fp16"}), code=ReasonCode.DTYPE):
-            return reason
+        for name in sorted(names & {"e4m3", "e5m2", "bf16", "fp16"}):
+            capability = target.capability(name)
+            if not capability.available:
+                return Reason(ReasonCode.DTYPE, name, f"{target.id}: {capability.why}")
         blocks = {form.block for form in problem.formats if form.scale is not None}
         if len(blocks) > 1:
             detail = f"{problem.a_format} and {problem.b_format} have scales for {sorted(blocks)} k: both must be alike"
@@ -88,10 +107,16 @@ class MicroscaledMm(MicroscaledFamily):
         return Variant(static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
         check_tensors(self.name, problem, tensors)
         arguments = {
-            **pointed_arguments(plan, tensors),
+            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
+            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
+            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
+            **scale_arguments(problem, "a", tensors),
+            **scale_arguments(problem, "b", tensors),
+            **tile_arguments(problem, plan.config, plan.variant.static),
             "EVEN_K": plan.variant.static and problem.K % plan.config.block_k == 0,
         }
         return Launch(gemm_microscaled, plan.grid, arguments, plan.config.options)
@@ -155,19 +180,6 @@ def scale_arguments(problem: Any, name: str, tensors: Mapping[str, Tensor]) -> d
         return code_arguments(f"scale_{name}", scale, (0, 0), axes)  # type: ignore[arg-type]
     strides = problem.operand(f"scale_{name}").strides
     return code_arguments(f"scale_{name}", scale, strides[:-3] if problem.swizzled else strides, axes)
-
-
-def pointed_arguments(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns all tensors with their strides, and :func:`tile_arguments`: what kernels without descriptors share."""
-    problem = plan.problem
-    return {
-        **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
-        **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
-        **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
-        **scale_arguments(problem, "a", tensors),
-        **scale_arguments(problem, "b", tensors),
-        **tile_arguments(problem, plan.config, plan.variant.static),
-    }
 
 
 def tile_arguments(problem: Any, config: Config, static: bool = False) -> dict[str, Any]:

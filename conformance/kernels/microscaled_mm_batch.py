@@ -9,12 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
-from conformance.families.microscaled.problem import MicroscaledGemm
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.device.microscaled_mm_batch import gemm_microscaled_batch
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.microscaled import BatchedFamily
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
@@ -41,12 +39,14 @@ SCALE_CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class MicroscaledBatch(BatchedFamily, MicroscaledPersistentTma):
+class MicroscaledBatch(MicroscaledPersistentTma):
     """Codes by descriptors of three dimensions, one of them for the batch; scales by pointers. Each program loops over
     tiles of all matrices. Where the target moves no tiles, Triton rewrites descriptors to pointers."""
 
     limits = dataclasses.replace(MicroscaledPersistentTma.limits, needs=("scaled-packing",), matrices="batch")
     configs = CONFIGS
+    batched = True
+    matrices = 2
     zero_sign = "ieee"
 
     def _batch(self, plan: Plan) -> Reason | None:
@@ -106,7 +106,7 @@ class MicroscaledBatch(BatchedFamily, MicroscaledPersistentTma):
         pointers = {codegen.POINTER_STORE} | ({codegen.POINTER_LOAD} if plan.problem.has_product else set())
         return Features(features.required - moves | pointers, features.forbidden - pointers | moves)
 
-    def draw_problem(self, draw: Draw) -> MicroscaledGemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: one matrix or several, whose rows descriptors can have."""
         return dataclasses.replace(super().draw_problem(draw), batch=draw.pick((1, 2, 3)))
 

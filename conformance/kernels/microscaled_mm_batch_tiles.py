@@ -9,20 +9,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
-from conformance.families.microscaled.problem import MicroscaledGemm
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, BatchConfig
 from conformance.kernels.device.microscaled_mm import gemm_microscaled_batch_tiles
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.microscaled import BatchedFamily
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
-from conformance.kernels.microscaled_mm import MicroscaledMm, pointed_arguments
+from conformance.kernels.microscaled_mm import MicroscaledMm, code_arguments, scale_arguments, tile_arguments
 from conformance.problems import Problem
 from conformance.records import Reason, ReasonCode
 
@@ -34,7 +33,7 @@ CONFIGS: tuple[AnyConfig, ...] = (
 )
 
 
-class BatchTiles(BatchedFamily, MicroscaledMm):
+class BatchTiles(MicroscaledMm):
     """One tile of several matrices per program, as many as the config says; operands of any strides, scales in rows or
     columns."""
 
@@ -47,6 +46,7 @@ class BatchTiles(BatchedFamily, MicroscaledMm):
     )
     dtypes = ("e4m3", "e5m2", "uint8", "bf16")
     configs = CONFIGS
+    batched = True
     matrices = 3  # one more than most tiles have
     zero_sign = "ieee"
 
@@ -81,10 +81,16 @@ class BatchTiles(BatchedFamily, MicroscaledMm):
         return (output_tiles(plan) * triton.cdiv(plan.problem.batch, plan.config.matrices),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
         check_tensors(self.name, problem, tensors)
         arguments = {
-            **pointed_arguments(plan, tensors),
+            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
+            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
+            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
+            **scale_arguments(problem, "a", tensors),
+            **scale_arguments(problem, "b", tensors),
+            **tile_arguments(problem, plan.config, plan.variant.static),
             "batch": problem.batch,
             "MATRICES": plan.config.matrices,
         }
@@ -102,7 +108,7 @@ class BatchTiles(BatchedFamily, MicroscaledMm):
         wide = features.required & {codegen.WGMMA, codegen.TCGEN05}
         return dataclasses.replace(features, required=features.required - wide | ({codegen.MMA} if wide else set()))
 
-    def draw_problem(self, draw: Draw) -> MicroscaledGemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: one matrix or several, in whole tiles or not."""
         return dataclasses.replace(super().draw_problem(draw), batch=draw.pick((1, 2, 3, 5)))
 

@@ -9,16 +9,17 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
+from conformance.families.grouped.problem import spaced
 from conformance.families.microscaled.refusals import MicroscaledLimits
+from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.device.microscaled_mm_grouped import gemm_microscaled_grouped
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.microscaled_grouped import MicroscaledGroupedFamily
 from conformance.kernels.grouped_mm import most_tiles
-from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
-from conformance.kernels.microscaled_mm import MicroscaledMm, pointed_arguments, tile_arguments
+from conformance.kernels.microscaled_mm import MicroscaledMm, code_arguments, scale_arguments, tile_arguments
 from conformance.kernels.microscaled_persistent_tma import MicroscaledPersistentTma, code_descriptors
 from conformance.kernels.persistent_tma import begins_within_unit, leading, row_major, undescribable
 from conformance.numerics.contract import Contract
@@ -36,10 +37,14 @@ CONFIGS: tuple[AnyConfig, ...] = (
 _SWITCHES = ("A_ROW_MAJOR", "B_ROW_MAJOR", "HAS_PRODUCT")
 
 
-class MicroscaledMmGrouped(MicroscaledGroupedFamily):
+class MicroscaledMmGrouped(Kernel):
     """A product per group, in a persistent loop over the tiles of all. What one group's product demands of formats,
     tiles and target, and what it promises of its arithmetic, is what the pointer kernel's does."""
 
+    problems = MicroscaledGroupedGemm
+    weight = 1
+    family = "microscaled-grouped"
+    operations = frozenset({"microscaled_grouped_mm"})
     limits = MicroscaledLimits(variant=frozenset({"static", "sms"}), needs=("scaled-packing",))
     offered = MicroscaledMm.offered
     persistent = True
@@ -51,7 +56,17 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
         self.name = name
         self._single = MicroscaledMm(name)
 
+    def problem(
+        self, formats: tuple[str, str], sizes: tuple[int, ...], N: int, K: int, **fields: Any
+    ) -> MicroscaledGroupedGemm:
+        """Returns a product in these ``formats``; ``fields`` are those of
+        :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`. Of a kernel with descriptors
+        it has A and B at multiples of 32 bytes, which tcgen05 needs for four-bit codes that meet eight-bit ones."""
+        problem = MicroscaledGroupedGemm(*formats, sizes, N, K, **fields)
+        return spaced(problem, "ab", 32) if self.descriptors else problem
+
     def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
         return self.foreign(plan) or self._single.refusal(self._one(plan))
 
     def _one(self, plan: Plan) -> Plan:
@@ -65,10 +80,16 @@ class MicroscaledMmGrouped(MicroscaledGroupedFamily):
         return (min(carveout.available_sms(plan), most_tiles(plan.problem, plan.config)),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
         check_tensors(self.name, problem, tensors)
         arguments = {
-            **pointed_arguments(plan, tensors),
+            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
+            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
+            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
+            **scale_arguments(problem, "a", tensors),
+            **scale_arguments(problem, "b", tensors),
+            **tile_arguments(problem, plan.config, plan.variant.static),
             "EVEN_K": plan.variant.static and problem.K % plan.config.block_k == 0,
             "offsets_ptr": tensors["offsets"],
             "groups": problem.groups,
@@ -130,6 +151,7 @@ class MicroscaledGroupedTma(MicroscaledMmGrouped):
         return dataclasses.replace(one, problem=product)
 
     def loading(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """See :class:`MicroscaledMmGrouped`."""
         problem, host = plan.problem, plan.variant.descriptors == "host"
         a, b = problem.operand("a"), problem.operand("b")
         tiles = tile_arguments(problem, plan.config)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
 from conformance.families.gemm.refusals import DESCRIBED_VARIANT, MAKERS
 from conformance.families.microscaled.problem import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.families.microscaled.refusals import MicroscaledLimits
@@ -19,7 +20,6 @@ from conformance.kernels.device.microscaled_persistent_tma import (
     gemm_microscaled_device_descriptors,
     gemm_microscaled_host_descriptors,
 )
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
@@ -194,11 +194,11 @@ class MicroscaledPersistentTma(MicroscaledMm):
             required |= {codegen.WARP_SPECIALIZED}
         return Features(frozenset(required), frozenset(forbidden))
 
-    def draw_problem(self, draw: Draw) -> MicroscaledGemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: one matrix, whose rows descriptors can have."""
         problem = super().draw_problem(draw)
         fields = {"batch": None, "layout_a": _padded_layout(problem, "a"), "layout_b": _padded_layout(problem, "b")}
-        return dataclasses.replace(problem, **fields)  # type: ignore[arg-type]
+        return dataclasses.replace(problem, **fields)
 
     def draw_variant(self, draw: Draw) -> Variant:
         """See :class:`Kernel`: descriptors and loops of both kinds, on few programs."""

@@ -10,14 +10,13 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.decompose_k_mm import SplitKGemm
 from conformance.kernels.device.split_k import gemm_atomic_split_k, zero_matrix
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Features, Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, unstorable
 from conformance.numerics.contract import Contract
 from conformance.problems import Layout
@@ -47,7 +46,8 @@ class AtomicSplitKGemm(SplitKGemm):
         """See :class:`GemmFamily`: the result is fp32."""
         return super().problem(dtype, M, N, K, **{"out_dtype": "fp32", **fields})
 
-    def draw_problem(self, draw: Draw) -> Gemm:
+    def draw_problem(self, draw: Draw) -> Any:
+        """See :class:`Kernel`."""
         return dataclasses.replace(super().draw_problem(draw), out_dtype="fp32")
 
     def _dtype(self, plan: Plan) -> Reason | None:
@@ -101,7 +101,7 @@ class DescriptorSplitKGemm(AtomicSplitKGemm):
     adds_tiles = True
     zero_sign = "ieee"
 
-    def draw_problem(self, draw: Draw) -> Gemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: mostly with an output that a descriptor can have."""
         problem = super().draw_problem(draw)
         if draw.chance(0.2):
@@ -121,6 +121,7 @@ class DescriptorSplitKGemm(AtomicSplitKGemm):
         return int(max(super().shared_memory(plan), 4 * plan.config.block_m * plan.config.block_n) + BARRIER_BYTES)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         launch = super().launch(plan, tensors)
         return dataclasses.replace(launch, arguments={**launch.arguments, "stride_cm": leading(plan.problem.output)})
 

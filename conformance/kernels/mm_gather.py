@@ -10,15 +10,14 @@ import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Fusion, Gemm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.mm_gather import gemm_described, gemm_gathered
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, Variant
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.kernels.persistent_tma import BARRIER_BYTES, leading, row_major, undescribable, unstorable
 from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
@@ -53,7 +52,7 @@ class GatheringGemm(PointerGemm):
         """See :class:`GemmFamily`: with the kernel's prologue."""
         return super().problem(dtype, M, N, K, **{"fusion": Fusion(self.prologue), **fields})
 
-    def draw_problem(self, draw: Draw) -> Gemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: mostly with rows that a descriptor can have."""
         problem = dataclasses.replace(super().draw_problem(draw), fusion=Fusion(self.prologue), bias=None)
         if draw.chance(0.2):
@@ -63,6 +62,7 @@ class GatheringGemm(PointerGemm):
         return dataclasses.replace(problem, **sizes, layout_a=a, layout_b=b)
 
     def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`."""
         return Variant(static=draw.chance(0.5))
 
     def refusal(self, plan: Plan) -> Reason | None:
@@ -91,6 +91,7 @@ class GatheringGemm(PointerGemm):
         return super().shared_memory(plan) + BARRIER_BYTES
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
         a, b, out = problem.operand("a"), problem.operand("b"), problem.output
         arguments = {
@@ -126,6 +127,7 @@ class DescribedGemm(GatheringGemm):
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         launch, out = super().launch(plan, tensors), plan.problem.output
         arguments = {name: value for name, value in launch.arguments.items() if name != "source_rows"}
         more = {
@@ -166,7 +168,7 @@ class ScatteringGemm(DescribedGemm):
     shown = codegen.ROW_SCATTER
     zero_sign = "ieee"
 
-    def draw_problem(self, draw: Draw) -> Gemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: mostly with rows that a descriptor can have."""
         problem = super().draw_problem(draw)
         return dataclasses.replace(problem, layout_out=Layout(pad=draw.pick((0, 16)))) if draw.chance(0.9) else problem

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config, TemplateConfig
 from conformance.kernels import carveout
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.pointer import gemm_persistent_pointers
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm, output_tiles
 from conformance.kernels.kernel import Plan, Variant
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision
 from conformance.problems import itemsize
 from conformance.records import Reason
 
@@ -58,6 +57,7 @@ class PersistentPointerGemm(PointerGemm):
         return int(operands + config.block_m * config.block_n * itemsize(plan.problem.output_dtype))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         more = {"PRECISION": dot_precision(plan.problem), "FLATTEN": plan.variant.flatten}
         return self._launch(gemm_persistent_pointers, plan, tensors, **more)
 

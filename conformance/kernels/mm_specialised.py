@@ -16,12 +16,11 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
-from conformance.families.gemm.problem import Gemm
+from conformance.families.draw import Draw
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, SpecialisedConfig
 from conformance.kernels import carveout
 from conformance.kernels.device.mm_specialised import gemm_specialised
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm, output_tiles
 from conformance.kernels.int_mm import IntegerGemm
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant
@@ -120,7 +119,7 @@ class SpecialisedGemm(PointerGemm):
         of another could not name it."""
         return tuple(config for config in self.configs if config.id.endswith("-inner-tma.ab"))
 
-    def draw_problem(self, draw: Draw) -> Gemm:
+    def draw_problem(self, draw: Draw) -> Any:
         """See :class:`Kernel`: mostly with rows that a descriptor can have."""
         problem = super().draw_problem(draw)
         if draw.chance(0.2):
@@ -130,9 +129,11 @@ class SpecialisedGemm(PointerGemm):
         return dataclasses.replace(problem, **sizes, layout_a=a, layout_b=b)
 
     def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`."""
         return Variant(sms=draw.pick((None, 2, 3)), static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         a, b = problem.operand("a"), problem.operand("b")
         epilogue = self._epilogue_arguments(plan, tensors)

@@ -9,14 +9,13 @@ import torch
 import triton
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
-from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.split_k import gemm_stream_k
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import PointerGemm, output_tiles
 from conformance.kernels.kernel import Plan, Variant
-from conformance.kernels.launch import Launch, workspace
+from conformance.kernels.launch import Launch, dot_precision, workspace
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.
 CONFIGS: tuple[AnyConfig, ...] = (

@@ -13,14 +13,13 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.refusals import DESCRIBED_VARIANT, MAKERS, GemmLimits
 from conformance.kernels import carveout
-from conformance.kernels.arguments import INDEX_LIMIT
 from conformance.kernels.device.persistent_tma import (
     gemm_persistent_device_descriptors,
     gemm_persistent_host_descriptors,
 )
 from conformance.kernels.gemm import GemmKernel, output_tiles
 from conformance.kernels.kernel import Features, Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import INDEX_LIMIT, Launch
 from conformance.problems import BASE_ALIGNMENT, PRECISIONS, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.records import Reason, ReasonCode
 

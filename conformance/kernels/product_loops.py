@@ -17,15 +17,14 @@ from typing import Any
 import triton
 from torch import Tensor
 
+from conformance.families.examples import matrix_sizes, rest
 from conformance.families.gemm.problem import Gemm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, ChainedConfig, Config
-from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device import product_loops as device
-from conformance.kernels.families.examples import matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision, pointer_arguments
 from conformance.numerics.contract import FMA16, Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Problem, itemsize
@@ -66,14 +65,17 @@ class LoopGemm(PointerGemm):
     weight = 1
 
     def __init__(self, loop: Loop, name: str, operation: str, table: str | None = None, **options: Any) -> None:
+        """See :class:`GemmKernel`."""
         super().__init__(name, operation, table, **options)
         self.loop = loop
 
     @property
     def declared_zero_sign(self) -> str:
+        """See :class:`Kernel`."""
         return self.loop.zero_sign
 
     def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`."""
         return super().order(plan) if self.loop.in_order else None
 
     def multiply_adds(self, problem: Problem, config: AnyConfig) -> int:
@@ -89,6 +91,7 @@ class LoopGemm(PointerGemm):
         return int(staged * itemsize(plan.problem.dtype))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, loop = plan.problem, self.loop
         arguments = self._pointer_arguments(plan, tensors)
         for tensor, (parameter, dimensions) in loop.operands.items():

@@ -11,15 +11,14 @@ from typing import Any
 
 from torch import Tensor
 
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import pointer_arguments
 from conformance.kernels.device.scaled_mm_blockwise import gemm_blockwise, gemm_blockwise_descriptors
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.gemm import GemmKernel, PointerGemm
 from conformance.kernels.kernel import Plan, Variant
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, pointer_arguments
 from conformance.kernels.mm_descriptors import EveryTarget
 from conformance.kernels.persistent_tma import leading
 from conformance.numerics.contract import Accumulator
@@ -77,6 +76,7 @@ class BlockScaledGemm(BlockwiseScaledGemm, PointerGemm):
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         return self._launch(gemm_blockwise, plan, tensors, **self._scale_arguments(plan, tensors))
 
 
@@ -87,6 +87,7 @@ class BlockScaledDescriptors(BlockwiseScaledGemm, EveryTarget):
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, host = plan.problem, plan.variant.descriptors == "host"
         arguments = {
             **self._arguments(plan, tensors),

@@ -8,8 +8,8 @@ import triton
 from torch import Tensor
 
 from conformance.families.gemm.refusals import GemmLimits
+from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.arguments import dot_precision, size_arguments, spans_wide
 from conformance.kernels.conv import (
     ConvKernel,
     by_axis,
@@ -19,9 +19,8 @@ from conformance.kernels.conv import (
     window_arguments,
 )
 from conformance.kernels.device.conv import conv_bias_gradient, conv_weight_gradient
-from conformance.kernels.families.weight_gradient import WeightGradientFamily
 from conformance.kernels.kernel import Plan, check_tensors
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, dot_precision, size_arguments, spans_wide
 from conformance.records import Reason
 
 #: Small tiles without a pipeline, tiles of large matrix instructions, deep, wide and tall ones.
@@ -37,10 +36,12 @@ SUM_ROWS, SUM_POSITIONS = 32, 64
 SUM_OPTIONS = {"num_stages": 1, "num_warps": 4}
 
 
-class WeightGradientConv(WeightGradientFamily, ConvKernel):
+class WeightGradientConv(ConvKernel):
     """The implicit product: rows are output channels, columns taps and channels, k runs over output positions of all
     images. A launch after it sums grad_out for the bias, if there is one."""
 
+    problems = WeightGradient
+    family = "conv-gradient"
     limits = GemmLimits()
     partner = "grad_out"
     zero_sign = "ieee"
@@ -53,6 +54,7 @@ class WeightGradientConv(WeightGradientFamily, ConvKernel):
         return product_grid(plan)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config, static = plan.problem, plan.config, plan.variant.static
         check_tensors(self.name, problem, tensors)
         forward, grad_out = problem.forward, problem.operand("grad_out")

@@ -21,15 +21,15 @@ def kept_answer(
 ) -> Any:
     """Returns the result of ``work_out`` about the files ``about``, as JSON gives it back.
 
-    The answer is in the file "<stem>.<name>.json" next to the first of them. With ``folder`` it is there, by a name
-    that has the digest of the first one's path. It counts as long as ``code``, the digest of what works it out, and the
-    size and time of every file are the same. A folder that cannot be written keeps none.
+    The answer is in the file "<stem>.<name>.json" next to the first of them. It counts as long as ``code``, the digest
+    of what works it out, and the size and time of every file are the same. With ``folder`` it is there, by a name that
+    has the digest of all these: each of two stacks keeps its answer. A folder that cannot be written keeps none.
     """
+    stamp = [code, *(_stamp(path) for path in about)]
     if folder is None:
         place = about[0].with_name(f"{about[0].stem}.{name}.json")
     else:
-        place = folder / f"{name}-{hashlib.sha256(str(about[0]).encode()).hexdigest()[:16]}.json"
-    stamp = [code, *(_stamp(path) for path in about)]
+        place = folder / f"{name}-{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:16]}.json"
     try:
         kept = json.loads(place.read_text())
         if kept["about"] == stamp:

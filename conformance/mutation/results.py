@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from conformance.mutation.tier_plans import TierPlan
 #: that suites ask for, have digests of their own.
 WITHOUT_EFFECT = (
     *("commands", "gate", "inductor", "plugin", "reporting", "reproducers", "user_files", "cli.py"),
-    *("suites", "cases", "kernels/families", "kernels/device"),
+    *("suites", "cases", "families/*examples.py", "families/draw.py", "kernels/families", "kernels/device"),
     *(f"mutation/{name}.py" for name in ("causes", "known_survivors", "names", "operators", "score", "session")),
 )
 
@@ -77,7 +78,7 @@ def harness_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not any(name == part or name.startswith(f"{part}/") for part in WITHOUT_EFFECT):
+        if not any(fnmatch(name, part) or name.startswith(f"{part}/") for part in WITHOUT_EFFECT):
             digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     for package in ("torch", "triton", "numpy"):
         digest.update(f"{package} {_version(package)}\n".encode())

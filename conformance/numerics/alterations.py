@@ -65,14 +65,6 @@ class Alteration:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """The results of a kernel for one fill: its ``outputs`` by name, dense and on the CPU, right or wrong."""
-
-    fill: Fill
-    outputs: Mapping[str, Tensor]
-
-
-@dataclass(frozen=True, eq=False)
 class WrongOutput:
     """One output of one fill, with ``bad`` where it is wrong."""
 

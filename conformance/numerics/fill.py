@@ -1,4 +1,4 @@
-"""A fill: one set of inputs with what the outputs must be, and by which method that is judged."""
+"""A fill: one set of inputs with the expected outputs and the method that judges them; and what a kernel made of it."""
 
 from __future__ import annotations
 
@@ -43,3 +43,11 @@ class Fill:
     def of(self, output: str) -> Fill:
         """Returns the fill with the expected values of ``output``; the first output's are this fill's own."""
         return self.parts.get(output, self)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The results of a kernel for one fill: its ``outputs`` by name, dense and on the CPU, right or wrong."""
+
+    fill: Fill
+    outputs: Mapping[str, Tensor]

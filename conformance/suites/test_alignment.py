@@ -7,7 +7,8 @@ import pytest
 from conformance.cases.each_kernel import each_kernel
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.trial.unchecked_trials import unchecked_trial
-from conformance.judging.refusal_rules import DESCRIPTOR_BYTES, accepted, broken_by_descriptors, objection
+from conformance.families.limits import DESCRIPTOR_BYTES
+from conformance.judging.plan_rules import accepted, broken_by_descriptors, objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NoApplicableKernel, Variant
 from conformance.problems import Layout, itemsize

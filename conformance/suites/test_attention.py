@@ -7,9 +7,9 @@ from conformance.cases.scenarios import every_kernel, scenario, where
 from conformance.cases.tier_rows import CROSSED
 from conformance.cases.unrolled import UNROLLED
 from conformance.families.attention.problem import LETTERS, Attention, Mask, Score
-from conformance.judging.refusal_rules import expect_refusal
+from conformance.families.examples import WHOLE_TILES
+from conformance.judging.plan_rules import expect_refusal
 from conformance.kernels.attention import DECODE_QUERIES
-from conformance.kernels.families.examples import WHOLE_TILES
 from conformance.kernels.kernel import Variant
 from conformance.records import ReasonCode
 

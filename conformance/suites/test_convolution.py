@@ -3,10 +3,10 @@
 import math
 
 from conformance.cases.scenarios import scenario, where
+from conformance.families.conv.examples import one_order, orders
 from conformance.families.conv.problem import Conv, image_size
-from conformance.judging.refusal_rules import expect_refusal
-from conformance.kernels.families.conv import one_order, orders
-from conformance.kernels.families.examples import dtype_fields
+from conformance.families.examples import dtype_fields
+from conformance.judging.plan_rules import expect_refusal
 from conformance.records import ReasonCode
 
 LAST, FIRST = "channels-last", "contiguous"

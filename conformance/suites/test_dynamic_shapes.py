@@ -13,11 +13,11 @@ from conformance.cases.tier_rows import CROSSED
 from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.execution.compile.compilation import CompileRequest
 from conformance.execution.compile.specialisation import specialisation
+from conformance.families.examples import stored_dtype
 from conformance.heuristics.configs import Config
 from conformance.judging.conform import refused
 from conformance.judging.inductor_judge import FURTHER_FILLS
 from conformance.kernels.catalogue import is_own, meta_launch
-from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import NotApplicable
 from conformance.problems import Layout, itemsize
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from conformance.cases.scenarios import scenario, where
 from conformance.families.attention.problem import Attention, Mask, Score
-from conformance.judging.refusal_rules import expect_refusal
+from conformance.judging.plan_rules import expect_refusal
 from conformance.records import ReasonCode
 
 MASKS = {

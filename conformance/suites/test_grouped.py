@@ -2,9 +2,9 @@
 
 from conformance.cases.scenarios import scenario, where
 from conformance.cases.unlike_blocks import unlike_blocks
+from conformance.families.examples import stored_dtype
 from conformance.families.grouped.problem import KINDS
-from conformance.judging.refusal_rules import expect_refusal
-from conformance.kernels.families.examples import stored_dtype
+from conformance.judging.plan_rules import expect_refusal
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode

@@ -1,6 +1,8 @@
 """Products with four-bit weights: codes, packings, groups and zero points, sizes, orders, far offsets."""
 
 from conformance.cases.scenarios import every_kernel, scenario, where
+from conformance.families.examples import matrix_sizes
+from conformance.families.int4.problem import int4_mm
 from conformance.heuristics.configs import Config
 from conformance.problems import Layout
 
@@ -51,7 +53,7 @@ ORDERS = {
 def test_groups(conform, kernel, target, dtype, config, packed, group, zero, signed, out):
     """Every code under every kind of zero point, in groups below, of and above a block of k."""
     fields = {"packed": packed, "group": group, "zero": zero, "signed": signed, "out_dtype": out}
-    conform(kernel, kernel.problem(dtype, *kernel.sizes(config, "ragged"), **fields), config=config, target=target)
+    conform(kernel, int4_mm(dtype, *matrix_sizes(config, "bf16", "ragged"), **fields), config=config, target=target)
 
 
 @scenario(
@@ -62,7 +64,7 @@ def test_groups(conform, kernel, target, dtype, config, packed, group, zero, sig
 )
 def test_sizes(conform, kernel, target, dtype, config, size, packed, zero, group):
     """K ends with a group, within one, and right behind one; tiles in bands; sizes of 0."""
-    problem = kernel.problem(dtype, *SIZES[size](config), packed=packed, zero=zero, group=group)
+    problem = int4_mm(dtype, *SIZES[size](config), packed=packed, zero=zero, group=group)
     conform(kernel, problem, config=config, target=target)
 
 
@@ -78,13 +80,13 @@ def test_orders(conform, kernel, target, dtype, config, order, packed, zero):
     layouts = {"layout_a": layout_a, "layout_b": layout_b, "layout_out": Layout("col", pad=1)}
     fields = {**layouts, "layout_scale": layout_scale, "packed": packed, "zero": zero, "group": 32}
     sizes = (config.block_m + 10, config.block_n + 6, config.block_k + 40)
-    conform(kernel, kernel.problem(dtype, *sizes, **fields), config=config, target=target)
+    conform(kernel, int4_mm(dtype, *sizes, **fields), config=config, target=target)
 
 
 @scenario(where(family="int4"), dtypes=("bf16xint4",), edge=list(EDGES))
 def test_tile_edges(conform, kernel, target, dtype, edge):
     """No extent can be one more or one less, and no number of the config can stand for another."""
-    conform(kernel, kernel.problem(dtype, *EDGES[edge], group=64, zero="packed"), config=UNLIKE, target=target)
+    conform(kernel, int4_mm(dtype, *EDGES[edge], group=64, zero="packed"), config=UNLIKE, target=target)
 
 
 @scenario(
@@ -104,6 +106,6 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, con
         f"layout_{name}": Layout(far, pad=2**31 // (extents[far == "col"] - 1) // 16 * 16 + 16)
         for name, extents in lines.items()
     }
-    problem = kernel.problem(dtype, M, N, K, packed=packed, zero=zero, group=32, **fields)
+    problem = int4_mm(dtype, M, N, K, packed=packed, zero=zero, group=32, **fields)
     fills = None if harness.settings.whole_tier else ("codes-A", "codes-B")
     conform(kernel, problem, config=config, target=target, fills=fills)

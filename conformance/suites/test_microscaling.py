@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from conformance.cases.scenarios import every_kernel, scenario, where
 from conformance.cases.tier_rows import CROSSED
+from conformance.families.examples import matrix_sizes
 from conformance.heuristics.configs import BatchConfig, Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
@@ -146,7 +147,7 @@ def problem_of(kernel, formats, *sizes, **fields):
 @scenario(by_pointers, formats=FORMATS, rotate={"out": ["fp32", "bf16"]}, configs=1, every_row=every_kernel)
 def test_formats(conform, kernel, target, config, formats, out):
     """Two by two tiles and three blocks of k, the last of each ragged."""
-    sizes = kernel.sizes(config, "ragged")
+    sizes = matrix_sizes(config, "e4m3", "ragged")
     conform(kernel, problem_of(kernel, formats, *sizes, out_dtype=out), config=config, target=target)
 
 
@@ -160,7 +161,7 @@ def test_formats(conform, kernel, target, config, formats, out):
 )
 def test_formats_with_e4m3(conform, kernel, target, config, formats, out):
     """The same of formats that not every target has."""
-    sizes = kernel.sizes(config, "ragged")
+    sizes = matrix_sizes(config, "e4m3", "ragged")
     conform(kernel, problem_of(kernel, formats, *sizes, out_dtype=out), config=config, target=target)
 
 
@@ -245,7 +246,7 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, config, fa
 )
 def test_least_scale(conform, kernel, target, config, formats, swizzled):
     """The scale byte 0 stands for 2**-127, not for zero."""
-    problem = problem_of(kernel, formats, *kernel.sizes(config, "ragged"), swizzled=swizzled)
+    problem = problem_of(kernel, formats, *matrix_sizes(config, "e4m3", "ragged"), swizzled=swizzled)
     conform(kernel, problem, config=config, target=target, fills=("least-scale",))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from conformance.cases.scenarios import every_kernel, scenario, where
 from conformance.families.attention.problem import PACKED, Attention, Mask, Score
-from conformance.judging.refusal_rules import expect_refusal
+from conformance.judging.plan_rules import expect_refusal
 from conformance.records import ReasonCode
 
 #: By what it shows: sequences, and blocks of queries and of keys with more of each.

@@ -11,11 +11,11 @@ import math
 
 from conformance.cases.each_kernel import each_dtype
 from conformance.cases.unrolled import within_limit
-from conformance.execution.compile.resources import over_memory
+from conformance.execution.compile.machine_code import over_memory
 from conformance.execution.trial.fill_groups import fills_for
 from conformance.execution.trial.repeated_trials import LAUNCHES, second_stream, stressed
 from conformance.execution.trial.trial import place
-from conformance.inputs.draws import random_tensors
+from conformance.inputs.fills import random_tensors
 from conformance.judging.conform import compile_plan, launches_to_compile
 from conformance.judging.harness import faults_explained, need_device
 from conformance.kernels.kernel import NotApplicable

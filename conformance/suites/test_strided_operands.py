@@ -3,8 +3,8 @@
 from conformance.cases.own_code import has_own_code
 from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import every_kernel, named, ragged, scenario, where
+from conformance.families.examples import stored_dtype
 from conformance.families.gemm.problem import Bias, Fusion
-from conformance.kernels.families.examples import stored_dtype
 from conformance.problems import Layout, itemsize
 
 

@@ -5,8 +5,8 @@ import dataclasses
 from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
-from conformance.judging.refusal_rules import accepted, broken_by_descriptors
-from conformance.kernels.families.examples import stored_dtype
+from conformance.families.examples import stored_dtype
+from conformance.judging.plan_rules import accepted, broken_by_descriptors
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode

@@ -1,9 +1,9 @@
 """Transposed convolutions, and gradients of convolutions for their images: strides, padding, dilation and groups."""
 
 from conformance.cases.scenarios import scenario, where
+from conformance.families.conv.examples import one_order, orders
 from conformance.families.conv.problem import Conv, TransposedConv, conv_transpose2d, input_gradient
-from conformance.kernels.families.conv import one_order, orders
-from conformance.kernels.families.examples import dtype_fields
+from conformance.families.examples import dtype_fields
 
 LAST, FIRST = "channels-last", "contiguous"
 

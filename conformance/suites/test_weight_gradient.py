@@ -2,10 +2,10 @@
 
 from conformance.cases.scenarios import scenario, where
 from conformance.cases.tier_rows import CROSSED
+from conformance.families.conv.examples import one_order, orders
 from conformance.families.conv.problem import Conv, image_size
+from conformance.families.examples import dtype_fields
 from conformance.families.weight_gradient.problem import WeightGradient
-from conformance.kernels.families.conv import one_order, orders
-from conformance.kernels.families.examples import dtype_fields
 
 LAST, FIRST = "channels-last", "contiguous"
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.compile.specialisation import bound_arguments, parameters
-from conformance.execution.trial.observation import Ran
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, Ran
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import MISREAD, UnknownOperation
 from conformance.ttgir.formats import Type, rounded, size_of, type_of

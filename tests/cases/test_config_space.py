@@ -15,12 +15,12 @@ from conformance.cases.config_space import covering_sample, space
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import Scenario, every_kernel, where
 from conformance.cases.selected_rows import selected
-from conformance.execution.compile.resources import KernelResources
+from conformance.execution.compile.machine_code import KernelResources
+from conformance.families.examples import ROWS_REST, SHAPES, SPLITS, rest
 from conformance.heuristics.configs import Config, accumulator_registers, shared_memory
 from conformance.heuristics.lookup import CUDA, for_target
 from conformance.judging import sweep
 from conformance.kernels.catalogue import catalogue, get
-from conformance.kernels.families.examples import ROWS_REST, SHAPES, SPLITS, rest
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.records import ReasonCode
 from conformance.suites import test_config_space

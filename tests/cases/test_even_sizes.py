@@ -10,8 +10,8 @@ import pytest
 from conformance.cases import config_space
 from conformance.cases.case_table import cases_of
 from conformance.cases.own_code import SAME_CODE
+from conformance.families.examples import EVEN
 from conformance.kernels.catalogue import get, meta_launch, own_kernels
-from conformance.kernels.families.examples import EVEN
 from conformance.kernels.kernel import Variant
 from conformance.problems import itemsize
 from conformance.suites import test_dynamic_shapes

@@ -6,10 +6,10 @@ import pytest
 
 from conformance.cases import random_problems
 from conformance.cases.random_problems import random_plan
+from conformance.families import draw
 from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import catalogue, get
-from conformance.kernels.families import draw
 from conformance.kernels.kernel import Kernel, NotApplicable, Variant
 from conformance.problems import Layout
 from conformance.records import Reason, ReasonCode

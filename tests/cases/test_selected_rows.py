@@ -17,13 +17,13 @@ from conformance.cases.scenarios import Scenario, every_kernel, shapes_of
 from conformance.cases.selected_rows import SelectedRows, rows
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import Conv
+from conformance.families.examples import SHAPES, SPLITS
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics import lookup, rocm
 from conformance.heuristics.configs import Config
 from conformance.heuristics.device_class import DeviceClass, Symbolic
 from conformance.heuristics.lookup import CPU, for_target
 from conformance.kernels.catalogue import catalogue, get
-from conformance.kernels.families.examples import SHAPES, SPLITS
 from conformance.targets import Target, find
 from tests.cases.case_rows import rows as listed_rows
 

@@ -13,8 +13,8 @@ from conformance.families.gemm.problem import bmm, mm
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
-from conformance.numerics.alterations import Seen
 from conformance.numerics.contract import FMA, Contract
+from conformance.numerics.fill import Seen
 from conformance.numerics.rounding import round_to
 from conformance.problems import Layout
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.execution.interpreter.descriptors import descriptor_rules
+from conformance.execution.interpreter.corrections import descriptor_rules
 
 
 class Handle:

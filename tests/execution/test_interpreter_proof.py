@@ -103,7 +103,7 @@ def faults_of_planted_kernels() -> dict[str, list[Any]]:
     """Returns the faults that the kernels of the proof show without corrections of methods that its other part leaves
     out."""
     from conformance.execution.interpreter import executor as interpreter
-    from conformance.execution.interpreter.probes import faults_of_kernels
+    from conformance.execution.interpreter.proof import faults_of_kernels
 
     executor = interpreter.InterpreterExecutor()
     result = {"none": list(faults_of_kernels(executor.run))}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from conformance.execution.trial.repeated_trials import repeated
 from conformance.execution.trial.trial import PATTERNS, trial
+from conformance.judging.harness import Harness
 from tests.execution.test_trial import KERNEL, PLAN, TorchExecutor, Undetermined
 
 FILLS = ("transparent", "randn")
@@ -18,7 +20,8 @@ RUNS = len(FILLS) * len(PATTERNS)
 def judged(repeats, fault=None):
     executor = TorchExecutor(fault)
     judge = functools.partial(trial, KERNEL, PLAN, executor, names=FILLS)
-    return repeated(judge, repeats), executor.runs
+    harness = SimpleNamespace(settings=SimpleNamespace(repeats=repeats))
+    return Harness.repeated(harness, judge), executor.runs
 
 
 def failing(result):

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from conformance import targets
-from conformance.execution.trial.explained_failures import output_tiles
-from conformance.execution.trial.observation import Ran
 from conformance.execution.trial.trial import PLAUSIBLE_INTEGERS, trial
 from conformance.families.attention.problem import Attention
 from conformance.families.conv.problem import conv2d
+from conformance.families.family import family_of
 from conformance.families.gemm.problem import addmm, bmm, int_mm, mm
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.inputs.fills import applicable_fills
 from conformance.kernels import catalogue
+from conformance.kernels.launch import Ran
 from conformance.problems import Layout
 from conformance.records import ExecutorName
 
@@ -200,7 +200,7 @@ def test_the_fills_that_a_problem_has_are_complete():
     ids=lambda value: getattr(value, "id", None),
 )
 def test_tiles_of_an_output(problem, config, tiles):
-    assert output_tiles(problem, config) == tiles
+    assert family_of(problem).judged_tiles(problem, config) == tiles
 
 
 def test_seed_changes_the_inputs_and_is_in_the_verdict():

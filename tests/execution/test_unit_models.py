@@ -11,7 +11,6 @@ import torch
 from conformance import targets
 from conformance.execution.trial import fill_groups
 from conformance.execution.trial.fill_groups import Kept
-from conformance.execution.trial.observation import Ran
 from conformance.execution.trial.trial import trial
 from conformance.families import unit_verdict
 from conformance.families.gemm.problem import addmm, bmm, mm, scaled_mm
@@ -20,6 +19,7 @@ from conformance.heuristics.configs import Config
 from conformance.inputs.fills import applicable_fills, fills
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
+from conformance.kernels.launch import Ran
 from conformance.numerics import measured_units
 from conformance.numerics.rounding import round_to
 from conformance.numerics.sum_order import SumOrder

@@ -8,10 +8,9 @@ import torch
 from conformance import reference
 from conformance.families.gemm import exact, integer_budget
 from conformance.families.gemm import reference as gemm
-from conformance.families.gemm.bounds import growth
 from conformance.families.gemm.problem import Bias, addmm, mm, scaled_mm
-from conformance.inputs.draws import Draws
-from conformance.inputs.fills import FillError, fill_names, fills
+from conformance.families.gemm.reference import growth
+from conformance.inputs.fills import Draws, FillError, fill_names, fills
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.rounding import bits
 from conformance.problems import Layout

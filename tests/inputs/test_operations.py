@@ -23,9 +23,9 @@ from conformance.families.gemm.problem import (
     mm_with_sums,
     scaled_mm,
 )
-from conformance.inputs.draws import Draws
 from conformance.inputs.fills import (
     REGISTERED,
+    Draws,
     FillError,
     FillKind,
     FillSet,

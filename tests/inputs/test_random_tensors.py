@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from conformance.inputs.draws import PAGE, random_tensors
+from conformance.inputs.fills import PAGE, random_tensors
 from conformance.kernels import catalogue
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from conformance import targets
 from conformance.judging.conform import CaseJudge
-from conformance.judging.refusal_rules import expected_grid
+from conformance.judging.plan_rules import expected_grid
 from conformance.kernels import carveout, catalogue
 from conformance.kernels.kernel import Variant
 

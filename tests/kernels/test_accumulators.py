@@ -6,7 +6,7 @@ from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.families.gemm.problem import dual_mm, mm, mm_plus_mm, mm_with_sums
 from conformance.heuristics.configs import ChainedConfig, Config
-from conformance.judging.refusal_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid, objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.numerics.contract import FMA16

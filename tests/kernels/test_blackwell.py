@@ -8,11 +8,11 @@ import torch
 from conformance import codegen_checks, targets
 from conformance.codegen_checks import TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
 from conformance.execution.compile.compilation import CompilePool, CompileRequest
-from conformance.execution.compile.resources import over_limits
+from conformance.execution.compile.machine_code import over_limits
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Bias, addmm, mm, scaled_mm
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
-from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Layout
 from conformance.records import ReasonCode, Status

@@ -9,7 +9,7 @@ from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import LinearAttentionConfig
-from conformance.judging.refusal_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid, objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.records import ReasonCode

@@ -8,7 +8,7 @@ from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import Config
-from conformance.judging.refusal_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid, objection
 from conformance.kernels import catalogue
 from conformance.kernels.catalogue import meta_launch, meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
@@ -115,7 +115,7 @@ def test_contract_and_code_are_those_of_the_product():
 
 @pytest.mark.parametrize("shape", ["ragged", "smaller-than-a-tile", "several-tiles", "many-k-blocks", "even"])
 def test_examples_are_products_of_the_sizes_of_their_class(shape):
-    from conformance.kernels.families.examples import matrix_sizes
+    from conformance.families.examples import matrix_sizes
 
     kernel = catalogue.get(NAME)
     for config in kernel.configs:

@@ -15,12 +15,12 @@ def asked(tmp_path):
     file.write_text("one")
     times = []
 
-    def ask(code="1", name="length"):
+    def ask(code="1", name="length", **place):
         def work_out():
             times.append(code)
             return {"length": len(file.read_text()), "pair": (1, 2)}
 
-        return kept_answer([file], name, code, work_out), len(times)
+        return kept_answer([file], name, code, work_out, **place), len(times)
 
     ask.file = file
     return ask
@@ -48,6 +48,13 @@ def test_other_code_and_another_question_have_answers_of_their_own(asked):
     asked()
     assert asked(name="other")[1] == 2
     assert asked(code="2")[1] == 3
+
+
+def test_in_a_folder_each_state_of_the_files_keeps_its_answer(asked, tmp_path):
+    """Two stacks that take turns would work out theirs each time."""
+    for code in ("1", "2", "1", "2"):
+        _, times = asked(code, folder=tmp_path)
+    assert times == 2
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"about": []}', "\udcff"])

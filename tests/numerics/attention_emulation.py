@@ -15,7 +15,7 @@ from torch import Tensor
 
 from conformance.families.attention.problem import SCALES, Attention
 from conformance.families.attention.reference import positions, repeated, visible
-from conformance.inputs.draws import Draws
+from conformance.inputs.fills import Draws
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import DTYPES
 

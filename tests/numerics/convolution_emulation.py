@@ -7,8 +7,7 @@ import itertools
 import torch
 
 from conformance.families.conv.problem import Conv, conv2d, conv3d
-from conformance.inputs.draws import Draws
-from conformance.inputs.fills import fills
+from conformance.inputs.fills import Draws, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge

@@ -13,10 +13,10 @@ import sys
 import torch
 from gemm_emulation import EmulatedProduct, Unit, fp32
 
+from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Gemm
 from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
-from conformance.kernels.families.draw import Draw
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
 from conformance.problems import FP8, itemsize

@@ -32,8 +32,9 @@ from conformance.families.gemm.problem import (
 )
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.inputs.fills import fills
-from conformance.numerics.alterations import Seen, Tiling, WorkBudget
+from conformance.numerics.alterations import Tiling, WorkBudget
 from conformance.numerics.contract import FMA, INT32, Contract
+from conformance.numerics.fill import Seen
 from conformance.numerics.rounding import round_to
 
 BLOCK = (32, 32, 16)

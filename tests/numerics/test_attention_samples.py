@@ -9,7 +9,7 @@ from attention_emulation import Style
 from test_attention_bounds import BASE, contract_for, verdicts
 
 from conformance.families.attention.problem import Attention, Mask, Score
-from conformance.inputs.draws import Draws
+from conformance.inputs.fills import Draws
 
 #: head dims and value dims
 DIMS = ((16, None), (32, None), (40, None), (64, None), (80, None), (128, None), (256, None), (24, 48))

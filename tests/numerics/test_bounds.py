@@ -6,7 +6,8 @@ import torch
 
 from conformance import reference
 from conformance.families.gemm import reference as gemm
-from conformance.families.gemm.bounds import (
+from conformance.families.gemm.problem import Bias, Fusion, addmm, dual_mm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
+from conformance.families.gemm.reference import (
     GELU_ERROR,
     GELU_SLOPE,
     SILU_ERROR,
@@ -16,7 +17,6 @@ from conformance.families.gemm.bounds import (
     error_bound,
     growth,
 )
-from conformance.families.gemm.problem import Bias, Fusion, addmm, dual_mm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, FMA16, INT32, Accumulator, Contract
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from conformance.execution.compile.fork_server import PRELOADED, ForkedProcess, ForkServer, ForkServerLost
-from conformance.execution.compile.resources import KernelResources
+from conformance.execution.compile.machine_code import KernelResources
 from conformance.machine.environment_faults import fault_of_signal, fault_of_text, killed, process_fault
 from conformance.records import CompileFailure, Fault, Reason, Status
 from conformance.targets import Target

@@ -24,7 +24,7 @@ from typing import Any
 
 from conformance.execution.compile import carried_kernels, machine_code
 from conformance.execution.compile.compilation import ANSWER, NO_MEMORY, Artefact, ChildAnswer, Request, Task
-from conformance.execution.compile.resources import read_resources
+from conformance.execution.compile.machine_code import read_resources
 from conformance.execution.compile.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
 from conformance.machine.environment_faults import fault_of_error, with_first_error

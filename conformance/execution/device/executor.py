@@ -18,8 +18,7 @@ import torch
 from conformance.execution.compile.specialisation import source_hash
 from conformance.execution.device.grid_capture import CaptureError, GridCapture
 from conformance.execution.device.page_edges import NoEdge, PageEdges, page_edges
-from conformance.execution.trial.observation import Ran
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, Ran
 from conformance.records import ExecutorName
 
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.

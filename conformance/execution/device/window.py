@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.execution.trial.observation import Executor, watching
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Kernel
+from conformance.kernels.launch import Executor, watching
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import DTYPES
 from conformance.records import Check, CheckKind, Verdict

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.execution.interpreter.corrections import add_atomically
+from conformance.execution.interpreter.numbers import add_atomically
 
 
 class TensorRegion:

@@ -1,9 +1,8 @@
 """Triton's interpreter, corrected, as an executor: numerics without a GPU.
 
-While a kernel runs, the methods of `interpreter_corrections` and `interpreter_descriptors` stand in for those that do
-otherwise than a device. `interpreter_proof` compares them with other arithmetic before the first use; what fails there
-is refused. Everything is put back after each launch. What the interpreter cannot do right is a typed reason, and no
-fault of the kernel.
+While a kernel runs, the methods of `corrections` stand in for those that do otherwise than a device. `proof` compares
+them with other arithmetic before the first use; what fails there is refused. Everything is put back after each launch.
+What the interpreter cannot do right is a typed reason, and no fault of the kernel.
 """
 
 from __future__ import annotations
@@ -22,13 +21,16 @@ import torch
 from torch import Tensor
 
 from conformance.execution.interpreter.accesses import Accesses, watched, with_undefined_lanes
-from conformance.execution.interpreter.corrections import NotFaithful, corrections, refusing
-from conformance.execution.interpreter.descriptors import descriptor_rules, refuse_rounding_descriptors
-from conformance.execution.interpreter.probes import faults_of_kernels
-from conformance.execution.interpreter.proof import Faults, faults_of_methods
+from conformance.execution.interpreter.corrections import (
+    NotFaithful,
+    corrections,
+    descriptor_rules,
+    refuse_rounding_descriptors,
+    refusing,
+)
+from conformance.execution.interpreter.proof import Faults, faults_of_kernels, faults_of_methods
 from conformance.execution.interpreter.savings import savings
-from conformance.execution.trial.observation import Ran
-from conformance.kernels.launch import Launch
+from conformance.kernels.launch import Launch, Ran
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Methods of the interpreter's builder that must be there to be replaced.
@@ -187,7 +189,7 @@ class InterpreterExecutor:
                 if reason is None:
                     raise
                 raise InterpreterUnsupported(reason) from error
-        return Ran(self.name, seen[-1][: len(launch.grid)], len(set(walked)), time.perf_counter() - started)
+        return Ran(self.name, _trim(seen[-1], len(launch.grid)), len(set(walked)), time.perf_counter() - started)
 
 
 def _unsupported(error: BaseException, builder: type) -> Reason | None:
@@ -223,3 +225,7 @@ def _unsupported(error: BaseException, builder: type) -> Reason | None:
 def _lacking(subject: str, why: object) -> Reason:
     detail = f"Triton's interpreter cannot do what the kernel asks for ({why}): it needs a device"
     return Reason(ReasonCode.NO_INTERPRETER, subject, detail)
+
+
+def _trim(grid: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return grid[:length]

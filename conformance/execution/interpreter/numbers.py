@@ -244,3 +244,16 @@ def scaled_dot_semantics(interpreter: Any) -> Replacements:
         return original(self, a, a_scale, first, b, b_scale, second, *rest)
 
     return [(semantic, {"dot_scaled": dot_scaled})]
+
+
+def add_atomically(native: Any, pointers: np.ndarray, values: np.ndarray, mask: np.ndarray, name: str) -> np.ndarray:
+    """Adds ``values`` of format ``name``, kept as bits, to memory one after the other, where the ``mask`` is true. The
+    result is what was there before each of them."""
+    before = np.zeros_like(values)
+    for index in np.argwhere(mask):
+        place = tuple(slice(number, number + 1) for number in index)
+        there = np.ones_like(mask[place])
+        before[place] = native.load(pointers[place], there, before[place], values.dtype)
+        total = narrow(widen(before[place], name) + widen(values[place], name), name)
+        native.store(pointers[place], total, there)
+    return before

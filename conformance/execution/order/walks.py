@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from conformance.execution.compile.code_structure import AssemblyCode
 from conformance.execution.order.register_values import REGISTER, Registers, split_operands, written
 
 
-@dataclass(frozen=True)
-class OrderAnswer:
+class OrderAnswer(NamedTuple):
     """The answer about ``subject``, such as "fence": the first ``fault``, or what is ``unknown``; the code is in order
     if both are empty."""
 

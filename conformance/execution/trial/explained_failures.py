@@ -5,7 +5,6 @@ The tiles of the output in which numbers are wrong are counted here.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,15 +14,11 @@ import torch
 from torch import Tensor
 
 from conformance.diagnosis.diagnose import Diagnosis, diagnose
-from conformance.families.attention.problem import Attention
-from conformance.families.conv.problem import Conv
 from conformance.families.family import family_of
-from conformance.families.grouped.problem import GroupedGemm
-from conformance.families.weight_gradient.problem import WeightGradient
-from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
+from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Plan
-from conformance.numerics.alterations import Seen
 from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Seen
 from conformance.numerics.verdict import judge
 from conformance.problems import Operand, Problem
 
@@ -56,11 +51,9 @@ def explain(
     """Returns a text of where and why a trial of ``plan`` failed.
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
-    the names of the checks that failed; without one the text is empty. ``unread`` says what programs did not read and
-    should have; it is asked where nothing else is a cause, or one of several.
+    the names of the checks that failed. ``unread`` says what programs did not read and should have; it is asked where
+    nothing else is a cause, or one of several.
     """
-    if not failed:
-        return ""
     disturbed = list(disturbed)
     facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))
     # what lies outside the operands is no part of any other computation
@@ -176,55 +169,6 @@ def _about_grid(plan: Plan, grid: tuple[int, ...] | None) -> Iterator[str]:
     else:
         than = "more" if ran > planned else "fewer"
         yield f"the grid {grid} has {abs(ran - planned)} programs {than} than {plan.grid}"
-
-
-@functools.singledispatch
-def output_tiles(problem: Problem, config: AnyConfig) -> tuple[int, int]:
-    """Tiles of the first output's matrix (rows, columns); those of each matrix of a batch.
-
-    A config without ``block_m`` or ``block_n`` has one tile in that direction. Attention counts the tiles of the
-    scores instead: (blocks of queries times batch and heads, blocks of keys). A third-party family whose output is
-    no matrix registers its own rule with ``output_tiles.register``.
-    """
-    rows, columns = (1, 1, *problem.output.shape)[-2:]
-    return _blocks(rows, config, "block_m"), _blocks(columns, config, "block_n")
-
-
-@output_tiles.register
-def _(problem: Conv, config: AnyConfig) -> tuple[int, int]:
-    """Returns a row per output position, a column per output channel of a group, or of all where a tile has channels of
-    many groups."""
-    columns = problem.out_channels if isinstance(config, DepthwiseConfig) else problem.product.N
-    return _blocks(problem.product.M, config, "block_m"), _blocks(columns, config, "block_n")
-
-
-@output_tiles.register
-def _(problem: WeightGradient, config: AnyConfig) -> tuple[int, int]:
-    """Returns a row per output channel of a group, a column per tap and channel."""
-    return _blocks(problem.product.M, config, "block_m"), _blocks(problem.product.N, config, "block_n")
-
-
-@output_tiles.register
-def _(problem: GroupedGemm, config: AnyConfig) -> tuple[int, int]:
-    """No two groups share a tile."""
-    rows, columns = problem.output.shape[-2:]
-    split_rows = problem.sizes if problem.ragged == "M" else (rows,)
-    split_columns = problem.sizes if problem.ragged == "N" else (columns,)
-    return (
-        sum(_blocks(size, config, "block_m") for size in split_rows),
-        sum(_blocks(size, config, "block_n") for size in split_columns),
-    )
-
-
-@output_tiles.register
-def _(problem: Attention, config: AnyConfig) -> tuple[int, int]:
-    queries = _blocks(problem.queries, config, "block_m")
-    return problem.batch * problem.heads * queries, _blocks(problem.keys, config, "block_n")
-
-
-def _blocks(extent: int, config: AnyConfig, name: str) -> int:
-    block: int | None = getattr(config, name, None)
-    return -(-extent // block) if block else min(extent, 1)
 
 
 #: Tiles of a map in each direction: the tiles of a larger output are joined.

@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from conformance.execution.trial.observation import Executor
 from conformance.families.unit_verdict import UnitModel, can_model, differing, operand_name
 from conformance.inputs.fills import Fill, applicable_fills, fills
 from conformance.inputs.guarded_memory import POISON, GuardedBatch, row_bytes
 from conformance.kernels.kernel import Plan
+from conformance.kernels.launch import Executor
 from conformance.numerics.contract import Contract
 from conformance.numerics.measured_units import known_unit
 from conformance.numerics.rounding import bits

@@ -21,15 +21,13 @@ from conformance.records import Check, CheckKind, Verdict
 
 
 def repeated(judge: Callable[[], Trial], repeats: int) -> Trial:
-    """The trial that stands for ``repeats`` trials, each made by ``judge``; one trial is left as it is.
+    """The trial that stands for ``repeats`` trials, two or more, each made by ``judge``.
 
     It is the first that failed, and its failing verdicts say which one it was; the first of all if none did. All trials
     must agree in every bit of each fill's first output, where the contract promises that. A fill in which two differ
     fails the check ``repeat/<fill>``.
     """
     first = judge()
-    if repeats == 1:
-        return first
     failed = (1, first) if not first.passed else None
     differing: dict[str, int] = {}
     for number in range(2, repeats + 1):

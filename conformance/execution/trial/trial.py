@@ -16,7 +16,7 @@ from conformance.diagnosis.bit_orders import explain_bits
 from conformance.execution.device.page_edges import Edge, NoEdge, PageEdges
 from conformance.execution.interpreter.accesses import Footprints
 from conformance.execution.interpreter.missing_reads import missing_reads
-from conformance.execution.trial.explained_failures import explain, output_tiles, wrong_tiles
+from conformance.execution.trial.explained_failures import explain, wrong_tiles
 from conformance.execution.trial.fill_groups import (
     FillGroup,
     Judgement,
@@ -28,15 +28,15 @@ from conformance.execution.trial.fill_groups import (
     read_together,
     unit_model,
 )
-from conformance.execution.trial.observation import Executor, Ran, watching
+from conformance.families.family import family_of
 from conformance.families.unit_verdict import UnitModel, with_bits, with_count
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import Fill, applicable_fills, fill_set
 from conformance.inputs.guarded_memory import GuardedBatch, GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
-from conformance.kernels.launch import workspaces_from
-from conformance.numerics.alterations import Seen
+from conformance.kernels.launch import Executor, Ran, watching, workspaces_from
 from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Seen
 from conformance.numerics.rounding import bits
 from conformance.numerics.verdict import FillVerdict, judge, right
 from conformance.problems import DTYPES, Operand, Problem
@@ -74,7 +74,7 @@ class Trial:
     """Verdicts of one plan on one executor.
 
     ``complete``: every fill that the problem has under the contract was judged. ``tiles``: how many tiles the output
-    has in each direction (see :func:`output_tiles`). ``grid`` is the one that ran, ``outputs`` the dense first output
+    has in each direction, as its family counts. ``grid`` is the one that ran, ``outputs`` the dense first output
     of each fill, on the CPU. ``at_edges`` names the fills of which a run had its operands at an edge of mapped memory,
     or says why none had; empty where no memory can be mapped so, as in the interpreter.
     ``model``: the bits that the tensor core owes, None where they are not known.
@@ -197,7 +197,8 @@ def trial(
     chosen = applicable_fills(problem, contract, names)
     complete = len(chosen) == len(applicable_fills(problem, contract))
     model = unit_model(kernel, plan, contract, executor)
-    result = Trial(plan, contract, executor.name, complete, output_tiles(problem, plan.config), model=model)
+    tiles = family_of(problem).judged_tiles(problem, plan.config)
+    result = Trial(plan, contract, executor.name, complete, tiles, model=model)
     launcher = functools.partial(kernel.launch, plan)
     runs = len(chosen) * len(PATTERNS)
     fitting = 0 if executor.device.type == "cpu" and not compare else fills_at_once(problem)
@@ -217,10 +218,11 @@ def trial(
         result.verdicts.append(Verdict(str(Check(CheckKind.MEMORY)), True, text))
     result.verdicts.append(_grid_verdict(result, names))
     failed = [verdict.check for verdict in result.verdicts if not verdict.passed]
-    # what the tensor core's bits say counts where nothing else explains the failure
-    unread = functools.partial(_unread, launcher, plan.problem, executor, [entry.fill for entry in result.seen])
-    explained = explain(plan, contract, result.seen, result.disturbed, result.grid, failed, unread)
-    result.diagnosis = explained or result.diagnosis
+    if failed:
+        # what the tensor core's bits say counts where nothing else explains the failure
+        unread = functools.partial(_unread, launcher, plan.problem, executor, [entry.fill for entry in result.seen])
+        explained = explain(plan, contract, result.seen, result.disturbed, result.grid, failed, unread)
+        result.diagnosis = explained or result.diagnosis
     result.seen.clear()
     return result
 

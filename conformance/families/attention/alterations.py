@@ -15,8 +15,8 @@ from conformance.families.attention import bounds as attention_bounds
 from conformance.families.attention import reference
 from conformance.families.attention import reference as meaning
 from conformance.families.attention.problem import SCALES, Attention
+from conformance.families.family import Indices, Needed, chosen, divided, every
 from conformance.families.gemm.alterations import other_indices
-from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
 from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS, round_to

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from conformance.families.attention.problem import Attention
 from conformance.families.attention.reference import BackwardValues, ForwardValues, Scores, gathered
-from conformance.families.gemm.bounds import U, growth
+from conformance.families.gemm.reference import U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
 from conformance.problems import EVERY_FP8

@@ -30,9 +30,8 @@ from conformance.families.attention import bounds as attention_bounds
 from conformance.families.attention import reference as meaning
 from conformance.families.attention.operands import apart, coded, format_of, one_fill, rounded, scales_of, slopes_of
 from conformance.families.attention.problem import Attention
-from conformance.families.gemm.bounds import U, growth
-from conformance.inputs.draws import Draws, Floats
-from conformance.inputs.fills import FillError, FillRequest
+from conformance.families.gemm.reference import U, growth
+from conformance.inputs.fills import Draws, FillError, FillRequest, Floats
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

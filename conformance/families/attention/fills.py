@@ -31,8 +31,7 @@ from conformance.families.attention.operands import (
     slopes_of,
 )
 from conformance.families.attention.problem import Attention
-from conformance.inputs.draws import Draws
-from conformance.inputs.fills import FillKind, FillRequest, FillSet
+from conformance.inputs.fills import Draws, FillKind, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from conformance.families.attention import reference as meaning
 from conformance.families.attention.problem import SCALES, Attention
-from conformance.inputs.draws import Draws, Integers
-from conformance.inputs.fills import FillRequest
+from conformance.inputs.fills import Draws, FillRequest, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

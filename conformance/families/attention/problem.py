@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.families.launch_tiles import CodeTile, Tiles, whole
+from conformance.families.family import CodeTile, Tiles, blocks, whole
 from conformance.heuristics.configs import AnyConfig, FlexBackwardConfig, FlexConfig
 from conformance.problems import DTYPES, EVERY_FP8, RESULTS, Operand, Problem, check_choice
 
@@ -285,6 +285,12 @@ class Attention(Problem):
 def tiles(problem: Attention, config: Any) -> Tiles:
     """Returns one tile for each element of the batch: :func:`grid` counts in queries or keys."""
     return (1, 1, problem.batch)
+
+
+def judged_tiles(problem: Attention, config: Any) -> tuple[int, int]:
+    """Returns the tiles of the scores: blocks of queries times batch and heads, blocks of keys."""
+    queries = blocks(problem.queries, config, "block_m")
+    return problem.batch * problem.heads * queries, blocks(problem.keys, config, "block_n")
 
 
 def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from conformance.families.attention.problem import Attention
+from conformance.families.family import LEAST
 from conformance.families.gemm import refusals as gemm
 from conformance.families.gemm.problem import mm, scaled_mm
 from conformance.families.gemm.refusals import GemmLimits
@@ -28,8 +29,6 @@ from conformance.families.limits import (
 from conformance.problems import EVERY_FP8
 from conformance.records import ReasonCode
 
-#: The least extent of a tile that every matrix unit takes.
-LEAST_TILE = 16
 #: Positions and numbers of rows are below this: 32-bit integers, and room for the last tile.
 POSITIONS = 2**31 - 2**10
 
@@ -48,7 +47,7 @@ class AttentionLimits(KernelLimits):
     #: whether it splits the keys into as many parts as the variant says
     splits_keys: bool = False
     #: the least extent that a product sums over: a head of k, and a block of keys
-    depth: int = LEAST_TILE
+    depth: int = LEAST
     #: the queries are fewer than this, and their rows of all heads that share a head of k at most as many
     rows: int | None = None
 
@@ -112,7 +111,7 @@ def precisions(plan: Any, limits: AttentionLimits) -> Iterator[str]:
 def extents(plan: Any, limits: AttentionLimits) -> Iterator[str]:
     """Yields sizes below a matrix unit's, past the grid or an index, and those for which another kernel is meant."""
     problem = plan.problem
-    least = {"head_dim": (problem.head_dim, limits.depth), "value_dim": (problem.values_dim, LEAST_TILE)}
+    least = {"head_dim": (problem.head_dim, limits.depth), "value_dim": (problem.values_dim, LEAST)}
     yield from (name for name, (extent, smallest) in least.items() if extent < smallest)
     yield from past_the_grid(batch=problem.mask.size if limits.packed else problem.batch, heads=problem.heads)
     rows = problem.batch * max(problem.queries, problem.keys, problem.heads)
@@ -128,7 +127,7 @@ def extents(plan: Any, limits: AttentionLimits) -> Iterator[str]:
 def blocks(plan: Any, limits: AttentionLimits) -> Iterator[str]:
     """Yields what tiles cannot be: too small, no power of two, no divisor of the blocks of lists."""
     block, tile = plan.problem.block, plan.config.tile
-    if any(size < LEAST_TILE or size & (size - 1) for size in tile) or (tile[1:2] and tile[1] < limits.depth):
+    if any(size < LEAST or size & (size - 1) for size in tile) or (tile[1:2] and tile[1] < limits.depth):
         yield "block size"
     many = limits.rows is not None and block and plan.problem.queries > block
     if block and (many or plan.config.merged or any(block % size for size in tile)):

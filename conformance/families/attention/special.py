@@ -28,9 +28,8 @@ from conformance.families.attention import bounds as attention_bounds
 from conformance.families.attention import reference as meaning
 from conformance.families.attention.operands import format_of, one_fill, scales_of, slopes_of
 from conformance.families.attention.problem import Attention
-from conformance.families.gemm.bounded import plant
-from conformance.inputs.draws import Draws, Floats
-from conformance.inputs.fills import FillError, FillRequest
+from conformance.families.gemm.fills import plant
+from conformance.inputs.fills import Draws, FillError, FillRequest, Floats
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 

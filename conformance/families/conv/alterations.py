@@ -15,9 +15,9 @@ from torch import Tensor
 from conformance.families.conv import reference
 from conformance.families.conv.problem import Conv, Correlation, TransposedConv, transposed_places
 from conformance.families.conv.reference import correlate, error_bound
+from conformance.families.family import Indices, Needed, chosen, divided, every
 from conformance.families.gemm.alterations import lines, other_indices
 from conformance.families.gemm.problem import addmm, mm
-from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
 from conformance.families.products import Product, padded, with_inputs
 from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract

@@ -18,12 +18,10 @@ from conformance.families.conv.reference import correlate, error_bound, magnitud
 from conformance.families.gemm import fills as gemm
 from conformance.families.gemm import integer_budget, ties
 from conformance.families.gemm.arrangement import formats, value_range
-from conformance.families.gemm.bounded import plant, representable, without_error_of_nothing
-from conformance.families.gemm.fills import check_trust
+from conformance.families.gemm.fills import check_trust, plant, representable, without_error_of_nothing
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.families.gemm.ties import TieBits
-from conformance.inputs.draws import Draws, Floats, Integers, Shape
-from conformance.inputs.fills import FillRequest, FillSet
+from conformance.inputs.fills import Draws, FillRequest, FillSet, Floats, Integers, Shape
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

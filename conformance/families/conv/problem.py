@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from conformance.families.family import Tiles, blocks, tiles_of
 from conformance.families.gemm.problem import Bias, Gemm
-from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.heuristics.configs import DepthwiseConfig
 from conformance.problems import PRECISIONS, RESULTS, Operand, Problem, check_choice
 
@@ -337,9 +337,11 @@ class TransposedConv(Conv):
         return (self.channels, self.out_channels // self.groups, *self.kernel)
 
     def by_output(self, w: Any) -> Any:
+        """See :class:`Conv`."""
         return self._exchanged(w, self.group_channels, self.out_channels // self.groups)
 
     def as_stored(self, w: Any) -> Any:
+        """See :class:`Conv`."""
         return self._exchanged(w, self.out_channels // self.groups, self.group_channels)
 
     def _exchanged(self, w: Any, rows: int, columns: int) -> Any:
@@ -414,6 +416,13 @@ def tiles(problem: Conv, config: Any) -> Tiles | None:
     positions = problem.batch * math.prod(problem.out_size)
     groups = 1 if isinstance(config, DepthwiseConfig) else problem.groups
     return tiles_of(positions, problem.out_channels // groups, config)
+
+
+def judged_tiles(problem: Conv, config: Any) -> tuple[int, int]:
+    """Returns a row per output position, a column per output channel of a group, or of all where a tile has channels of
+    many groups."""
+    columns = problem.out_channels if isinstance(config, DepthwiseConfig) else problem.product.N
+    return blocks(problem.product.M, config, "block_m"), blocks(columns, config, "block_n")
 
 
 def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from conformance.families.conv.problem import Conv, Correlation
 from conformance.families.gemm import reference as gemm
-from conformance.families.gemm.bounds import U64, U, growth
+from conformance.families.gemm.reference import U64, U, growth
 from conformance.families.products import Inputs, UnitAnswers, seen_format, sum_of
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
@@ -82,7 +82,7 @@ def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> li
 def error_bound(problem: Conv, contract: Contract, expected: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
     """Bound, in fp64 and the output's shape, of |computed - expected| before the output rounding.
 
-    Returns the bound of the product (see :mod:`conformance.families.gemm.bounds`) with k of taps times channels of a
+    Returns the bound of the product (see :mod:`conformance.families.gemm.reference`) with k of taps times channels of a
     group. It includes the rounding of the bias's addition, the reference's own error and underflow. A tensor core does
     not normalise a subnormal operand: in the magnitude it counts as the smallest normal.
     """

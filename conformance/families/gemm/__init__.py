@@ -1,7 +1,7 @@
 """Products of two matrices, and of batches of them, with scales, prologues and epilogues."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.gemm import alterations, fills, problem, reference, refusals
+from conformance.families.gemm import alterations, examples, fills, problem, reference, refusals
 from conformance.families.gemm.problem import Gemm
 
 register_family(
@@ -10,6 +10,9 @@ register_family(
         value=reference.value,
         magnitude=reference.magnitude,
         fills=fills.FILLS,
+        example=examples.example,
+        timed=examples.timed,
+        draw_problem=examples.draw_problem,
         refusals=refusals.REFUSALS,
         unit=reference.UNIT,
         is_plain=alterations.is_plain,

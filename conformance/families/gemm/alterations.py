@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.families.family import Indices, Needed, chosen, divided, every
 from conformance.families.gemm import reference
 from conformance.families.gemm import reference as gemm
-from conformance.families.gemm.bounds import error_bound, row_sums
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Bias, Gemm, addmm, mm
-from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
+from conformance.families.gemm.reference import error_bound, row_sums
 from conformance.families.products import Product, padded, with_inputs
 from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Gemm
-from conformance.inputs.draws import Draws, Integers
+from conformance.inputs.fills import Draws, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Operand

@@ -39,12 +39,11 @@ from torch import Tensor
 from conformance.families.gemm import arrangement, integer_budget, ties
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.arrangement import PlainProduct, Range, paired_ranges, value_range
-from conformance.families.gemm.bounds import epilogue_bound
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Gemm
+from conformance.families.gemm.reference import epilogue_bound
 from conformance.families.gemm.ties import TieBits
-from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fills import FillError, FillRequest
+from conformance.inputs.fills import Draws, FillError, FillRequest, Floats, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS

@@ -52,8 +52,7 @@ from torch import Tensor
 
 from conformance.families.gemm.arrangement import PROLOGUES, PlainProduct, Range, scale_exponents, value_range
 from conformance.families.gemm.problem import Gemm
-from conformance.inputs.draws import Integers
-from conformance.inputs.fills import FillError
+from conformance.inputs.fills import FillError, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

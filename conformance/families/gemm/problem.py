@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.families.launch_tiles import Tiles, tiles_of
+from conformance.families.family import Tiles, tiles_of
 from conformance.problems import (
     DTYPES,
     EVERY_FP8,
@@ -224,7 +224,7 @@ class Gemm(Problem):
             if name in "cd":
                 layout = dataclasses.replace(layout, pad=layout.pad + 16)
             dtype = self.a_dtype if left else self.second_dtype
-            operands.append(layout.operand(name, shape, dtype))
+            operands.append(Operand(name, shape, layout.strides(shape), dtype, layout.offset))
         operands += self._scale_operands()
         if prologue == "scale":
             operands.append(Operand("row_scale", (self.M,), (1,), "fp32"))
@@ -274,7 +274,7 @@ class Gemm(Problem):
             "bmn": (batch, self.M, self.N),
         }
         shape = shapes[bias.kind]
-        return layout.operand("bias", shape, dtype)
+        return Operand("bias", shape, layout.strides(shape), dtype, layout.offset)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:

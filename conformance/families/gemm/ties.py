@@ -26,7 +26,7 @@ from conformance.families.gemm import integer_budget
 from conformance.families.gemm.arrangement import PlainProduct, Range, paired_ranges
 from conformance.families.gemm.integer_budget import IntegerBudget, budget_of
 from conformance.families.gemm.problem import Gemm
-from conformance.inputs.draws import Draws, Integers
+from conformance.inputs.fills import Draws, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
 

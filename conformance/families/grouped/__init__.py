@@ -1,7 +1,7 @@
 """Grouped products: several matrices of different sizes in one launch."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.grouped import alterations, fills, problem, reference, refusals
+from conformance.families.grouped import alterations, examples, fills, problem, reference, refusals
 from conformance.families.grouped.problem import GroupedGemm
 
 register_family(
@@ -10,6 +10,9 @@ register_family(
         value=reference.value,
         magnitude=reference.magnitude,
         fills=fills.FILLS,
+        example=examples.example,
+        timed=examples.timed,
+        draw_problem=examples.draw_problem,
         refusals=refusals.REFUSALS,
         unit=reference.UNIT,
         axes=alterations.axes,
@@ -17,6 +20,7 @@ register_family(
         alterations=alterations.alterations,
         products=alterations.products,
         tiles=problem.tiles,
+        judged_tiles=problem.judged_tiles,
         lacks={"grid": "its kernels are persistent"},
     ),
 )

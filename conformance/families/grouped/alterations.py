@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from conformance.families.family import Indices, Needed, every
 from conformance.families.gemm.alterations import matrix_axes
 from conformance.families.grouped import reference as grouped
 from conformance.families.grouped.problem import GroupedGemm
-from conformance.families.launch_tiles import Indices, Needed, every
 from conformance.families.products import Product, with_inputs
 from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract

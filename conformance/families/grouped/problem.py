@@ -5,15 +5,26 @@ Their kernels are persistent, so a bound of the tiles stands for a grid.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from conformance.families.family import Tiles, blocks
 from conformance.families.gemm.problem import Gemm, mm, scaled_mm
-from conformance.families.launch_tiles import Tiles
-from conformance.problems import DTYPES, EVERY_FP8, PRECISIONS, RESULTS, Layout, Operand, Problem, check_choice
+from conformance.problems import (
+    DTYPES,
+    EVERY_FP8,
+    PRECISIONS,
+    RESULTS,
+    Layout,
+    Operand,
+    Problem,
+    check_choice,
+    itemsize,
+)
 
 #: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
 KINDS = {"2d-3d": "M", "3d-2d": "N", "2d-2d": "K", "3d-3d": ""}
@@ -128,11 +139,15 @@ class GroupedGemm(Problem):
         m, n, k = (self.sizes[group] if extent is None else extent for extent in extents)
         return m, n, k
 
+    @property
+    def dense(self) -> GroupedGemm:
+        return dataclasses.replace(self, layout_a=Layout(), layout_b=Layout(), layout_out=Layout())
+
     def _matrices(self, name: str, rows: str, columns: str, layout: Layout, dtype: str) -> Operand:
         """Returns a matrix split among the groups, or a batch of one matrix per group."""
         lead = () if self.ragged and self.ragged in (rows, columns) else (self.groups,)
         shape = (*lead, self.extent(rows), self.extent(columns))
-        return layout.operand(name, shape, dtype)
+        return Operand(name, shape, layout.strides(shape), dtype, layout.offset)
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
@@ -168,6 +183,22 @@ class GroupedGemm(Problem):
         return "-".join(parts)
 
 
+def spaced(problem: Any, operands: Sequence[str], unit: int) -> Any:
+    """Returns ``problem`` with layouts of ``operands`` that a descriptor can have. Bases, rows and matrices lie at
+    multiples of ``unit`` bytes."""
+    layouts = {}
+    for name in operands:
+        layout, operand = getattr(problem, f"layout_{name}"), problem.operand(name)
+        step = unit // itemsize(operand.dtype)
+        if layout.batch == "inner":
+            layout = dataclasses.replace(layout, batch="outer", batch_pad=step)
+        layout = dataclasses.replace(layout, step=1)
+        pitch = layout.strides(operand.shape)[-2 if layout.order == "row" else -1]
+        more = {key: -(-getattr(layout, key) // step) * step for key in ("batch_pad", "offset")}
+        layouts[f"layout_{name}"] = dataclasses.replace(layout, pad=layout.pad + -pitch % step, **more)
+    return dataclasses.replace(problem, **layouts)
+
+
 def tiles(problem: Any, config: Any) -> Tiles | None:
     """Returns the most tiles that the output may have: the host does not know the sizes of the groups. In the dimension
     that is split each group has at most one ragged tile, and no tile is empty."""
@@ -181,3 +212,14 @@ def tiles(problem: Any, config: Any) -> Tiles | None:
         total = problem.extent("N")
         return -(-(problem.M or 0) // block_m), min(total // block_n + problem.groups, total), 1
     return -(-(problem.M or 0) // block_m) * problem.groups, -(-columns // block_n), 1
+
+
+def judged_tiles(problem: GroupedGemm, config: Any) -> tuple[int, int]:
+    """Returns the tiles of all groups: no two groups share one."""
+    rows, columns = problem.output.shape[-2:]
+    split_rows = problem.sizes if problem.ragged == "M" else (rows,)
+    split_columns = problem.sizes if problem.ragged == "N" else (columns,)
+    return (
+        sum(blocks(size, config, "block_m") for size in split_rows),
+        sum(blocks(size, config, "block_n") for size in split_columns),
+    )

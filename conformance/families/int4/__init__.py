@@ -1,7 +1,7 @@
 """Products whose second operand has packed 4-bit weights with scales and zero points."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.int4 import fills, problem, reference, refusals
+from conformance.families.int4 import examples, fills, problem, reference, refusals
 from conformance.families.int4.problem import Int4Gemm
 
 NO_READS = "which packed weights, scales and zero points an output needs is not stated yet"
@@ -12,6 +12,9 @@ register_family(
         value=reference.value,
         magnitude=reference.magnitude,
         fills=fills.FILLS,
+        example=examples.example,
+        timed=examples.timed,
+        draw_problem=examples.draw_problem,
         refusals=refusals.REFUSALS,
         tiles=problem.tiles,
         grid=problem.grid,

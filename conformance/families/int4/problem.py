@@ -5,12 +5,13 @@ The grid of their kernels is here too.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.families.launch_tiles import Tiles, tiles_of
+from conformance.families.family import Tiles, tiles_of
 from conformance.problems import Layout, Operand, Problem, check_choice
 
 #: Codes in one byte.
@@ -78,6 +79,11 @@ class Int4Gemm(Problem):
         """Scales of a column, the last one perhaps for fewer k."""
         return -(-self.K // (self.group or max(self.K, 1)))
 
+    @property
+    def dense(self) -> Int4Gemm:
+        plain = Layout()
+        return dataclasses.replace(self, layout_a=plain, layout_b=plain, layout_out=plain, layout_scale=plain)
+
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """a, b, scale, and zero if there is one."""
@@ -92,11 +98,14 @@ class Int4Gemm(Problem):
             tensors.append(("zero", (self.groups, self.N // PER_BYTE), self.layout_scale, stored))
         elif self.zero == "float":
             tensors.append(("zero", (self.groups, self.N), self.layout_scale, self.dtype))
-        return tuple(layout.operand(name, shape, dtype) for name, shape, layout, dtype in tensors)
+        return tuple(
+            Operand(name, shape, layout.strides(shape), dtype, layout.offset) for name, shape, layout, dtype in tensors
+        )
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
-        return (self.layout_out.operand("out", (self.M, self.N), self.out_dtype),)
+        shape = (self.M, self.N)
+        return (Operand("out", shape, self.layout_out.strides(shape), self.out_dtype, self.layout_out.offset),)
 
     @functools.cached_property
     def id(self) -> str:
@@ -107,6 +116,13 @@ class Int4Gemm(Problem):
         zero = [] if self.zero == "none" else [f"zero.{self.zero}"]
         parts = (self.op, f"{self.M}x{self.N}x{self.K}", f"{self.dtype}.{self.weights}", self.packed, f"g{self.group}")
         return "-".join((*parts, *zero, f"to.{self.out_dtype}", ".".join(layouts)))
+
+
+def int4_mm(dtypes: str, M: int, N: int, K: int, **fields: Any) -> Int4Gemm:
+    """Returns a product of A and codes of these ``dtypes``, such as "bf16xint4"; ``fields`` are those of
+    :class:`Int4Gemm`."""
+    stored, _, codes = dtypes.partition("x")
+    return Int4Gemm(stored, M, N, K, **{"signed": codes == "int4", **fields})
 
 
 def tiles(problem: Int4Gemm, config: Any) -> Tiles | None:

@@ -1,7 +1,7 @@
 """Linear attention: attention without a softmax, with a state that decays."""
 
 from conformance.families.family import Family, register_family
-from conformance.families.linear_attention import fills, problem, reference, refusals
+from conformance.families.linear_attention import examples, fills, problem, reference, refusals
 from conformance.families.linear_attention.problem import LinearAttention
 
 NO_READS = "an output needs all earlier positions, whose decay may make them vanish: not stated yet"
@@ -11,6 +11,9 @@ register_family(
     Family(
         value=reference.value,
         fills=fills.FILLS,
+        example=examples.example,
+        timed=examples.timed,
+        draw_problem=examples.draw_problem,
         refusals=refusals.REFUSALS,
         tiles=problem.tiles,
         grid=problem.grid,

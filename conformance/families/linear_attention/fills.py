@@ -12,8 +12,7 @@ from torch import Tensor
 
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.families.linear_attention.reference import LinearValues, evaluated, linear_attention_error
-from conformance.inputs.draws import Draws, Floats
-from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet
+from conformance.inputs.fills import Draws, FillError, FillKind, FillRequest, FillSet, Floats
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.families.attention.problem import ORDERS, STEP
-from conformance.families.launch_tiles import CodeTile, Tiles, whole
+from conformance.families.family import CodeTile, Tiles, whole
 from conformance.problems import Operand, Problem, check_choice
 
 #: The dtypes of q, k, v and out.

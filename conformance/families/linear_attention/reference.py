@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.attention.bounds import TINY, UP, cast
-from conformance.families.gemm.bounds import U, growth
+from conformance.families.gemm.reference import U, growth
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from conformance.families.family import LEAST
 from conformance.families.gemm import refusals as gemm
 from conformance.families.gemm.problem import mm
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.families.limits import KernelLimits, Rule, capabilities, past_the_grid, together, variants
 from conformance.records import ReasonCode
-
-#: The least extent of a tile that every matrix unit takes.
-LEAST_TILE = 16
 
 
 def as_product(rule: Rule) -> Rule:
@@ -32,14 +30,14 @@ def extents(plan: Any, limits: KernelLimits) -> Iterator[str]:
     """Yields sizes past a dimension of the grid, and heads that no matrix unit multiplies."""
     problem = plan.problem
     yield from past_the_grid(batch=problem.batch, heads=problem.heads)
-    if problem.head_dim < LEAST_TILE:
+    if problem.head_dim < LEAST:
         yield "head_dim"
 
 
 def blocks(plan: Any, limits: KernelLimits) -> Iterator[str]:
     """Yields "block size" for blocks that are too small or no power of two, "chunk" for those that divide none."""
     config = plan.config
-    if any(size < LEAST_TILE or size & (size - 1) for size in config.tile):
+    if any(size < LEAST or size & (size - 1) for size in config.tile):
         yield "block size"
     if plan.problem.chunk % config.block_t:
         yield "chunk"

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.families.gemm.bounds import error_bound
 from conformance.families.gemm.problem import mm
+from conformance.families.gemm.reference import error_bound
 from conformance.families.microscaled import reference as microscaled
 from conformance.families.microscaled.problem import SWIZZLED_BLOCKS, SWIZZLED_LINES, MicroscaledGemm
 from conformance.families.microscaled.reference import E2M1
-from conformance.inputs.draws import Draws, Floats, Integers
-from conformance.inputs.fills import FillError, FillKind, FillRequest, FillSet
+from conformance.inputs.fills import Draws, FillError, FillKind, FillRequest, FillSet, Floats, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to

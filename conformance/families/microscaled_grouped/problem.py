@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from dataclasses import dataclass, field
@@ -67,6 +68,11 @@ class MicroscaledGroupedGemm(BlockScaled):
             self.a_format, self.b_format, self.sizes[group], self.N, self.K, out_dtype=self.out_dtype
         )
 
+    @property
+    def dense(self) -> MicroscaledGroupedGemm:
+        plain = Layout()
+        return dataclasses.replace(self, layout_a=plain, layout_b=plain, layout_out=plain, layout_scale=plain)
+
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """a, b, the scales that exist, and offsets."""
@@ -78,13 +84,16 @@ class MicroscaledGroupedGemm(BlockScaled):
             "scale_b": ((self.groups, self.N, self.blocks("b")), self.layout_scale, form_b.scale),
         }
         operands = [
-            layout.operand(name, shape, dtype) for name, (shape, layout, dtype) in shapes.items() if dtype is not None
+            Operand(name, shape, layout.strides(shape), dtype, layout.offset)
+            for name, (shape, layout, dtype) in shapes.items()
+            if dtype is not None
         ]
         return (*operands, Operand("offsets", (self.groups,), (1,), "int32"))
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
-        return (self.layout_out.operand("out", (self.M, self.N), self.out_dtype),)
+        shape = (self.M, self.N)
+        return (Operand("out", shape, self.layout_out.strides(shape), self.out_dtype, self.layout_out.offset),)
 
     @functools.cached_property
     def id(self) -> str:

@@ -12,9 +12,9 @@ from torch import Tensor
 from conformance.families.conv.alterations import AXES, SPACE, in_groups
 from conformance.families.conv.problem import Correlation
 from conformance.families.conv.reference import correlate, error_bound
+from conformance.families.family import Indices, Needed, chosen, divided, every
 from conformance.families.gemm.alterations import lines, other_indices
-from conformance.families.gemm.bounds import row_sums
-from conformance.families.launch_tiles import Indices, Needed, chosen, divided, every
+from conformance.families.gemm.reference import row_sums
 from conformance.families.products import Product, with_inputs
 from conformance.families.weight_gradient import reference
 from conformance.families.weight_gradient.problem import WeightGradient

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from conformance.families.conv import fills as conv
 from conformance.families.conv.problem import Conv
-from conformance.families.gemm.bounded import sums_part
+from conformance.families.gemm.fills import sums_part
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.families.weight_gradient.reference import value
 from conformance.inputs.fills import FillRequest, FillSet

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.families.conv.problem import Conv
+from conformance.families.family import Tiles, blocks, tiles_of
 from conformance.families.gemm.problem import Gemm
-from conformance.families.launch_tiles import Tiles, tiles_of
 from conformance.problems import Operand, Problem
 
 
@@ -146,6 +146,11 @@ def tiles(problem: WeightGradient, config: Any) -> Tiles | None:
     """Returns the tiles of (output channels of a group, channels and positions of the convolution's kernel)."""
     _, channels, *kernel = problem.output.shape
     return tiles_of(problem.forward.out_channels // problem.groups, channels * math.prod(kernel), config)
+
+
+def judged_tiles(problem: WeightGradient, config: Any) -> tuple[int, int]:
+    """Returns a row per output channel of a group, a column per tap and channel."""
+    return blocks(problem.product.M, config, "block_m"), blocks(problem.product.N, config, "block_n")
 
 
 def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:

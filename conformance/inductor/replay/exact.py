@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from conformance.execution.compile.compile_worker import named
-from conformance.execution.trial.observation import watching
 from conformance.inductor.compile.program import Program
 from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.replay.graph_fills import GraphFill
 from conformance.inputs.guarded_memory import GuardedTensor
+from conformance.kernels.launch import watching
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES, INTEGERS, Operand
 from conformance.records import Check, CheckKind, Verdict

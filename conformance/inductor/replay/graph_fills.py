@@ -25,7 +25,7 @@ from conformance.inductor.replay.graph_evaluation import (
     evaluate,
     right_results,
 )
-from conformance.inputs.draws import Draws
+from conformance.inputs.fills import Draws
 from conformance.numerics.rounding import FORMATS
 from conformance.problems import DTYPES, Operand
 

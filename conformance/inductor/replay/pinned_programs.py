@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.execution.trial.observation import Executor, Ran, watching
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm.problem import BLOCK_SCALINGS
 from conformance.families.grouped.problem import GroupedGemm
@@ -20,6 +19,7 @@ from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDe
 from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan
+from conformance.kernels.launch import Executor, Ran, watching
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.problems import FP8, Problem, itemsize
 from conformance.records import ExecutorName

@@ -1,1 +1,1 @@
-"""The families of kernels, one module each: their examples, timed problems and random draws, whatever the kernel."""
+"""The bases of kernels, one module each, for families that several files and packages have kernels of."""

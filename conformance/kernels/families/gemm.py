@@ -1,15 +1,13 @@
-"""The family of products of matrices: what its problems, examples and random problems are, whatever the kernel."""
+"""The base of the kernels that multiply matrices."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import triton
-
+from conformance.families.draw import Draw
+from conformance.families.examples import dtype_fields
 from conformance.families.gemm import problem as problems
-from conformance.families.gemm.problem import BLOCK_SCALINGS, OPERATIONS, Bias, Fusion, Gemm
-from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import TIMED_EDGE, WHOLE_TILES, dtype_fields, matrix_sizes, rest
+from conformance.families.gemm.problem import BLOCK_SCALINGS, OPERATIONS, Gemm
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Layout
 
@@ -18,8 +16,8 @@ class GemmFamily(Kernel):
     """A kernel whose problems are :class:`~conformance.families.gemm.problem.Gemm`. A third-party kernel needs only
     this base."""
 
+    problems = Gemm
     family = "gemm"
-    more_shapes = (WHOLE_TILES,)
     more_orders = (("row", "col"), ("col", "row"), ("col", "col"))
     #: whether its scales are per block of the operands, instead of per tensor or row
     block_scaled: bool = False
@@ -52,55 +50,6 @@ class GemmFamily(Kernel):
         """The orders of A and B where a problem may not have, or does not name, any other; None for all the same."""
         return self.usual_orders or (None if self.any_order else ("row", "col"))
 
-    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:
-        return self.problem(dtype, *matrix_sizes(config, dtype, shape))
-
-    def timed(self, dtype: str) -> Gemm:
-        """See :class:`Kernel`: a square product."""
-        edge = TIMED_EDGE + rest(dtype)
-        return self.problem(dtype, edge, edge, edge)
-
-    def draw_problem(self, draw: Draw) -> Gemm:
-        """See :class:`Kernel`: any sizes and layouts, and the operation's other operands."""
-        pick, op = draw.pick, self.operation
-        dtype = pick(self.dtypes)
-        m, n, k = draw.size(), draw.size(), draw.k()
-        if self.descriptors and draw.chance(0.8):  # otherwise nearly every pitch would be refused
-            n, k = 8 * triton.cdiv(n, 8), 16 * triton.cdiv(k, 16)
-        batched = op in ("bmm", "baddbmm")
-        order_a, order_b = self.orders or (None, None)
-        out = draw.layout("row" if self.descriptors else None, batched)
-        if out.batch == "zero":
-            out = Layout(out.order, out.pad, out.step, out.offset)
-        fields: dict[str, Any] = {
-            "layout_a": draw.layout(order_a, batched),
-            "layout_b": draw.layout(order_b, batched),
-            "layout_out": out,
-        }
-        if dtype == "fp32":
-            fields["precision"] = pick(("ieee", "tf32"))
-        elif op == "scaled_mm":
-            fields["out_dtype"] = pick(("bf16", "fp16", "fp32"))
-        elif op != "int_mm":
-            fields["out_dtype"] = pick((None, None, "fp32"))
-        if op == "scaled_mm":
-            scalings = BLOCK_SCALINGS if self.block_scaled else ("tensor", "row")
-            fields |= {"scaling": pick(scalings), "fast_accum": pick((False, True)), "b_dtype": pick(self.dtypes)}
-        if op == "mixed_mm":
-            fields["b_dtype"] = pick(("int8", "uint8"))
-        if batched:
-            fields["batch"] = pick((0, 1, 2, 3, 5))
-        if op in ("addmm", "baddbmm"):
-            fields |= {"alpha": pick((1.0, 2.0, -0.5, 0.3, 0.0)), "beta": pick((1.0, 0.5, -4.0, 0.7, 0.0))}
-        if op in ("addmm", "baddbmm") or (op == "scaled_mm" and not self.block_scaled and draw.chance(0.5)):
-            fields["bias"] = Bias(pick(("n", "1n", "m1", "mn", *(("b1n", "bmn") if batched else ()))))
-        if op == "fused_mm":
-            fields["fusion"] = _draw_fusion(draw, dtype)
-            if "bias" in fields["fusion"].epilogue:
-                fields["bias"] = Bias(pick(("n", "m1", "mn")))
-        problem: Gemm = getattr(problems, op)(m, n, k, dtype, **fields)
-        return problem
-
     def draw_variant(self, draw: Draw) -> Variant:
         """See :class:`Kernel`: every form of a descriptor kernel, static sizes or not of another."""
         pick = draw.pick
@@ -111,13 +60,3 @@ class GemmFamily(Kernel):
         if self.persistent:
             return super().draw_variant(draw)
         return Variant(static=pick((False, True)))
-
-
-def _draw_fusion(draw: Draw, dtype: str) -> Fusion:
-    prologue = draw.pick((None, "cast", "scale", "gather"))
-    stored = None
-    if prologue == "cast":
-        stored = draw.pick([name for name in ("fp32", "fp16", "bf16") if name != dtype])
-    names = [name for name in ("bias", "relu", "gelu", "residual", "dropout") if draw.chance(0.4)]
-    draw.source.shuffle(names)
-    return Fusion(prologue, stored, tuple(names))

@@ -1,4 +1,11 @@
-"""Checks what a plan asks of the code of its launches, whatever the kernel says of itself.
+"""Judges a plan by rules of the suite, whatever the kernel says of itself: its refusal, its grid and its code.
+
+Rules of refusals are stated in ``families/<family>/refusals.py``, and nowhere in a kernel. A refusal that no rule
+justifies is a failure: a case that a kernel does not take any more must not leave a run green. So is a plan that a
+kernel accepts although a rule says that it must refuse it.
+
+A kernel plans its own grid, and the trial compares the one that ran with it. The formulas here are a second opinion
+about the plan: a program too many or too few shows even where it changes no number.
 
 The operands of every product have the dtype of the problem, exactly so in Triton's own representation. In the matrix
 instruction they may have a wider type that holds the same values. In Triton's own representation they are summed in the
@@ -11,19 +18,125 @@ operands in the order in which they are exchanged.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import CompiledCode
-from conformance.families.family import family_of
+from conformance.families.family import CodeTile, family_of
 from conformance.families.gemm.refusals import MAKERS
-from conformance.families.launch_tiles import CodeTile
+from conformance.families.limits import Broken, KernelLimits, capabilities, undescribed, unstored
 from conformance.families.microscaled.problem import BlockScaled
-from conformance.kernels.kernel import Features, Kernel, Plan
-from conformance.problems import EVERY_FP8, FNUZ
-from conformance.records import Check, CheckKind, ExecutorName, Verdict
+from conformance.heuristics.configs import AnyConfig
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant
+from conformance.problems import EVERY_FP8, FNUZ, Problem
+from conformance.records import Check, CheckKind, ExecutorName, Reason, ReasonCode, Verdict
+from conformance.targets import Target
+
+
+def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
+    """Returns the rules that descriptors of A and B, and of the output if ``tma_store``, break. Each has a code, the
+    operand, and what is broken in bytes. Empty: a kernel with descriptors must take the problem's memory."""
+    described = [problem.operand(name) for name in ("ab" if problem.has_product else "")]
+    broken = [rule for operand in described if operand.numel for rule in undescribed(operand)]
+    return broken + (list(unstored(problem.output)) if tma_store else [])
+
+
+def stated_limits(kernel: Kernel) -> KernelLimits | None:
+    """Returns the limits of ``kernel`` with its operations and all its dtypes; None if it states no limits."""
+    if kernel.limits is None:
+        return None
+    dtypes = (*kernel.dtypes, *kernel.rare_dtypes, *kernel.limits.dtypes)
+    return dataclasses.replace(kernel.limits, operations=kernel.operations, dtypes=dtypes)
+
+
+def right_refusals(limits: KernelLimits, plan: Plan) -> Iterator[tuple[ReasonCode, str]]:
+    """Yields the codes and subjects for which a kernel with these ``limits`` must refuse ``plan``."""
+    if plan.problem.op not in limits.operations:
+        yield ReasonCode.OPERATION, plan.problem.op
+        yield from ((ReasonCode.CAPABILITY, name) for name in capabilities(plan, limits))
+        return
+    for code, rule in (family_of(plan.problem).refusals or {}).items():
+        yield from ((code, subject) for subject in rule(plan, limits))
+
+
+def accepted(kernel: Kernel, broken: Broken) -> str:
+    """Returns a sentence about a kernel that takes what it must refuse."""
+    _, operand, what = broken
+    return f"{kernel.name} accepted operand {operand} with {what}; it must refuse that"
+
+
+def objection(kernel: Kernel, plan: Plan, reason: Reason) -> str | None:
+    """Returns the reason why ``kernel`` may not refuse ``plan`` for ``reason``; None if a rule justifies it, and for a
+    kernel that states no limits."""
+    limits = stated_limits(kernel)
+    if limits is None or (reason.code, reason.subject) in right_refusals(limits, plan):
+        return None
+    return (
+        f"{kernel.name} refuses {plan.problem.id} with {plan.config.id}: {reason}. By the suite's rule it must take it"
+    )
+
+
+def overlooked(kernel: Kernel, plan: Plan) -> str | None:
+    """Returns the reason why ``kernel`` must refuse ``plan``, which it accepts; None if no rule says so."""
+    limits = stated_limits(kernel)
+    refusal = None if limits is None else next(right_refusals(limits, plan), None)
+    if refusal is None:
+        return None
+    code, subject = refusal
+    accepted = f"{kernel.name} accepted {plan.problem.id} with {plan.config.id}"
+    return f"{accepted}; it must refuse that for the reason {code.value} ({subject})"
+
+
+def expect_refusal(
+    conform: Callable[..., Any],
+    recorder: CaseRecorder,
+    kernel: Kernel,
+    problem: Problem,
+    *,
+    config: AnyConfig,
+    target: Target,
+    code: ReasonCode,
+    variant: Variant | None = None,
+) -> None:
+    """A kernel that states its limits must refuse ``problem``, in its usual variant unless one is given, for a reason
+    of this ``code``. A kernel without limits may have another reason, or take the problem: then ``conform``, the
+    fixture, judges it."""
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target)
+    reason = kernel.refusal(kernel.draft(problem, config, target, variant))
+    if reason is not None:
+        recorder.proves_at_most("nothing", "the kernel refuses the problem, and nothing is launched")
+    if kernel.limits is not None:
+        accepted = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
+        recorder.verdict(
+            "refused", reason is not None and reason.code is code, accepted if reason is None else str(reason)
+        )
+    elif reason is not None:
+        recorder.verdict("refused", True, str(reason))
+    else:
+        conform(kernel, problem, config=config, target=target, variant=variant)
+
+
+def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] | None:
+    """Returns the programs in each dimension; None for a family or a choice of splits that has no formula.
+
+    A persistent kernel has one program for each multiprocessor that is not held back by ``reserve``, one at least, and
+    never more than tiles; one whose programs share tiles has never more than blocks of K."""
+    family, config = family_of(plan.problem), plan.config
+    tiles = family.tiles(plan.problem, config) if family.tiles is not None else None
+    if tiles is None:
+        return None
+    free = max((plan.variant.sms or plan.target.limits.multiprocessors or 1) - reserve, 1)
+    if kernel.shares_k:
+        return (min(free, math.prod(tiles[:2]) * max(-(-plan.problem.K // config.block_k), 1)),)
+    if kernel.persistent:
+        return (min(free, math.prod(tiles)),)
+    return None if family.grid is None else family.grid(kernel, plan, tiles, free)
+
 
 #: dtype -> what TTIR calls it.
 MLIR_TYPES = {
