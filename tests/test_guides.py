@@ -458,7 +458,8 @@ def wrong_links(page: Path, text: str) -> list[str]:
 
 class Follower:
     """Follows pages in ``folder``, which looks like a checkout with the harness installed. With ``upgrades`` the Triton
-    in EARLIER seems to be installed, and the folder ``newest`` has the pinned one."""
+    in EARLIER seems to be installed, and the folder ``newest`` has the pinned one. It is one folder for all pages, so
+    that a page finds the runs that another one kept."""
 
     def __init__(self, folder: Path, small: Path | None, *, upgrades: bool = False) -> None:
         self.folder = folder
@@ -466,9 +467,12 @@ class Follower:
             (folder / name).symlink_to(ROOT / name)
         for name in ("conformance", "tests"):
             (folder / name).symlink_to(ROOT / name)
-        (folder / "newest").mkdir()
-        for path in Path(triton.__file__).parents[1].glob("triton*"):
-            (folder / "newest" / path.name).symlink_to(path)
+        if small is None:
+            (folder / "newest").mkdir()
+            for path in Path(triton.__file__).parents[1].glob("triton*"):
+                (folder / "newest" / path.name).symlink_to(path)
+        else:
+            (folder / "newest").symlink_to(small.parent / "newest")
         installed = f"{EARLIER}:{ROOT}" if upgrades else ROOT
         tools = folder / ".venv" / "bin"
         tools.mkdir(parents=True)

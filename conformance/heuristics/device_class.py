@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -93,6 +94,17 @@ def scaled(
     """
     floors = (LEAST_EDGE, LEAST_EDGE, LEAST_INT8_DEPTH if int8 else LEAST_EDGE)
     bounds = [max(next_power_of_2(_count(size, hint)), floor) for size, floor in zip((m, n, k), floors, strict=True)]
+    return _cut_down(tuple(configs), tuple(bounds), floors, scale, exclude)
+
+
+@functools.lru_cache(maxsize=4096)  # many products have the same bounds
+def _cut_down(
+    configs: tuple[Config, ...],
+    bounds: tuple[int, ...],
+    floors: tuple[int, ...],
+    scale: float,
+    exclude: Exclusion | None,
+) -> tuple[Config, ...]:
     rows = []
     for config in configs:
         edges = zip(config.tile, bounds, floors, strict=True)

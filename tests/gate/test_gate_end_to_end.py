@@ -68,9 +68,9 @@ for argument; do case "$argument" in *.ptx) sed -i 's/^\.reqntid.*/& .maxnreg 16
 exec {ptxas} "$@"
 """
 KERNELS = ("mm_persistent_tma", "int_mm", "mm_plus_mm")
-#: Some of each kernel, of which those of the planted faults.
+#: The cases of the planted faults, and one of each kernel that none touches.
 CASES = (
-    "(int_mm and (shape=several-tiles or 256x128x128)) or (test_store_as_asked and bf16) "
+    "(int_mm and (64x64x64-s3-w8 or 256x128x128)) or (test_store_as_asked and bf16 and subtile=4) "
     "or (mm_plus_mm-bf16 and several-tiles)"
 )
 

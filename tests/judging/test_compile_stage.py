@@ -26,7 +26,7 @@ from conformance.kernels.catalogue import get
 from conformance.machine.gpus import Gpus
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.records import Status
-from conformance.targets import find
+from conformance.targets import compile_targets, find
 from conformance.user_files.expected_failures import ExpectedFailures
 from tests.execution.sample_kernels import Sample
 from tests.forked_python import executable
@@ -253,9 +253,9 @@ def run(*words, folder: Path, cache: Path, planted: str = "") -> subprocess.Comp
     )
 
 
-#: Eight cases or more: a run of fewer has no compile stage.
-MANY = ("tma_store", "transposition", "strided_operands", "sm_carveout", "config_space", "scaling")
-CHOICE = (*(f"--suite={name}" for name in MANY), "--tier=quick", "--target=sm_90", "--kernel", "mm_persistent_tma")
+#: Eight cases or more, of one small tile on each target: a run of fewer has no compile stage.
+TARGETS = (f"--target={target.id}" for target in compile_targets())
+CHOICE = ("--suite=matrix_units", "--suite=zero_size", "--tier=quick", *TARGETS, "--kernel", "int_mm")
 SUITES = ("pytest", "-p", "conformance.plugin", "--pyargs", "conformance.suites", "-q", "-p", "no:cacheprovider")
 
 
@@ -285,13 +285,7 @@ def test_a_run_takes_what_was_precompiled_and_compiles_nothing(precompiled: Path
 
 
 def test_a_kernel_that_was_not_precompiled_is_compiled_and_reported(precompiled: Path, tmp_path: Path) -> None:
-    words = (
-        *SUITES,
-        *CHOICE[:-1],
-        "scaled_mm_persistent_tma",
-        f"--compiled={precompiled}",
-        f"--run-dir={tmp_path / 'run'}",
-    )
+    words = (*SUITES, *CHOICE, "--suite=dynamic_shapes", f"--compiled={precompiled}", f"--run-dir={tmp_path / 'run'}")
     done = run(*words, "-n", "0", "--compile-only", folder=tmp_path / "site", cache=tmp_path / "cache")
     assert done.returncode == INFRASTRUCTURE
     assert f"kernels are not in {precompiled} and were compiled: " in done.stdout
@@ -324,7 +318,7 @@ def test_what_the_stage_forgets_and_what_it_makes_in_vain_is_a_problem(precompil
     words = (*SUITES, *CHOICE, f"--run-dir={tmp_path / 'run'}", "-n", "0")
     done = run(*words, folder=tmp_path / "site", cache=precompiled.parent / "cache", planted=FORGETFUL)
     assert done.returncode == INFRASTRUCTURE, done.stdout
-    assert "the compile stage missed gemm_persistent_device_descriptors for sm_90: the case compiled it" in done.stdout
+    assert "the compile stage missed gemm_integer for sm_80: the case compiled it" in done.stdout
     assert re.search(r"the compile stage compiled unused kernels for \d+ cases, first test_\w+.py::", done.stdout)
 
 
