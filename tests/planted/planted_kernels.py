@@ -1,17 +1,19 @@
 """Kernels with a fault in their source: the package of the kernels, edited and imported under another name.
 
-The files name each other by absolute imports, which are rewritten to the other name.
+The files name each other by absolute imports, which are rewritten to the other name. Modules that import no edited one
+are shared with the package itself.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import importlib
 import importlib.abc
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -64,6 +66,32 @@ def _module(kernel: str) -> str:
     return next(name for name, module in modules.items() if any(each.name == kernel for each in module.KERNELS))
 
 
+@functools.cache
+def _imports() -> dict[str, set[str]]:
+    """Returns the other modules that each module of the kernels imports; names such as "device.tiles"."""
+    prefix, imports = f"{conformance.kernels.__name__}.", {}
+    for file in SOURCE.rglob("*.py"):
+        named = set()
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+        module = ".".join(file.relative_to(SOURCE).with_suffix("").parts)
+        imports[module] = {name.removeprefix(prefix) for name in named if name.startswith(prefix)}
+    return imports
+
+
+def _changed(files: Iterable[str]) -> set[str]:
+    """Returns the modules of ``files`` and all that import them, directly or not."""
+    changed: set[str] = set()
+    more = {".".join(Path(file).relative_to(SOURCE).with_suffix("").parts) for file in files}
+    while more - changed:
+        changed |= more
+        more = {module for module, names in _imports().items() if names & changed}
+    return changed
+
+
 class _Copy(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     """Imports the modules of the kernels into the package ``name``: each file as it is, but for those in ``edited``."""
 
@@ -88,8 +116,14 @@ class _Copy(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 
 def install(name: str, edited: dict[str, str]) -> None:
-    """Lets this process import the modules of the package ``name``, which calls it."""
+    """Lets this process import the modules of the package ``name``, which calls it. Loaded modules that no edit changes
+    are those of the package itself."""
     sys.meta_path.insert(0, _Copy(name, edited))
+    changed = _changed(edited)
+    for module in _imports().keys() - changed:
+        original = sys.modules.get(f"{conformance.kernels.__name__}.{module}")
+        if original is not None and not hasattr(original, "__path__"):
+            sys.modules[f"{name}.{module}"] = original
 
 
 @contextlib.contextmanager
