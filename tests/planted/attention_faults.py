@@ -115,9 +115,6 @@ _FORWARD = (
         "return 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)",
         "return (1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)).to(tl.float16).to(tl.float32)",
     ),
-    fault(
-        "attention_store_row", _forward(), TILES, "(rows < limit)[:, None] & (col", "(rows <= limit)[:, None] & (col"
-    ),
 )
 
 _BACKWARD = (

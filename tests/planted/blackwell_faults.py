@@ -25,12 +25,6 @@ _EPILOGUE = "        acc, rm, rn, M, N, scale_a_ptr"
 
 BLACKWELL = grouped(
     "blackwell",
-    Fault("ws_counter_ahead", Edit(PERSISTENT, _COUNT, "stored_tile = tl.program_id(0)"), POINTER),
-    Fault(
-        "ws_other_swizzle",
-        Edit(PERSISTENT, _STORED_TILE, _STORED_TILE.replace("GROUP_M", "1")),
-        POINTER,
-    ),
     # the form of the loop that is not usual, and no other
     Fault(
         "ws_nested_other_swizzle",
@@ -44,8 +38,6 @@ BLACKWELL = grouped(
         Edit(PERSISTENT, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),
         FP32,
     ),
-    Fault("ws_subtiles_on_one_place", Edit(PERSISTENT, " + part * COLUMNS", ""), SUBTILE),
-    Fault("ws_rows_past_the_end", Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M + 1, N")), POINTER, memory=True),
     Fault("ws_columns_past_the_end", Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M, N + 1")), PADDED, memory=True),
     Fault("ws_last_row_not_stored", Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M - 1, N")), POINTER),
     Fault(

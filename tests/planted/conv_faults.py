@@ -33,14 +33,7 @@ _PITCH = """launch = kernel.launch(product, views)
 CONVOLUTION = grouped(
     "convolution",
     # masks
-    Fault("conv_no_height_mask", _conv("(h >= 0) & (h < H) & ", "(h >= 0) & "), FLAT),
-    Fault("conv_width_mask_off1", _conv("(w >= 0) &", "(w >= -1) &"), FLAT),
-    Fault("conv_no_depth_mask", _conv("(d >= 0) & (d < D)", "(d < D)"), DEEP),
-    Fault("conv_channels_mask_off1", _conv("rk < CHANNELS -", "rk <= CHANNELS -"), FLAT),
     Fault("conv_channels_mask_short1", _conv("rk < CHANNELS -", "rk < CHANNELS - 1 -"), GROUPED),
-    Fault("conv_channels_no_mask", _conv("if EVEN_CHANNELS:", "if True:"), FLAT),
-    Fault("conv_columns_stored_past_the_group", _conv(_STORE, "mask=in_batch[:, None]"), GROUPED),
-    Fault("conv_rows_stored_past_the_batch", _conv(_STORE, "mask=in_columns[None, :]"), FLAT),
     Fault("conv_columns_not_all_stored", _conv(_STORE, _STORE + " & (ro > 0)[None, :]"), FLAT),
     # indices
     Fault("conv_no_stride", _conv("oh * STRIDE_H - PADDING_H", "oh - PADDING_H"), STRIDED),
@@ -52,7 +45,6 @@ CONVOLUTION = grouped(
     Fault("conv_bias_of_first_group", _conv("bias_ptr + channel", "bias_ptr + ro"), GROUPED),
     Fault("conv_depth_not_counted", _conv("od = n % OD", "od = n % (OD - 1)"), DEEP),
     Fault("conv_weights_of_first_depth", _conv("w_step += kd * stride_wd", "w_step += 0"), DEEP),
-    Fault("conv_first_image_again", _conv("(x_rows + n * stride_xn)", "x_rows"), FLAT),
     # dilation
     Fault("conv_mask_without_dilation", _conv("h = h0 + down", "h = h0 + kh"), DILATED),
     Fault("conv_depth_mask_without_dilation", _conv("d = d0 + deep", "d = d0 + kd"), DEEP_DILATED),
@@ -79,7 +71,6 @@ CONVOLUTION = grouped(
         DEEP,
     ),
     # a single tap as a product
-    Fault("conv1x1_channels_mask_off1", Edit(TILES, "rk < K - k * BLOCK_K", "rk <= K - k * BLOCK_K"), SINGLE),
     Fault(
         "conv1x1_bias_reversed",
         Edit(HOST_CONV, 'views["bias"] = tensors["bias"]', 'views["bias"] = tensors["bias"].flip(0)'),

@@ -58,14 +58,6 @@ _GATHERS = (
         "tl.load(rows_ptr + tl.arange(0, BLOCK_M),",
         count=2,
     ),
-    fault(
-        "gather_row_mask",
-        ROWS,
-        GATHER,
-        "mask=rm < M, other=source_rows",
-        "mask=rm < M + 1, other=source_rows",
-        memory=True,
-    ),
     fault("gather_extent", ROWS, GATHER, "[source_rows, K], [lda, 1]", "[source_rows, lda], [lda, 1]"),
     fault("gather_pitch", ROWS, GATHER_HOST, '"lda": leading(a)', '"lda": leading(b)'),
     fault("gather_b_pitch", ROWS, GATHER_HOST, '"ldb": leading(b)', '"ldb": leading(a)'),
@@ -98,7 +90,6 @@ _SCATTERS = (
     fault("scatter_column", SCATTERED, GATHER, _STORED, _STORED.replace("first_n", "0")),
     fault("scatter_rows_of_the_first_tile", SCATTERED, GATHER, _ROWS, _ROWS.replace("rm,", "tl.arange(0, BLOCK_M),")),
     fault("scatter_past_the_end", SCATTERED, GATHER, _ROWS, _ROWS.replace("other=M", "other=0")),
-    fault("scatter_row_mask", SCATTERED, GATHER, _ROWS, _ROWS.replace("< M", "< M + 1"), memory=True),
     fault(
         "scatter_columns_padded", SCATTERED, GATHER, "[M, N], [stride_cm, 1]", "[M, N + 8], [stride_cm, 1]", memory=True
     ),
@@ -119,7 +110,6 @@ SCALED_K_BF16 = Case("mm_scaled_k", fused_mm(40, 56, 40, "bf16", **_BY_K), SMALL
 _FACTOR = "a = (a * k_scale_desc.load([first_k])[None, :]).to(b.dtype)"
 
 _VECTORS = (
-    fault("vector_not_applied", SCALED_K, TILES, _FACTOR, "pass", cause="k_scale is not applied"),
     fault("vector_first_block", SCALED_K, TILES, _FACTOR, _FACTOR.replace("first_k", "0")),
     fault(
         "vector_rounded",

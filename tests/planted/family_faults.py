@@ -73,8 +73,6 @@ def _fused(prologue: str | None, *epilogue: str, dtype: str = "fp16", stored: st
 
 _BATCHED = (
     fault("bmm_ktail", BMM, BATCHED, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
-    fault("bmm_store_row", BMM, BATCHED, "rm, rn, M, N, stride_cm", "rm, rn, M + 1, N, stride_cm"),
-    fault("bmm_stride", BMM, BATCHED, "z * stride_bz", "z * stride_az"),
     fault("bmm_first_matrix", BMM, BATCHED, "a_ptr + z * stride_az", "a_ptr"),
     fault("bmm_last_matrix", BMM, BATCHED, "tiles = tl.cdiv(M, BLOCK_M) *", "tiles = (tl.cdiv(M, BLOCK_M) + 1) *"),
     fault("bmm_offset32", BMM_FAR, BATCHED, "(tl.program_id(0) // tiles).to(tl.int64)", "tl.program_id(0) // tiles"),
@@ -90,7 +88,6 @@ _BATCHED = (
 
 _SECOND = "acc, c_ptr, d_ptr, rm, rn, M, N, K,"
 _PLUS = (
-    fault("plus_ktail", PLUS_MM, LOOPS, "if EVEN_K:", "if True:"),
     fault("plus_tail_short", PLUS_MM, LOOPS, "inside = rk < K", "inside = rk < K - 1"),
     fault(
         "plus_first_operand",
@@ -106,27 +103,15 @@ _PLUS = (
 
 _INTEGER = (
     fault("int_ktail", INT, LOOPS, "if EVEN_K:", "if True:"),
-    fault(
-        "int_ktail_B_only",
-        INT,
-        LOOPS,
-        "mask=b_mask & inside[:, None]",
-        "mask=b_mask",  # the masked columns of A are 0, and 0 times any integer is 0
-        memory=True,
-        watch_only=True,
-    ),
     fault("int_block_k", INT, LOOPS, "rk = k * BLOCK_K +", "rk = k * (BLOCK_K - 1) +"),
-    fault("int_columns", INT, INTEGER, "rn = tile_n * BLOCK_N", "rn = tile_m * BLOCK_N"),
     fault("int_as_fp32", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.float32),"),
     fault("int_as_int16", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.int16),"),
-    fault("mixed_ktail", MIXED, LOOPS, "mask=a_mask & inside[None, :]", "mask=a_mask"),
     fault("mixed_rounded", MIXED, LOOPS, "b.to(a.dtype)", "b.to(tl.float32).to(tl.float8e4nv).to(a.dtype)"),
     fault("mixed_signed", MIXED_UNSIGNED, LOOPS, "b.to(a.dtype)", "b.to(tl.int8, bitcast=True).to(a.dtype)"),
     fault("mixed_column", MIXED, LOOPS, "rn[None, :] * stride_bn", "(rn[None, :] ^ 1) * stride_bn"),
 )
 
 _BLOCKWISE = (
-    fault("blocks_ktail", BLOCKS, BLOCKWISE, "(rm < M)[:, None] & (rk < K)[None, :]", "(rm < M)[:, None]"),
     fault("blocks_first_scale", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = 0"),
     fault("blocks_scale_index", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = k"),
     fault("blocks_row_scale", ROW_BLOCKS, BLOCKWISE, "(rm // SCALE_M)", "(rm // BLOCK_M)"),

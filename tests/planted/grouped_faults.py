@@ -86,12 +86,9 @@ GROUPED = grouped(
     Fault("group_known_k_short", Edit(SOURCE, _DOT, _DOT.replace(" k,", " k - BLOCK_K,")), KNOWN_BLOCKS),
     Fault("group_k_one_short", Edit(SOURCE, _DOT, _DOT.replace(" k,", " k - 1,")), BATCH),
     Fault("group_columns_not_masked", Edit(SOURCE, _STORE, _STORE.replace("n,", "n + BLOCK_N,")), COLUMNS),
-    Fault("group_offsets_as_sizes", Edit(SOURCE, "size = end - begin", "size = end"), ROWS),
     Fault("group_begin_kept", Edit(SOURCE, "            begin = end\n", ""), DEPTH),
     Fault("group_first_b_for_all", Edit(SOURCE, "b_ptr += stride_bg + steps", "b_ptr += steps"), ROWS),
     Fault("group_columns_not_advanced", Edit(SOURCE, " + steps * stride_bs", ""), COLUMNS),
-    Fault("group_output_not_advanced", Edit(SOURCE, "c_ptr += stride_cg + steps", "c_ptr += steps"), BATCH),
-    Fault("group_tiles_not_wrapped", Edit(SOURCE, _MINE, _MINE.replace(") % programs", ")")), ROWS),
     Fault(
         "group_tiles_counted_once",
         Edit(SOURCE, "earlier_tiles += tiles", "earlier_tiles = tiles"),

@@ -74,13 +74,4 @@ FOUR_BITS = grouped(
         watch_only=True,
     ),
     fault("int4_infinite_tail", LONG_GROUPS, INT4, "tl.where(in_k[:, None], weights * scale, 0.0)", "weights * scale"),
-    fault(
-        "int4_column_mask",
-        SIGNED_N,
-        INT4,
-        "(half_n < N // 2)[None, :]",
-        "(half_n < N // 2 + 1)[None, :]",
-        memory=True,
-        watch_only=True,
-    ),
 )

@@ -33,9 +33,6 @@ def _stored(old: str, new: str) -> Edit:
 
 TAIL = grouped(
     "tail",
-    Fault("ktail_nomask", Edit(TILES, "if EVEN_K:", "if True:"), on.MM_PADDED),
-    Fault("ktail_mask_A_only", Edit(TILES, "mask=b_mask & inside[:, None]", "mask=b_mask"), on.MM_PADDED),
-    Fault("ktail_mask_B_only", Edit(TILES, "mask=a_mask & inside[None, :]", "mask=a_mask"), on.MM_PADDED),
     Fault(
         "ktail_other1",
         (
@@ -51,13 +48,7 @@ TAIL = grouped(
         on.MM,
         equivalent="the masked rows of B are 0, and 1 * 0 adds nothing",
     ),
-    Fault("kmask_off1", Edit(TILES, "rk < K - k * BLOCK_K", "rk <= K - k * BLOCK_K"), on.MM_PADDED),
-    Fault(
-        "kmask_short1", Edit(TILES, "rk < K - k * BLOCK_K", "rk < K - k * BLOCK_K - 1"), on.MM, "the last k is dropped"
-    ),
     Fault("mstore_off1", _stored("rm < M", "rm <= M"), on.MM, memory=True),
-    Fault("nstore_off1", _stored("rn < N", "rn <= N"), on.MM_PADDED, memory=True),
-    Fault("nstore_off1_dense", _stored("rn < N", "rn <= N"), on.MM),
     Fault("mstore_short", _stored("rm < M", "rm < M - 1"), on.MM, "not written: 56 elements, rows 39..39"),
     Fault("nstore_short", _stored("rn < N", "rn < N - 1"), on.MM, "not written: 40 elements, rows 0..39 cols 55..55"),
     Fault("nstore_nomask", _stored("rn < N", "rn >= 0"), on.MM),
@@ -239,7 +230,6 @@ ADDRESSING = grouped(
         on.TMA_COLUMN,
         "A is read with its strides exchanged",
     ),
-    Fault("ptr_overflow", Edit(TILES, "else tl.int32)\n    if WIDE_INDEX:", "else tl.int32)\n    if False:"), on.FAR),
     Fault("narrow_step", Edit(TILES, "tl.int64 if WIDE_INDEX else tl.int32", "tl.int32"), on.FAR_BLOCKS),
     Fault("wide_index_never", Edit(HOST, "spans_wide(problem),", "False,"), on.FAR),
     Fault(
@@ -276,12 +266,6 @@ ADDRESSING = grouped(
         "store_position",
         Edit(PERSISTENT, "c_desc.store([first_m, first_n]", "c_desc.store([first_n, first_m]"),
         on.TMA_STORE,
-    ),
-    Fault(
-        "store_extent",
-        Edit(PERSISTENT, "(c_ptr, [M, N], [stride_cm, 1]", "(c_ptr, [M + 1, N], [stride_cm, 1]"),
-        on.TMA_STORE,
-        memory=True,
     ),
     Fault(
         "input_overwritten",

@@ -45,19 +45,7 @@ _FAULTS = grouped(
     fault(
         "batch_tile_matrices_exchanged", MX8, SOURCE, "b_ptr + matrix * stride_bz", "b_ptr + (matrix ^ 1) * stride_bz"
     ),
-    fault("batch_tile_one_matrix_too_many", MX8, SOURCE, _BATCH, "in_batch = matrix <= batch", memory=True),
     fault("batch_tile_of_two_in_steps_of_one", FOUR, SOURCE, _STEP, _STEP.replace("* MATRICES", "* (MATRICES // 2)")),
-    fault("batch_tile_batch_not_masked", MX8, SOURCE, "in_a = in_batch & ", "in_a = ", memory=True, watch_only=True),
-    fault("batch_tile_store_not_masked", FOUR, SOURCE, "inside = in_batch & (rm", "inside = (rm", memory=True),
-    fault(
-        "batch_tile_scales_not_masked",
-        MX8,
-        SOURCE,
-        "mask=in_batch & inside",
-        "mask=inside",
-        memory=True,
-        watch_only=True,
-    ),
     fault(
         "batch_tile_programs_of_one_matrix", FOUR, HOST, "triton.cdiv(plan.problem.batch, plan.config.matrices)", "1"
     ),

@@ -52,6 +52,5 @@ SPECIALISED = grouped(
         "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)",
         "acc = tl.full((BLOCK_M, BLOCK_N), 1.0, dtype=SUM)",
     ),
-    fault("specialised_rows_past_the_end", MIXED, LOOP, _STORE, _STORE.replace("M, N", "M + 1, N"), memory=True),
     fault("specialised_rounded", MIXED, LOOP, _STORE, _STORE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),
 )

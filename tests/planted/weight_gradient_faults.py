@@ -26,7 +26,6 @@ FAR = _case(3, 6, (1, 5), 8, (1, 2), "bf16", batch_pad=2**30, bias=True, **LAST)
 _STEP = "acc = tl.dot(a, b, acc, input_precision=PRECISION)\n"
 _TURN = ":\n        position = block * BLOCK_K + rk\n        "
 _ROWS = "stride_go\n\n    acc = tl.zeros((BLOCK_M, BLOCK_N)"
-_IN_POSITIONS = "in_positions = position < POSITIONS"
 _GRID = 'tiles of taps and channels, groups)."""\n'
 
 
@@ -40,7 +39,6 @@ WEIGHT_GRADIENT = grouped(
     _weights("paddings_exchanged", GROUPS, "DILATION_W - PADDING_W", "DILATION_W - PADDING_H"),
     _weights("no_dilation", MIXED, "kw * DILATION_W", "kw"),
     _weights("channel_of_other_size", GROUPS, "column % CHANNELS", "column % (CHANNELS - 1)"),
-    _weights("x_of_first_group", GROUPS, "(group * CHANNELS + channel)", "channel"),
     _weights(
         "rows_of_first_group",
         GROUPS,
@@ -48,7 +46,6 @@ WEIGHT_GRADIENT = grouped(
         f"grad_out_ptr + ro * {_ROWS}",
     ),
     _weights("first_image_again", MIXED, "x_step = n * stride_xn", "x_step = 0 * n"),
-    _weights("positions_mask_short1", MIXED, _IN_POSITIONS, "in_positions = position < POSITIONS - 1"),
     _weights("even_rows_read_past_the_last", WHOLE, "mask=in_rows[:, None], other", "mask=(ro >= 0)[:, None], other"),
     _weights(
         "last_block_dropped", WHOLE, f"tl.cdiv(POSITIONS, BLOCK_K)){_TURN}ow", f"POSITIONS // BLOCK_K - 1){_TURN}ow"
