@@ -19,13 +19,9 @@ def contract_of(precision, out="fp32", accumulator=HOPPER):
     return Contract(out, accumulator, precision)
 
 
-def fills_of(precision, sizes, out="fp32"):
-    problem = mm(*sizes, "fp32", precision=precision, out_dtype=out)
-    return (
-        problem,
-        contract_of(precision, out),
-        {fill.name: fill for fill in fills(problem, contract_of(precision, out))},
-    )
+def fills_of(precision, sizes, out="fp32", names=None):
+    problem, contract = mm(*sizes, "fp32", precision=precision, out_dtype=out), contract_of(precision, out)
+    return problem, contract, {fill.name: fill for fill in fills(problem, contract, names=names)}
 
 
 def cut(values, bits):
@@ -54,13 +50,13 @@ def kept(precision):
 
 
 def summed(inputs, precision, pairs):
-    """Products of the pairs of parts, one after the other, each k in turn, every sum rounded to fp32."""
-    a, b = (parts(inputs[name].double(), precision) for name in "ab")
-    total = torch.zeros(a[0].shape[0], b[0].shape[1], dtype=torch.float64)
+    """Products of the pairs of parts, which fp32 holds, one after the other, each k in turn; sums of fp32."""
+    a, b = ([part.float() for part in parts(inputs[name].double(), precision)] for name in "ab")
+    total = torch.zeros(a[0].shape[0], b[0].shape[1])
     for i, j in pairs:
-        for k in range(a[0].shape[1]):
-            total = round_to(total + a[i][:, k, None] * b[j][None, k], "fp32").double()
-    return total
+        for left, right in zip(a[i].T, b[j], strict=True):
+            total += left[:, None] * right
+    return total.double()
 
 
 def test_as_many_products_of_parts_are_summed_as_the_contract_says():
@@ -72,8 +68,8 @@ def test_as_many_products_of_parts_are_summed_as_the_contract_says():
 @pytest.mark.parametrize("precision", SPLITS)
 def test_exact_fills_are_exact_in_either_order_of_the_parts(precision, sizes):
     for out in ("fp32", "fp16"):
-        problem, contract, built = fills_of(precision, sizes, out)
-        for name in ("transparent", "wide-A", "wide-B"):
+        problem, contract, built = fills_of(precision, sizes, out, ("transparent", "wide-A", "wide-B"))
+        for name in built:
             for pairs in (kept(precision), kept(precision)[::-1]):
                 result = round_to(summed(built[name].inputs, precision, pairs), out)
                 assert judge(problem, contract, built[name], result).passed, (name, out)
@@ -82,7 +78,7 @@ def test_exact_fills_are_exact_in_either_order_of_the_parts(precision, sizes):
 @pytest.mark.parametrize(("name", "operand"), [("wide-A", "a"), ("wide-B", "b")])
 @pytest.mark.parametrize("precision", SPLITS)
 def test_wide_fills_show_a_lost_part(precision, name, operand):
-    problem, contract, built = fills_of(precision, SIZES[0])
+    problem, contract, built = fills_of(precision, SIZES[0], names=(name,))
     last = len(parts(torch.zeros(1, dtype=torch.float64), precision)) - 1
     lost = (last, 0) if operand == "a" else (0, last)
     result = round_to(summed(built[name].inputs, precision, [pair for pair in kept(precision) if pair != lost]), "fp32")
@@ -92,12 +88,11 @@ def test_wide_fills_show_a_lost_part(precision, name, operand):
 @pytest.mark.parametrize("precision", SPLITS)
 def test_bounds_hold_and_show_a_lost_product_of_first_and_second_parts(precision):
     for sizes in SIZES[:2]:
-        problem, contract, built = fills_of(precision, sizes)
-        for name in ("randn", "hot"):
-            fill = built[name]
+        problem, contract, built = fills_of(precision, sizes, names=("randn", "hot"))
+        for name, fill in built.items():
             result = round_to(summed(fill.inputs, precision, kept(precision)), "fp32")
             assert judge(problem, contract, fill, result).passed, name
-    problem, contract, built = fills_of(precision, SIZES[0])
+    problem, contract, built = fills_of(precision, SIZES[0], names=("randn",))
     for lost in ((0, 1), (1, 0)):
         fewer = [pair for pair in kept(precision) if pair != lost]
         result = round_to(summed(built["randn"].inputs, precision, fewer), "fp32")

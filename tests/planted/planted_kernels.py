@@ -79,7 +79,7 @@ def _imports() -> dict[str, set[str]]:
                 named |= {alias.name for alias in node.names}
         module = ".".join(file.relative_to(SOURCE).with_suffix("").parts)
         imports[module] = {name.removeprefix(prefix) for name in named if name.startswith(prefix)}
-    return imports
+    return {**imports, "catalogue": imports.keys() - {"catalogue"}}  # it finds them in the folder
 
 
 def _changed(files: Iterable[str]) -> set[str]:
