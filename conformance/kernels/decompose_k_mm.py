@@ -93,10 +93,10 @@ class SplitKGemm(PointerGemm):
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the main launch writes fp32 parts, (splits, M, N), which the one after it sums."""
-        problem, splits = plan.problem, plan.grid[1]
+        problem, splits, pointers = plan.problem, plan.grid[1], self._pointer_arguments(plan, tensors)
         parts = workspace((splits, problem.M, problem.N), torch.float32, tensors["out"])
         arguments = {
-            **self._pointer_arguments(plan, tensors),
+            **pointers,
             "c_ptr": parts,
             "stride_cs": problem.M * problem.N,
             "stride_cm": problem.N,

@@ -136,10 +136,10 @@ class SpecialisedGemm(PointerGemm):
         """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         a, b = problem.operand("a"), problem.operand("b")
-        epilogue = self._epilogue_arguments(plan, tensors)
+        pointers, epilogue = self._pointer_arguments(plan, tensors), self._epilogue_arguments(plan, tensors)
         unknown = ("alpha", "beta", "ADDMM")
         arguments = {
-            **self._pointer_arguments(plan, tensors),
+            **pointers,
             **{name: value for name, value in epilogue.items() if name not in unknown},
             "lda": leading(a),
             "ldb": leading(b),

@@ -14,7 +14,7 @@ from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels import carveout
 from conformance.kernels.device.split_k import gemm_stream_k
 from conformance.kernels.gemm import PointerGemm, output_tiles
-from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.kernel import Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, dot_precision, workspace
 
 #: Tiles of large and of small matrix instructions, loops with and without a pipeline.
@@ -61,6 +61,7 @@ class StreamKGemm(PointerGemm):
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the workspace has one tile of fp32 and one flag for each program."""
+        check_tensors(self.name, plan.problem, tensors)
         config, programs, like = plan.config, plan.grid[0], tensors["out"]
         more = {
             "parts_ptr": workspace((programs, config.block_m, config.block_n), torch.float32, like),

@@ -198,8 +198,9 @@ def test_a_test_without_vendors_has_no_target() -> None:
 FAULTY = "CONFORMANCE_FAULTY_KERNEL"
 
 
-def write(cpp: CppProgram, path: str) -> Any:
-    """In the child: builds the package with a kernel that obeys :data:`FAULTY`."""
+def judge(cpp: CppProgram, path: str, altered: str) -> list[list[Verdict]]:
+    """In the child: builds the package with a kernel that obeys :data:`FAULTY`. Returns verdicts on it as it is, with
+    the faulty kernel, and with another constant."""
     from torch._inductor.codecache import AotCodeCompiler
 
     compile_code: Callable[..., Any] = AotCodeCompiler.compile
@@ -210,11 +211,9 @@ def write(cpp: CppProgram, path: str) -> Any:
         return compile_code(graph, wrapper, f"#include <cstdlib>\n{faulty}", *arguments, **options)
 
     with mock.patch.object(AotCodeCompiler, "compile", staticmethod(compile_faulty)):
-        return cpp_programs.build(cpp, path)
-
-
-def judge(cpp: CppProgram, path: str, altered: str) -> list[list[Verdict]]:
-    """In the child: verdicts on the package as it is, with the faulty kernel, and on the one with another constant."""
+        assert cpp_programs.build(cpp, path) == path
+    (constant,) = cpp.constants
+    checks.altered(Path(path), Path(altered), values_of(cpp.program, 0, {})[constant].T.numpy().tobytes())
     healthy = cpp_programs.load(cpp, path)
     with mock.patch.dict(os.environ, {FAULTY: "1"}):
         faulty = cpp_programs.load(cpp, path)
@@ -233,10 +232,8 @@ def test_an_altered_constant_a_faulty_kernel_and_a_crash(tmp_path: Path) -> None
     settings = {**suite.SETTINGS["cpp"], **suite.SETTINGS["library"]}
     cpp = CppProgram(program_of(f"{suite.GRAPHS}:mm", operands, settings), ("b",), "cpu", 0)
     path = tmp_path / "product.pt2"
-    assert in_child(tmp_path, write, cpp, str(path)).value == str(path)
-    altered, (constant,) = tmp_path / "altered.pt2", cpp.constants
-    checks.altered(path, altered, values_of(cpp.program, 0, {})[constant].T.numpy().tobytes())
-    verdicts = in_child(tmp_path, judge, cpp, str(path), str(altered)).value
+    verdicts = in_child(tmp_path, judge, cpp, str(path), str(tmp_path / "altered.pt2")).value
+    assert isinstance(verdicts, list), verdicts
     assert [failed(part) for part in verdicts] == [[], ["numerics/0"], ["numerics/0"]]
 
     with zipfile.ZipFile(path) as package, zipfile.ZipFile(tmp_path / "zeros.pt2", "w") as zeros:
