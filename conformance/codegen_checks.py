@@ -175,8 +175,22 @@ ANY_VENDOR: dict[Feature, tuple[Evidence, ...]] = {
 }
 
 
-#: Is looked for only where a kernel asks. Triton 3.2 and 3.3 name the operation alike in TTIR, and in TTGIR by their
-#: dialects.
+def _on_request(name: str, meaning: str, **stages: str) -> Feature:
+    """Returns a feature that is looked for only where a kernel asks. ``stages`` has a regular expression for each stage
+    that shows it, the strongest first. A vendor without one for its own assembly cannot have the feature, unless
+    neither has."""
+    assembly = {"nvidia": "ptx", "amd": "amdgcn"}
+    named = [vendor for vendor, stage in assembly.items() if stage in stages] or list(assembly)
+    evidence = {}
+    for vendor in named:
+        others = {stage for other, stage in assembly.items() if other != vendor}
+        evidence[vendor] = tuple(
+            Evidence(stage, f"CHECK: {{{{{shown}}}}}") for stage, shown in stages.items() if stage not in others
+        )
+    return Feature(name, meaning, evidence)
+
+
+#: Triton 3.2 and 3.3 name the operation alike in TTIR, and in TTGIR by their dialects.
 TENSORMAP = Feature(
     "TENSORMAP",
     "fills the copy unit's descriptors itself, and fences them",
@@ -188,104 +202,56 @@ TENSORMAP = Feature(
         )
     },
 )
-
-
-#: Likewise looked for only where a kernel asks. A sum that is not used is "red" from Triton 3.9 on, "atom" before.
-ATOMIC_ADD = Feature(
+#: A sum that is not used is "red" from Triton 3.9 on, "atom" before.
+ATOMIC_ADD = _on_request(
     "ATOMIC_ADD",
     "adds to memory atomically, in fp32",
-    {
-        "nvidia": (
-            Evidence("ptx", r"CHECK: {{^(red|atom)\.[a-z_.0-9:]*\badd\b[a-z_.0-9]*\.f32\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.atomic_rmw fadd\b}}"),
-        ),
-        "amd": (
-            Evidence("amdgcn", r"CHECK: {{^(buffer|global|flat)_atomic_add_f32\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.atomic_rmw fadd\b}}"),
-        ),
-    },
+    ptx=r"^(red|atom)\.[a-z_.0-9:]*\badd\b[a-z_.0-9]*\.f32\b",
+    amdgcn=r"^(buffer|global|flat)_atomic_add_f32\b",
+    ttir=r"\btt\.atomic_rmw fadd\b",
 )
-
-
-#: Likewise looked for only where a kernel asks. Its fp8 are those of gfx942's formats; see :data:`problems.FNUZ`.
-MFMA_FP8 = Feature(
+#: Its fp8 are those of gfx942's formats; see :data:`problems.FNUZ`.
+MFMA_FP8 = _on_request(
     "MFMA_FP8",
     "multiplies fp8 operands with AMD's MFMA as they are",
-    {
-        "amd": (
-            Evidence("amdgcn", r"CHECK: {{^v_mfma_f32_\d+x\d+x\d+_(fp8|bf8)_(fp8|bf8)\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.dot\b.*tensor<\d+x\d+xf8E\wM\wFNUZ> \*}}"),
-        )
-    },
+    amdgcn=r"^v_mfma_f32_\d+x\d+x\d+_(fp8|bf8)_(fp8|bf8)\b",
+    ttir=r"\btt\.dot\b.*tensor<\d+x\d+xf8E\wM\wFNUZ> \*",
 )
-
-
-#: Where descriptors are made: likewise looked for only where somebody asks. What the host made is an argument.
-HOST_DESCRIPTOR = Feature(
-    "HOST_DESCRIPTOR",
-    "takes descriptors that the host made",
-    {vendor: (Evidence("ttir", r"CHECK: {{\btt\.func\b.*!tt\.tensordesc<}}"),) for vendor in ("nvidia", "amd")},
+#: Where descriptors are made. What the host made is an argument.
+HOST_DESCRIPTOR = _on_request(
+    "HOST_DESCRIPTOR", "takes descriptors that the host made", ttir=r"\btt\.func\b.*!tt\.tensordesc<"
 )
-DEVICE_DESCRIPTOR = Feature(
-    "DEVICE_DESCRIPTOR",
-    "makes its descriptors itself",
-    {vendor: (Evidence("ttir", r"CHECK: {{\btt\.make_tensor_descriptor\b}}"),) for vendor in ("nvidia", "amd")},
+DEVICE_DESCRIPTOR = _on_request(
+    "DEVICE_DESCRIPTOR", "makes its descriptors itself", ttir=r"\btt\.make_tensor_descriptor\b"
 )
-
-
-#: Likewise looked for only where a kernel asks: rows that lie anywhere, four at a time.
-ROW_GATHER = Feature(
+#: Rows that lie anywhere, four at a time.
+ROW_GATHER = _on_request(
     "ROW_GATHER",
     "gathers rows by the tensor copy unit",
-    {
-        "nvidia": (
-            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.2d\.tile::gather4\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_gather\b}}"),
-        ),
-        "amd": (
-            Evidence("amdgcn", r"CHECK: {{^tensor_load_to_lds\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_gather\b}}"),
-        ),
-    },
+    ptx=r"^cp\.async\.bulk\.tensor\.2d\.tile::gather4\b",
+    amdgcn=r"^tensor_load_to_lds\b",
+    ttir=r"\btt\.descriptor_gather\b",
 )
-ROW_SCATTER = Feature(
+ROW_SCATTER = _on_request(
     "ROW_SCATTER",
     "scatters rows by the tensor copy unit",
-    {
-        "nvidia": (
-            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.2d\.tile::scatter4\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_scatter\b}}"),
-        ),
-        "amd": (
-            Evidence("amdgcn", r"CHECK: {{^tensor_store_from_lds\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_scatter\b}}"),
-        ),
-    },
+    ptx=r"^cp\.async\.bulk\.tensor\.2d\.tile::scatter4\b",
+    amdgcn=r"^tensor_store_from_lds\b",
+    ttir=r"\btt\.descriptor_scatter\b",
 )
-VECTOR_LOAD = Feature(
+VECTOR_LOAD = _on_request(
     "VECTOR_LOAD",
     "loads vectors by the tensor copy unit",
-    {
-        "nvidia": (
-            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.1d\.shared::(cluster|cta)\.global\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_load\b.*-> tensor<\d+xf32>}}"),
-        ),
-        "amd": (
-            Evidence("amdgcn", r"CHECK: {{^tensor_load_to_lds\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_load\b.*-> tensor<\d+xf32>}}"),
-        ),
-    },
+    ptx=r"^cp\.async\.bulk\.tensor\.1d\.shared::(cluster|cta)\.global\b",
+    amdgcn=r"^tensor_load_to_lds\b",
+    ttir=r"\btt\.descriptor_load\b.*-> tensor<\d+xf32>",
 )
-#: Likewise: a whole tile is added to memory, by one instruction.
-TILE_ADD = Feature(
+#: A whole tile is added to memory, by one instruction.
+TILE_ADD = _on_request(
     "TILE_ADD",
     "adds tiles to memory by the tensor copy unit, in fp32",
-    {
-        "nvidia": (
-            Evidence("ptx", r"CHECK: {{^cp\.reduce\.async\.bulk\.tensor\.2d\.global\.shared::cta\.add\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_reduce add\b.*tensor<\d+x\d+xf32>}}"),
-        ),
-    },
+    ptx=r"^cp\.reduce\.async\.bulk\.tensor\.2d\.global\.shared::cta\.add\b",
+    ttir=r"\btt\.descriptor_reduce add\b.*tensor<\d+x\d+xf32>",
 )
 
 

@@ -7,6 +7,7 @@ has a stable text id, so that records of two runs can be joined on it. The famil
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,6 +107,10 @@ class Layout:
             return (1, inner[0] * count, inner[1] * count)
         return (plane + self.batch_pad, *inner)
 
+    def operand(self, name: str, shape: tuple[int, ...], dtype: str) -> Operand:
+        """Returns the tensor of ``shape`` that is laid out so."""
+        return Operand(name, shape, self.strides(shape), dtype, self.offset)
+
     @property
     def id(self) -> str:
         """Stable text such as ``col*2+8@1``: the order, and each other field that is not its default."""
@@ -174,9 +179,11 @@ class Problem(abc.ABC):
         """Stable text that names this problem."""
 
     @property
-    @abc.abstractmethod
     def dense(self) -> Problem:
-        """The same problem without its layouts, on which the values of a fill do not depend."""
+        """Returns the same problem without its layouts, on which the values of a fill do not depend: each field
+        ``layout_...`` has the plainest. A problem that is laid out in another way overrides this."""
+        layouts = {name: Layout() for name in vars(self) if name.startswith("layout_")}
+        return dataclasses.replace(self, **layouts)  # type: ignore[type-var]
 
     @property
     def fixed_values(self) -> Mapping[str, Sequence[int]]:

@@ -87,7 +87,6 @@ class TemplateConfig(Config):
         return f"{super()._id_suffix}-sub{self.epilogue_subtile}-{'flat' if self.flatten else 'nested'}"
 
     def in_variant(self, usual: Way) -> Way:
-        """See :class:`AnyConfig`."""
         return dataclasses.replace(usual, epilogue_subtile=self.epilogue_subtile, flatten=self.flatten)  # type: ignore[type-var]
 
 

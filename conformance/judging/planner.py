@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -88,17 +88,21 @@ def plan_case(settings: Settings, selection: Selection, case: str, call: CaseCal
     if call is None:
         return []
     planner = _Planner(settings, selection, case)
-    fixtures = {"conform": planner.conform, "harness": planner.harness, "recorder": planner.recorder}
+    ask(call, {"conform": planner.conform, "harness": planner.harness, "recorder": planner.recorder})
+    return planner.launches
+
+
+def ask(call: CaseCall, fixtures: Mapping[str, Any]) -> None:
+    """Calls the test with ``fixtures`` up to where it needs a result. A test that takes others is not called."""
     names = inspect.signature(call.test).parameters.keys() - call.values.keys()
     if not names <= fixtures.keys():
-        return []
+        return
     try:
         call.test(**call.values, **{name: fixtures[name] for name in names})
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:  # a missing result, a skip, an error: that shows when the case runs
         pass
-    return planner.launches
 
 
 class _PlannedRecorder(CaseRecorder):

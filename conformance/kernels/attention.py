@@ -95,7 +95,6 @@ class AttentionKernel(AttentionFamily):
     # Requirements
 
     def refusal(self, plan: Plan) -> Reason | None:
-        """See :class:`Kernel`."""
         problem = plan.problem
         limits = self.limits
         if reason := self.foreign(plan):
@@ -286,7 +285,6 @@ class Forward(AttentionKernel):
         return (triton.cdiv(problem.queries, plan.config.block_m), problem.batch, problem.heads)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         arguments = {
@@ -407,7 +405,6 @@ class Decode(AttentionKernel):
         return Variant(splits=SPLITS)
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """See :class:`Kernel`."""
         return Variant(splits=draw.pick((1, 2, 5, *((None,) if draw.large else ()))))
 
     def _rows(self, plan: Plan) -> int:

@@ -58,7 +58,6 @@ class DescribedForward(Forward):
         return tuple(config for config in self.configs if not getattr(config, "specialised", False))
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """See :class:`Kernel`."""
         return Variant(tma_store=draw.chance(0.5))
 
     def _shape(self, plan: Plan) -> Reason | None:
@@ -100,7 +99,6 @@ class DescribedForward(Forward):
         return super().shared_memory(plan) + BARRIER_BYTES
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         launch, problem = super().launch(plan, tensors), plan.problem
         pitches = {
             f"stride_{short}{row}": leading(_rows(problem.operand(name)))

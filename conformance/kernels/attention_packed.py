@@ -42,7 +42,6 @@ class PackedForward(Forward):
         return dataclasses.replace(problem, mask=_mask(problem.mask.kind == "causal", SEQUENCES))
 
     def timed(self, dtype: str) -> Any:
-        """See :class:`Kernel`."""
         problem = super().timed(dtype)
         queries, keys = problem.batch * problem.queries, problem.batch * problem.keys
         return dataclasses.replace(problem, batch=1, queries=queries, keys=keys, mask=_mask(True, problem.batch))

@@ -36,11 +36,9 @@ class PagedForward(PackedForward):
     family = "paged-attention"
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Any:
-        """See :class:`Kernel`."""
         return dataclasses.replace(super().example(dtype, config, shape), page=PAGE)
 
     def timed(self, dtype: str) -> Any:
-        """See :class:`Kernel`."""
         return dataclasses.replace(super().timed(dtype), page=TIMED_PAGE)
 
     def draw_problem(self, draw: Draw) -> Any:

@@ -40,7 +40,6 @@ class BatchedGemm(PointerGemm):
         return (tiles * (plan.problem.batch or 0),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem = plan.problem
         more = {
             **self._bias_arguments(plan, tensors),

@@ -36,7 +36,6 @@ class BatchedDescriptors(EveryTarget):
         return (min(carveout.available_sms(plan), output_tiles(plan) * plan.problem.batch),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         arguments = self._arguments(plan, tensors) | batch_arguments(plan, tensors)
         arguments |= {"PRECISION": dot_precision(plan.problem), "PROMOTE": self.promotion(plan)}
         return Launch(gemm_grouped, plan.grid, arguments, plan.config.options)

@@ -52,7 +52,6 @@ class ConvKernel(ConvFamily):
         self.configs = BASE.table(table) if table else configs
 
     def refusal(self, plan: Plan) -> Reason | None:
-        """See :class:`Kernel`."""
         problem = plan.problem
         if reason := self.foreign(plan):
             return reason
@@ -113,7 +112,6 @@ class PointerConv(ConvKernel):
         return product_grid(plan)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         arguments = {
             **self._arguments(plan, tensors),
             "DEPTH": len(plan.problem.size) == 3,

@@ -42,7 +42,6 @@ class SplitKGemm(PointerGemm):
         return self.problem(dtype, m, n, SPLITS * k)
 
     def example_variant(self) -> Variant:
-        """See :class:`Kernel`."""
         return Variant(splits=SPLITS)
 
     def timed(self, dtype: str) -> Gemm:
@@ -60,7 +59,6 @@ class SplitKGemm(PointerGemm):
         return mm(draw.size(), draw.size(), k, dtype, **fields)
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """See :class:`Kernel`."""
         return Variant(splits=draw.pick((2, 4)))
 
     def _config(self, plan: Plan) -> Reason | None:

@@ -19,7 +19,7 @@ from conformance.heuristics.configs import AnyConfig, Config, DepthwiseConfig
 from conformance.kernels.conv import by_axis, strides, window_arguments
 from conformance.kernels.device.conv import conv_depthwise
 from conformance.kernels.families.conv import ConvFamily
-from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.kernel import Features, Plan, check_tensors, lacking
 from conformance.kernels.launch import GRID_LIMIT, Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Contract
 from conformance.problems import FP8
@@ -77,7 +77,6 @@ class DepthwiseConv(ConvFamily):
         return dataclasses.replace(super().draw_problem(draw), precision="ieee", **sizes)
 
     def refusal(self, plan: Plan) -> Reason | None:
-        """See :class:`Kernel`."""
         problem = plan.problem
         if reason := self.foreign(plan):
             return reason
@@ -90,10 +89,8 @@ class DepthwiseConv(ConvFamily):
         if problem.dtype == "fp32" and problem.precision != "ieee":
             detail = f"precision is {problem.precision}: {self.name} has no matrix unit. Use ieee"
             return Reason(ReasonCode.PRECISION, problem.precision, detail)
-        for name in sorted({problem.dtype, problem.output.dtype} & {*FP8, "bf16", "fp16"}):
-            if not (capability := plan.target.capability(name)).available:
-                return Reason(ReasonCode.DTYPE, name, f"{plan.target.id}: {capability.why}")
-        if reason := self.other_variant(plan):
+        dtypes = sorted({problem.dtype, problem.output.dtype} & {*FP8, "bf16", "fp16"})
+        if reason := lacking(plan, *dtypes, code=ReasonCode.DTYPE) or self.other_variant(plan):
             return reason
         columns = triton.cdiv(problem.out_channels, plan.config.block_n)
         if columns > GRID_LIMIT:
@@ -113,7 +110,6 @@ class DepthwiseConv(ConvFamily):
         return (triton.cdiv(problem.product.M, config.block_m), triton.cdiv(problem.out_channels, config.block_n))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         sizes = {

@@ -64,7 +64,6 @@ class FusedGemm(PointerGemm):
         return int(config.block_k * ((a + b) * config.num_stages + converted))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem = plan.problem
         pitches = {operand.name: operand.strides[0] for operand in problem.operands}
         more = {

@@ -302,7 +302,6 @@ class PointerGemm(GemmKernel):
         return (output_tiles(plan),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         arguments = {**self._pointer_arguments(plan, tensors), **self._epilogue_arguments(plan, tensors)}
         return Launch(gemm_pointer, plan.grid, arguments, plan.config.options)
 

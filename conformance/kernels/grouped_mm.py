@@ -67,7 +67,6 @@ class GroupedMm(GroupedFamily):
         return base(self.name, operation, self.table, configs=() if self.table else CONFIGS, rare_dtypes=rare)
 
     def refusal(self, plan: Plan) -> Reason | None:
-        """See :class:`Kernel`."""
         if reason := self.foreign(plan):
             return reason
         return self._variant(plan) or self._single.refusal(self._one(plan)) or self._layout(plan)
@@ -109,7 +108,6 @@ class GroupedMm(GroupedFamily):
         return (min(carveout.available_sms(plan), most_tiles(plan.problem, plan.config)),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, config, static = plan.problem, plan.config, plan.variant.static
         check_tensors(self.name, problem, tensors)
         sizes: dict[str, Any] = {"M": problem.M or 0, "N": problem.N or 0, "K": problem.K or 0}
@@ -144,7 +142,6 @@ class GroupedMm(GroupedFamily):
         return no_descriptors()
 
     def promotion(self, plan: Plan) -> int | None:
-        """See :class:`GemmKernel`."""
         return self._single.promotion(self._one(plan))
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:

@@ -16,7 +16,7 @@ from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.int4_mm import gemm_int4
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors, lacking
 from conformance.kernels.launch import Launch, pointer_arguments, size_arguments, spans_wide
 from conformance.numerics.contract import Contract
 from conformance.problems import itemsize
@@ -55,13 +55,13 @@ class Int4Mm(Kernel):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, dtype and config are checked in this order."""
-        problem, config, target = plan.problem, plan.config, plan.target
+        problem, config = plan.problem, plan.config
         if reason := self.foreign(plan) or self.other_variant(plan):
             return reason
-        for name in sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"}):
-            capability = target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.DTYPE, name, f"{target.id}: {capability.why}")
+        if reason := lacking(
+            plan, *sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"}), code=ReasonCode.DTYPE
+        ):
+            return reason
         if min(config.tile) < 16:
             return Reason(ReasonCode.CONFIG, "block size", f"{config.id}: each block needs 16 elements or more")
         return None
@@ -76,7 +76,6 @@ class Int4Mm(Kernel):
         return Variant(static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         static = plan.variant.static

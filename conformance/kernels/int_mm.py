@@ -32,7 +32,6 @@ class ConvertingGemm(PointerGemm):
     sum_dtype: Any
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         precision = dot_precision(plan.problem)
         sums = {"SUM": self.sum_dtype, "IMPLIED_DTYPE": plan.variant.implied_dtype}
         return self._launch(gemm_integer, plan, tensors, PRECISION=precision, **sums)

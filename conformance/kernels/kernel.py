@@ -107,13 +107,13 @@ class Plan:
     grid: tuple[int, ...] = ()
 
 
-def lacking(plan: Plan, *capabilities: str) -> Reason | None:
-    """Returns the reason that the plan's target lacks a capability that the kernel's :attr:`limits` name; None if it
-    has all."""
+def lacking(plan: Plan, *capabilities: str, code: ReasonCode = ReasonCode.CAPABILITY) -> Reason | None:
+    """Returns the reason that the plan's target lacks a capability, such as a dtype or what the kernel's :attr:`limits`
+    name; None if it has all."""
     for name in capabilities:
         capability = plan.target.capability(name)
         if not capability.available:
-            return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
+            return Reason(code, name, f"{plan.target.id}: {capability.why}")
     return None
 
 

@@ -193,7 +193,6 @@ class LegacyDescriptorGemm(LegacyTmaGemm):
         return Features(features.required | kept, features.forbidden)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         scaling = ("scale_a_ptr", "scale_b_ptr", "stride_scale_a", "stride_scale_b", "SCALED", "PROMOTE", "PERSISTENT")
         arguments = {name: value for name, value in self._shared(plan, tensors).items() if name not in scaling}
         pitches = {f"ld{name}": leading(plan.problem.operand(name)) for name in "ab"}

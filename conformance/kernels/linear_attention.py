@@ -94,7 +94,6 @@ class GatedLinearAttention(Kernel):
         return Variant(static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         output = pointer_arguments("o", tensors["out"], problem.output, "bhmd")

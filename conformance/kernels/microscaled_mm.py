@@ -20,7 +20,7 @@ from conformance.families.microscaled.refusals import MicroscaledLimits
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors, lacking
 from conformance.kernels.launch import GRID_LIMIT, Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -67,14 +67,12 @@ class MicroscaledMm(Kernel):
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, Triton, variant, dtypes and blocks are checked in this order."""
-        problem, config, target = plan.problem, plan.config, plan.target
+        problem, config = plan.problem, plan.config
         if reason := self.foreign(plan) or self.lacking(plan) or self._variant(plan):
             return reason
         names = {form.codes for form in problem.formats} | {form.scale for form in problem.formats}
-        for name in sorted(names & {"e4m3", "e5m2", "bf16", "fp16"}):
-            capability = target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.DTYPE, name, f"{target.id}: {capability.why}")
+        if reason := lacking(plan, *sorted(names & {"e4m3", "e5m2", "bf16", "fp16"}), code=ReasonCode.DTYPE):
+            return reason
         blocks = {form.block for form in problem.formats if form.scale is not None}
         if len(blocks) > 1:
             detail = f"{problem.a_format} and {problem.b_format} have scales for {sorted(blocks)} k: both must be alike"
@@ -107,16 +105,10 @@ class MicroscaledMm(Kernel):
         return Variant(static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem = plan.problem
         check_tensors(self.name, problem, tensors)
         arguments = {
-            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
-            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
-            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
-            **scale_arguments(problem, "a", tensors),
-            **scale_arguments(problem, "b", tensors),
-            **tile_arguments(problem, plan.config, plan.variant.static),
+            **pointed_arguments(plan, tensors),
             "EVEN_K": plan.variant.static and problem.K % plan.config.block_k == 0,
         }
         return Launch(gemm_microscaled, plan.grid, arguments, plan.config.options)
@@ -180,6 +172,19 @@ def scale_arguments(problem: Any, name: str, tensors: Mapping[str, Tensor]) -> d
         return code_arguments(f"scale_{name}", scale, (0, 0), axes)  # type: ignore[arg-type]
     strides = problem.operand(f"scale_{name}").strides
     return code_arguments(f"scale_{name}", scale, strides[:-3] if problem.swizzled else strides, axes)
+
+
+def pointed_arguments(plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Returns all tensors with their strides, and :func:`tile_arguments`: what kernels without descriptors share."""
+    problem = plan.problem
+    return {
+        **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
+        **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
+        **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
+        **scale_arguments(problem, "a", tensors),
+        **scale_arguments(problem, "b", tensors),
+        **tile_arguments(problem, plan.config, plan.variant.static),
+    }
 
 
 def tile_arguments(problem: Any, config: Config, static: bool = False) -> dict[str, Any]:

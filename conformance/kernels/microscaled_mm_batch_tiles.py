@@ -21,7 +21,7 @@ from conformance.kernels.device.microscaled_mm import gemm_microscaled_batch_til
 from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
-from conformance.kernels.microscaled_mm import MicroscaledMm, code_arguments, scale_arguments, tile_arguments
+from conformance.kernels.microscaled_mm import MicroscaledMm, pointed_arguments
 from conformance.problems import Problem
 from conformance.records import Reason, ReasonCode
 
@@ -81,16 +81,10 @@ class BatchTiles(MicroscaledMm):
         return (output_tiles(plan) * triton.cdiv(plan.problem.batch, plan.config.matrices),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem = plan.problem
         check_tensors(self.name, problem, tensors)
         arguments = {
-            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
-            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
-            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
-            **scale_arguments(problem, "a", tensors),
-            **scale_arguments(problem, "b", tensors),
-            **tile_arguments(problem, plan.config, plan.variant.static),
+            **pointed_arguments(plan, tensors),
             "batch": problem.batch,
             "MATRICES": plan.config.matrices,
         }

@@ -19,7 +19,7 @@ from conformance.kernels.device.microscaled_mm_grouped import gemm_microscaled_g
 from conformance.kernels.grouped_mm import most_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
-from conformance.kernels.microscaled_mm import MicroscaledMm, code_arguments, scale_arguments, tile_arguments
+from conformance.kernels.microscaled_mm import MicroscaledMm, pointed_arguments, tile_arguments
 from conformance.kernels.microscaled_persistent_tma import MicroscaledPersistentTma, code_descriptors
 from conformance.kernels.persistent_tma import begins_within_unit, leading, row_major, undescribable
 from conformance.numerics.contract import Contract
@@ -66,7 +66,6 @@ class MicroscaledMmGrouped(Kernel):
         return spaced(problem, "ab", 32) if self.descriptors else problem
 
     def refusal(self, plan: Plan) -> Reason | None:
-        """See :class:`Kernel`."""
         return self.foreign(plan) or self._single.refusal(self._one(plan))
 
     def _one(self, plan: Plan) -> Plan:
@@ -80,16 +79,10 @@ class MicroscaledMmGrouped(Kernel):
         return (min(carveout.available_sms(plan), most_tiles(plan.problem, plan.config)),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem = plan.problem
         check_tensors(self.name, problem, tensors)
         arguments = {
-            **code_arguments("a", tensors["a"], problem.operand("a").strides, "mk"),
-            **code_arguments("b", tensors["b"], problem.operand("b").strides, "kn"),
-            **code_arguments("c", tensors["out"], problem.output.strides, "mn"),
-            **scale_arguments(problem, "a", tensors),
-            **scale_arguments(problem, "b", tensors),
-            **tile_arguments(problem, plan.config, plan.variant.static),
+            **pointed_arguments(plan, tensors),
             "EVEN_K": plan.variant.static and problem.K % plan.config.block_k == 0,
             "offsets_ptr": tensors["offsets"],
             "groups": problem.groups,
@@ -151,7 +144,6 @@ class MicroscaledGroupedTma(MicroscaledMmGrouped):
         return dataclasses.replace(one, problem=product)
 
     def loading(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """See :class:`MicroscaledMmGrouped`."""
         problem, host = plan.problem, plan.variant.descriptors == "host"
         a, b = problem.operand("a"), problem.operand("b")
         tiles = tile_arguments(problem, plan.config)

@@ -47,7 +47,6 @@ class AtomicSplitKGemm(SplitKGemm):
         return super().problem(dtype, M, N, K, **{"out_dtype": "fp32", **fields})
 
     def draw_problem(self, draw: Draw) -> Any:
-        """See :class:`Kernel`."""
         return dataclasses.replace(super().draw_problem(draw), out_dtype="fp32")
 
     def _dtype(self, plan: Plan) -> Reason | None:
@@ -121,7 +120,6 @@ class DescriptorSplitKGemm(AtomicSplitKGemm):
         return int(max(super().shared_memory(plan), 4 * plan.config.block_m * plan.config.block_n) + BARRIER_BYTES)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         launch = super().launch(plan, tensors)
         return dataclasses.replace(launch, arguments={**launch.arguments, "stride_cm": leading(plan.problem.output)})
 

@@ -62,7 +62,6 @@ class GatheringGemm(PointerGemm):
         return dataclasses.replace(problem, **sizes, layout_a=a, layout_b=b)
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """See :class:`Kernel`."""
         return Variant(static=draw.chance(0.5))
 
     def refusal(self, plan: Plan) -> Reason | None:
@@ -91,7 +90,6 @@ class GatheringGemm(PointerGemm):
         return super().shared_memory(plan) + BARRIER_BYTES
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem = plan.problem
         a, b, out = problem.operand("a"), problem.operand("b"), problem.output
         arguments = {
@@ -127,7 +125,6 @@ class DescribedGemm(GatheringGemm):
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         launch, out = super().launch(plan, tensors), plan.problem.output
         arguments = {name: value for name, value in launch.arguments.items() if name != "source_rows"}
         more = {

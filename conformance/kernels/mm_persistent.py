@@ -57,7 +57,6 @@ class PersistentPointerGemm(PointerGemm):
         return int(operands + config.block_m * config.block_n * itemsize(plan.problem.output_dtype))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         more = {"PRECISION": dot_precision(plan.problem), "FLATTEN": plan.variant.flatten}
         return self._launch(gemm_persistent_pointers, plan, tensors, **more)
 

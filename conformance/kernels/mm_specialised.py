@@ -129,11 +129,9 @@ class SpecialisedGemm(PointerGemm):
         return dataclasses.replace(problem, **sizes, layout_a=a, layout_b=b)
 
     def draw_variant(self, draw: Draw) -> Variant:
-        """See :class:`Kernel`."""
         return Variant(sms=draw.pick((None, 2, 3)), static=draw.chance(0.5))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         a, b = problem.operand("a"), problem.operand("b")
         pointers, epilogue = self._pointer_arguments(plan, tensors), self._epilogue_arguments(plan, tensors)

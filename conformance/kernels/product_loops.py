@@ -65,17 +65,14 @@ class LoopGemm(PointerGemm):
     weight = 1
 
     def __init__(self, loop: Loop, name: str, operation: str, table: str | None = None, **options: Any) -> None:
-        """See :class:`GemmKernel`."""
         super().__init__(name, operation, table, **options)
         self.loop = loop
 
     @property
     def declared_zero_sign(self) -> str:
-        """See :class:`Kernel`."""
         return self.loop.zero_sign
 
     def order(self, plan: Plan) -> SumOrder | None:
-        """See :class:`Kernel`."""
         return super().order(plan) if self.loop.in_order else None
 
     def multiply_adds(self, problem: Problem, config: AnyConfig) -> int:
@@ -91,7 +88,6 @@ class LoopGemm(PointerGemm):
         return int(staged * itemsize(plan.problem.dtype))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, loop = plan.problem, self.loop
         arguments = self._pointer_arguments(plan, tensors)
         for tensor, (parameter, dimensions) in loop.operands.items():

@@ -76,7 +76,6 @@ class BlockScaledGemm(BlockwiseScaledGemm, PointerGemm):
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         return self._launch(gemm_blockwise, plan, tensors, **self._scale_arguments(plan, tensors))
 
 
@@ -87,7 +86,6 @@ class BlockScaledDescriptors(BlockwiseScaledGemm, EveryTarget):
     zero_sign = "ieee"
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, host = plan.problem, plan.variant.descriptors == "host"
         arguments = {
             **self._arguments(plan, tensors),

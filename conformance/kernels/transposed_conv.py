@@ -67,7 +67,6 @@ class TransposedPointerConv(PointerConv):
         return input_gradient(forward, bias=forward.bias, **orders)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         arguments = {
             **self._arguments(plan, tensors),
             "EVEN_CHANNELS": plan.problem.group_channels % plan.config.block_k == 0,
@@ -89,7 +88,6 @@ class InputGradientConv(TransposedPointerConv):
         return (math.prod(problem.stride) * tiles, *columns_and_groups)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem = plan.problem
         common = tuple(map(math.gcd, problem.stride, problem.dilation))
         inverse = tuple(

@@ -54,7 +54,6 @@ class WeightGradientConv(ConvKernel):
         return product_grid(plan)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
         problem, config, static = plan.problem, plan.config, plan.variant.static
         check_tensors(self.name, problem, tensors)
         forward, grad_out = problem.forward, problem.operand("grad_out")

@@ -15,7 +15,7 @@ from conformance.cases.lookup import CaseLookup, case_ids, test_function
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.harness import Harness
-from conformance.judging.planner import PlanEnds, PlannedRun
+from conformance.judging.planner import PlanEnds, PlannedRun, ask
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
@@ -84,16 +84,7 @@ def _asked(case: str, lookup: CaseLookup, harness: Harness) -> list[tuple[Plan, 
     if call is None:
         return []
     asking = _Asking()
-    fixtures = {"conform": asking.conform, "harness": harness, "recorder": CaseRecorder(case)}
-    names = inspect.signature(call.test).parameters.keys() - call.values.keys()
-    if not names <= fixtures.keys():
-        return []
-    try:
-        call.test(**call.values, **{name: fixtures[name] for name in names})
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # a skip, or a result that is not there
-        pass
+    ask(call, {"conform": asking.conform, "harness": harness, "recorder": CaseRecorder(case)})
     return asking.plans
 
 

@@ -39,7 +39,7 @@ def problems_of(plan: Plan) -> list[Plan]:
     the code allows that. One program of a persistent kernel makes more tiles than two rounds of its accumulators.
     Kernels whose loops follow several sizes, such as attention and convolutions, have their examples as well.
     """
-    served = _specialisations(plan)
+    served = [specialisation(step, plan.target) for step in meta_launch(plan, plan.target).steps]
     plans = {_key(plan): plan}
     for choices in _choices_of_sizes(plan):
         for problem, variant in choices:
@@ -139,10 +139,6 @@ def _planned(plan: Plan, problem: Problem, variant: Variant) -> Plan | None:
         return get(plan.kernel).plan(problem, plan.config, plan.target, variant, estimated=False)
     except NotApplicable:
         return None
-
-
-def _specialisations(plan: Plan) -> list[Specialisation]:
-    return [specialisation(step, plan.target) for step in meta_launch(plan, plan.target).steps]
 
 
 def _serves(served: list[Specialisation], other: Plan) -> bool:

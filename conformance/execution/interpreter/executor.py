@@ -189,7 +189,7 @@ class InterpreterExecutor:
                 if reason is None:
                     raise
                 raise InterpreterUnsupported(reason) from error
-        return Ran(self.name, _trim(seen[-1], len(launch.grid)), len(set(walked)), time.perf_counter() - started)
+        return Ran(self.name, seen[-1][: len(launch.grid)], len(set(walked)), time.perf_counter() - started)
 
 
 def _unsupported(error: BaseException, builder: type) -> Reason | None:
@@ -225,7 +225,3 @@ def _unsupported(error: BaseException, builder: type) -> Reason | None:
 def _lacking(subject: str, why: object) -> Reason:
     detail = f"Triton's interpreter cannot do what the kernel asks for ({why}): it needs a device"
     return Reason(ReasonCode.NO_INTERPRETER, subject, detail)
-
-
-def _trim(grid: tuple[int, ...], length: int) -> tuple[int, ...]:
-    return grid[:length]

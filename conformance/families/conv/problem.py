@@ -337,11 +337,9 @@ class TransposedConv(Conv):
         return (self.channels, self.out_channels // self.groups, *self.kernel)
 
     def by_output(self, w: Any) -> Any:
-        """See :class:`Conv`."""
         return self._exchanged(w, self.group_channels, self.out_channels // self.groups)
 
     def as_stored(self, w: Any) -> Any:
-        """See :class:`Conv`."""
         return self._exchanged(w, self.out_channels // self.groups, self.group_channels)
 
     def _exchanged(self, w: Any, rows: int, columns: int) -> Any:

@@ -224,7 +224,7 @@ class Gemm(Problem):
             if name in "cd":
                 layout = dataclasses.replace(layout, pad=layout.pad + 16)
             dtype = self.a_dtype if left else self.second_dtype
-            operands.append(Operand(name, shape, layout.strides(shape), dtype, layout.offset))
+            operands.append(layout.operand(name, shape, dtype))
         operands += self._scale_operands()
         if prologue == "scale":
             operands.append(Operand("row_scale", (self.M,), (1,), "fp32"))
@@ -274,7 +274,7 @@ class Gemm(Problem):
             "bmn": (batch, self.M, self.N),
         }
         shape = shapes[bias.kind]
-        return Operand("bias", shape, layout.strides(shape), dtype, layout.offset)
+        return layout.operand("bias", shape, dtype)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:

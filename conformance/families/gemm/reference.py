@@ -201,7 +201,7 @@ def product_count(problem: Gemm) -> int:
 def unit_results(problem: Gemm, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
     """See :class:`~conformance.families.products.UnitAnswers`."""
     if problem.batch is not None:
-        matrices = [_of_matrix(problem, inputs, number) for number in range(problem.batch)]
+        matrices = [{name: inputs[name][number] for name in "ab"} for number in range(problem.batch)]
         totals = [sum_of(unit, order, _runs(problem, one)) for one in matrices]
         return unit_epilogue(problem, torch.stack(totals) if totals else torch.empty(problem.output.shape), inputs)
     runs = _runs(problem, inputs)
@@ -213,10 +213,6 @@ def unit_results(problem: Gemm, order: SumOrder, unit: Unit, inputs: Inputs) -> 
         total = sum_of(unit, order, runs, inputs[first].float())
         values.append(_unit_fused_steps(problem, total, inputs, 1))
     return values
-
-
-def _of_matrix(problem: Gemm, inputs: Inputs, number: int) -> dict[str, Tensor]:
-    return {name: inputs[name][number] for name in "ab"}
 
 
 def _runs(problem: Gemm, inputs: Inputs) -> list[Factors]:

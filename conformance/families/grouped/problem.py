@@ -139,15 +139,11 @@ class GroupedGemm(Problem):
         m, n, k = (self.sizes[group] if extent is None else extent for extent in extents)
         return m, n, k
 
-    @property
-    def dense(self) -> GroupedGemm:
-        return dataclasses.replace(self, layout_a=Layout(), layout_b=Layout(), layout_out=Layout())
-
     def _matrices(self, name: str, rows: str, columns: str, layout: Layout, dtype: str) -> Operand:
         """Returns a matrix split among the groups, or a batch of one matrix per group."""
         lead = () if self.ragged and self.ragged in (rows, columns) else (self.groups,)
         shape = (*lead, self.extent(rows), self.extent(columns))
-        return Operand(name, shape, layout.strides(shape), dtype, layout.offset)
+        return layout.operand(name, shape, dtype)
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:

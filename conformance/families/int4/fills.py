@@ -104,10 +104,6 @@ def _zeros(problem: Int4Gemm, draws: Draws, *, whole: bool) -> Floats:
     return np.asarray(draws.below(16, shape) + float(problem.codes.start) + quarters, np.float64)
 
 
-def _per_k(problem: Int4Gemm, values: Floats) -> Floats:
-    return np.repeat(values, problem.group or max(problem.K, 1), 0)[: problem.K]
-
-
 def _scales(problem: Int4Gemm, draws: Draws) -> Floats:
     """Numbers of as many bits as the dtype holds, from 1/8 to 4."""
     shape, bits = (problem.groups, problem.N), _SCALE_BITS[problem.dtype]
@@ -134,7 +130,7 @@ def _codes_a(request: FillRequest[Int4Gemm]) -> Fill:
     problem, draws = request.problem, request.draws()
     numbers = draws.nonzero(255, (problem.M, problem.K)) / 16.0
     zero = _zeros(problem, draws, whole=True)
-    codes = _per_k(problem, zero).astype(np.int64)
+    codes = np.repeat(zero, problem.group or max(problem.K, 1), 0)[: problem.K].astype(np.int64)
     places = (_places(problem, draws, problem.N), np.arange(problem.N))
     other = 1 + draws.below(15, (problem.N,))  # modulo 16 it is another code
     codes[places] = (codes[places] - problem.codes.start + other) % 16 + problem.codes.start

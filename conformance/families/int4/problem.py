@@ -5,7 +5,6 @@ The grid of their kernels is here too.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from dataclasses import dataclass, field
@@ -79,11 +78,6 @@ class Int4Gemm(Problem):
         """Scales of a column, the last one perhaps for fewer k."""
         return -(-self.K // (self.group or max(self.K, 1)))
 
-    @property
-    def dense(self) -> Int4Gemm:
-        plain = Layout()
-        return dataclasses.replace(self, layout_a=plain, layout_b=plain, layout_out=plain, layout_scale=plain)
-
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """a, b, scale, and zero if there is one."""
@@ -98,14 +92,11 @@ class Int4Gemm(Problem):
             tensors.append(("zero", (self.groups, self.N // PER_BYTE), self.layout_scale, stored))
         elif self.zero == "float":
             tensors.append(("zero", (self.groups, self.N), self.layout_scale, self.dtype))
-        return tuple(
-            Operand(name, shape, layout.strides(shape), dtype, layout.offset) for name, shape, layout, dtype in tensors
-        )
+        return tuple(layout.operand(name, shape, dtype) for name, shape, layout, dtype in tensors)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
-        shape = (self.M, self.N)
-        return (Operand("out", shape, self.layout_out.strides(shape), self.out_dtype, self.layout_out.offset),)
+        return (self.layout_out.operand("out", (self.M, self.N), self.out_dtype),)
 
     @functools.cached_property
     def id(self) -> str:

@@ -5,7 +5,6 @@ The grid of their kernels is here too.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,11 +136,6 @@ class MicroscaledGemm(BlockScaled):
         """Along which dimension the codes of "a" or "b" are packed."""
         return self.packed_a if operand == "a" else self.packed_b
 
-    @property
-    def dense(self) -> MicroscaledGemm:
-        plain = Layout()
-        return dataclasses.replace(self, layout_a=plain, layout_b=plain, layout_out=plain, layout_scale=plain)
-
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """a, b and the scales that exist: scale_a, scale_b."""
@@ -151,7 +145,7 @@ class MicroscaledGemm(BlockScaled):
             form = self.format_of(name)
             bytes_along = {axis: form.per_byte if axis == self.packed(name) else 1 for axis in axes}
             shape = (*lead, *(getattr(self, axis.upper()) // bytes_along[axis] for axis in axes))
-            operands.append(Operand(name, shape, layout.strides(shape), form.dtype, layout.offset))
+            operands.append(layout.operand(name, shape, form.dtype))
         for name, lines in (("a", self.M), ("b", self.N)):
             scale = self.format_of(name).scale
             if scale is not None:
@@ -171,7 +165,7 @@ class MicroscaledGemm(BlockScaled):
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
         shape = (self.M, self.N) if self.batch is None else (self.batch, self.M, self.N)
-        return (Operand("out", shape, self.layout_out.strides(shape), self.out_dtype, self.layout_out.offset),)
+        return (self.layout_out.operand("out", shape, self.out_dtype),)
 
     @functools.cached_property
     def id(self) -> str:

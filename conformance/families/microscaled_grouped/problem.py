@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from dataclasses import dataclass, field
@@ -68,11 +67,6 @@ class MicroscaledGroupedGemm(BlockScaled):
             self.a_format, self.b_format, self.sizes[group], self.N, self.K, out_dtype=self.out_dtype
         )
 
-    @property
-    def dense(self) -> MicroscaledGroupedGemm:
-        plain = Layout()
-        return dataclasses.replace(self, layout_a=plain, layout_b=plain, layout_out=plain, layout_scale=plain)
-
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """a, b, the scales that exist, and offsets."""
@@ -84,16 +78,13 @@ class MicroscaledGroupedGemm(BlockScaled):
             "scale_b": ((self.groups, self.N, self.blocks("b")), self.layout_scale, form_b.scale),
         }
         operands = [
-            Operand(name, shape, layout.strides(shape), dtype, layout.offset)
-            for name, (shape, layout, dtype) in shapes.items()
-            if dtype is not None
+            layout.operand(name, shape, dtype) for name, (shape, layout, dtype) in shapes.items() if dtype is not None
         ]
         return (*operands, Operand("offsets", (self.groups,), (1,), "int32"))
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
-        shape = (self.M, self.N)
-        return (Operand("out", shape, self.layout_out.strides(shape), self.out_dtype, self.layout_out.offset),)
+        return (self.layout_out.operand("out", (self.M, self.N), self.out_dtype),)
 
     @functools.cached_property
     def id(self) -> str:

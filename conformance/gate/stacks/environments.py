@@ -38,6 +38,7 @@ from conformance.gate.stacks.pip_commands import (
     triton_of,
 )
 from conformance.gate.stacks.stack_file import WITH_DEPENDENCIES, Stack, StackError
+from conformance.machine.kept_answers import file_digest
 
 
 @dataclass(frozen=True)
@@ -217,15 +218,6 @@ def _version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def file_digest(path: Path) -> str:
-    """Returns the SHA-256 of the file's content, in hexadecimal."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-        return digest.hexdigest()
 
 
 def folder_digest(folder: Path) -> str:

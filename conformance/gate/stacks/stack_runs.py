@@ -23,8 +23,8 @@ from typing import Any
 
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.shortened_text import last_words
-from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
-from conformance.machine.kept_answers import code_digest
+from conformance.gate.stacks.environments import Environment, folder_digest
+from conformance.machine.kept_answers import code_digest, file_digest
 from conformance.records import (
     PROGRESS_FILE,
     RUN_FILE,
