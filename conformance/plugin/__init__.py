@@ -34,8 +34,7 @@ from conformance.plugin.record_files import breakage_file, refusal_file
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
-from conformance.plugin.warm_up import INDUCTOR_SUITES, WarmUp
-from conformance.plugin.worker_imports import INDUCTOR_IMPORT, WorkerImports
+from conformance.plugin.worker_imports import INDUCTOR_IMPORT, INDUCTOR_SUITES, WorkerImports
 from conformance.user_files.run_options import joined
 
 __all__ = ["recorder"]  # a fixture is known by being here
@@ -252,9 +251,6 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     settings = options.with_packages(config) if case_ids.selects_package(config) else options.settings(config)
     recording = ItemRecording(settings, process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
-    first = int(process.name.removeprefix("gw")) < from_main["conformance_workers"]  # it takes the place of none
-    if first and settings.has_gpu and case_ids.selects_package(config):
-        config.pluginmanager.register(WarmUp(settings.case_timeout_s), "conformance-warm-up")
 
 
 def _workers(config: pytest.Config) -> int:

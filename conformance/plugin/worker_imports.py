@@ -10,6 +10,8 @@ from pathlib import Path
 
 #: The import that takes longest of those of cases about Inductor's code.
 INDUCTOR_IMPORT = "torch._inductor.compile_fx"
+#: How the names of suites about Inductor's code begin.
+INDUCTOR_SUITES = "inductor_"
 
 
 class WorkerImports:

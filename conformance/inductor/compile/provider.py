@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.execution.compile.compilation import CompilePools, CompileResult, Task, fork_server
+from conformance.execution.compile.compilation import CompilePools, CompileResult, Task
 from conformance.inductor.compile.program import Generated, Launches, Program, Unsupported
 from conformance.records import Status
 from conformance.targets import Target
@@ -22,11 +22,6 @@ def preloaded_for(target: Target) -> tuple[str, ...]:
     process."""
     prepared = ("conformance.inductor.compile.rocm_registration:prepare",) if target.vendor == "amd" else ()
     return (*prepared, *PRELOADED)
-
-
-def start_server() -> None:
-    """Starts the server of the processes that generate code or time choices, and does not wait for its imports."""
-    fork_server(PRELOADED).start()
 
 
 @dataclass(frozen=True)
