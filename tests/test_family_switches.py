@@ -22,7 +22,7 @@ _ROWS = "heuristics scale rows to a product's sizes, and know products, convolut
 OUTSIDE: dict[str, tuple[int, str]] = {
     "calibration/device.py::conversions": (1, "the kernel that is named after the operation stands for it"),
     "calibration/device.py::device_probes": (1, "the kernel that is named after the operation stands for it"),
-    "cases/own_code.py::has_own_code": (2, "kernels that share device code are listed by name"),
+    "cases/scenarios.py::has_own_code": (2, "kernels that share device code are listed by name"),
     "cases/scenarios.py::matches": (1, "suites select the kernels of a family by its name"),
     "cases/selected_rows.py::_judged": (2, _ROWS),
     "cases/selected_rows.py::_defaults": (1, _ROWS),

@@ -11,6 +11,7 @@ A test states what it is about and gets one case per row::
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -89,6 +90,7 @@ class Scenario:
         """The cases of a test with these ``arguments``. Other parameters are in no id and do not multiply the cases."""
         names, tier = self.columns, selection.tier
         places = [place for place, name in enumerate(names) if name in arguments]
+        middle_names = [name for name in names if name != "target"]
         unused = {"dtype", "config"}.difference(arguments)
         table = CaseTable(self.names(arguments), {})
         for kernel in catalogue().values():
@@ -96,26 +98,16 @@ class Scenario:
                 continue
             # the examples of every shape are served by one compilation
             usual = kernel.usual_shape if self._compiles_one_shape(kernel, selection) else None
-            text_of_pair = _Texts([name if name in arguments else None for name in ("dtype", "config")], bare=True)
-            text_of_own = _Texts([name if name in arguments else None for name in names[4:]])
-            start = [kernel.name] if "kernel" in arguments else []
-            # by address, because a target's hash costs more than the rest of a row
-            ends = {id(target): f"-{target.id}" if "target" in arguments else "" for target in selection.targets}
             with contained(kernel):
                 for able, pair, own in tier_rows.groups(self, kernel, selection.targets, tier, unused):
                     if usual is not None and usual not in own:
                         continue
-                    middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
-                    values = {
-                        middle + ends[id(target)] if middle else target.id: (
-                            *(asked_as(kernel, *pair, target), target),
-                            *(*pair, *own),
-                        )
-                        for target in able
-                    }
-                    if len(places) < len(names):
-                        values = {text: tuple(row[place] for place in places) for text, row in values.items()}
-                    table.rows.update(values)
+                    texts = [kernel.name, *map(identify, pair), *map("{}={}".format, names[4:], map(identify, own))]
+                    middle = [text for name, text in zip(middle_names, texts, strict=True) if name in arguments]
+                    for target in able:
+                        text = "-".join([*middle, target.id] if "target" in arguments or not middle else middle)
+                        row = (asked_as(kernel, *pair, target), target, *pair, *own)
+                        table.rows[text] = tuple(row[place] for place in places)
         return table
 
     def _compiles_one_shape(self, kernel: Kernel, selection: Selection) -> bool:
@@ -203,21 +195,8 @@ def scenario(
     """
 
     def decorate(test: Test) -> Test:
-        cases = Scenario(
-            *(
-                kernels,
-                parameters,
-                rotate or {},
-                dtypes,
-                configs,
-                every_config,
-                every_target,
-                every_row,
-                quick,
-                name_of(test),
-            )
-        )
-        setattr(test, ATTRIBUTE, cases)
+        choices = (kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, every_row, quick)
+        setattr(test, ATTRIBUTE, Scenario(*choices, name_of(test)))
         return test
 
     return decorate
@@ -282,21 +261,38 @@ def _configs_by_id(kernel: Kernel, target: Target, tier: str | None) -> Mapping[
     return {config.id: config for config in (*kernel.configs, *swept)}
 
 
-class _Texts:
-    """The texts in an id of tuples of values, made once each. ``names`` has the name of each value, None for one that
-    is in no id; it is written before the value unless ``bare``."""
+#: Kernels of products that run a device function of another kernel, on fewer operands or without its further work. The
+#: other stands for them where a suite is about every index of that code.
+SAME_CODE = frozenset(
+    {
+        *("addmm", "scaled_mm", "contiguous_mm", "bmm", "mixed_mm", "mm_persistent_tma", "scaled_mm_persistent_tma"),
+        *("mm_fp64", "fp8_bmm"),
+        *("mm_blackwell_ws", "scaled_mm_blackwell_ws"),
+    }
+)
 
-    def __init__(self, names: Sequence[str | None], *, bare: bool = False) -> None:
-        self._starts = [None if name is None else "" if bare else f"{name}=" for name in names]
-        self._made: dict[int, tuple[tuple[Any, ...], list[str]]] = {}
 
-    def __call__(self, values: tuple[Any, ...]) -> list[str]:
-        """Returns the texts of ``values``. The same tuple has the same texts; one that is only equal may not: True
-        equals 1."""
-        entry = self._made.get(id(values))
-        if entry is None:
-            pairs = zip(self._starts, values, strict=True)
-            # kept with its tuple, whose address could otherwise become that of another
-            entry = values, [start + identify(value) for start, value in pairs if start is not None]
-            self._made[id(values)] = entry
-        return entry[1]
+def has_own_code(kernel: Kernel) -> bool:
+    """True if a kernel multiplies matrices, or batches of them, with device code that no other kernel shows. A
+    third-party kernel does."""
+    return kernel.family in ("gemm", "split-k") and kernel.name not in SAME_CODE
+
+
+def unlike_blocks(config: Config, group_m: int) -> Config:
+    """Returns ``config`` with bands of ``group_m`` tile rows and three blocks that differ. BLOCK_N is 64 at most, and
+    half of it if BLOCK_M is the same. BLOCK_K is the first of 32, 64 and 128 that differs from both."""
+    block_n = min(config.block_n, 64)
+    block_n = block_n // 2 if block_n == config.block_m else block_n
+    block_k = next(size for size in (32, 64, 128) if size not in (config.block_m, block_n))
+    return dataclasses.replace(config, block_n=block_n, block_k=block_k, group_m=group_m)
+
+
+#: Fills that show what was read and written, inside the operands and outside. The quick tier has all fills in
+#: ``transposition``, and of scaled products in ``scaling``.
+QUICK_FILLS = ("transparent", "randn")
+
+
+def quick_fills(tier: str) -> tuple[str, ...] | None:
+    """Returns the fills that a suite about which elements are read and written asks for in ``tier``; None stands for all
+    that its problem has."""
+    return QUICK_FILLS if tier == "quick" else None

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import ragged, scenario, where
+from conformance.cases.scenarios import quick_fills, ragged, scenario, where
 from conformance.problems import Layout
 
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]

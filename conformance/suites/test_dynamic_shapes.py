@@ -7,10 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from conformance.cases.each_kernel import each_kernel, first_plan
-from conformance.cases.own_code import has_own_code
-from conformance.cases.scenarios import every_kernel, named, ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, has_own_code, named, ragged, scenario, unlike_blocks, where
 from conformance.cases.tier_rows import CROSSED
-from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.execution.compile.compilation import CompileRequest
 from conformance.execution.compile.specialisation import specialisation
 from conformance.families.examples import stored_dtype

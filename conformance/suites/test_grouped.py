@@ -1,7 +1,6 @@
 """Grouped products: groups of any size, empty ones wherever they stand, and the operands split in each dimension."""
 
-from conformance.cases.scenarios import scenario, where
-from conformance.cases.unlike_blocks import unlike_blocks
+from conformance.cases.scenarios import scenario, unlike_blocks, where
 from conformance.families.examples import stored_dtype
 from conformance.families.grouped.problem import KINDS
 from conformance.judging.plan_rules import expect_refusal

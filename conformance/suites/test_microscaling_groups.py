@@ -1,7 +1,6 @@
 """Grouped products of block-scaled operands: groups of any size, empty ones, layouts, and far offsets."""
 
-from conformance.cases.scenarios import scenario, where
-from conformance.cases.unlike_blocks import unlike_blocks
+from conformance.cases.scenarios import scenario, unlike_blocks, where
 from conformance.problems import Layout
 
 #: Rows of each group in blocks of a tile's. There is an empty group first, in the middle and last, nothing but empty

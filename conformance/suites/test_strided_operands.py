@@ -1,8 +1,6 @@
 """Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
 
-from conformance.cases.own_code import has_own_code
-from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import every_kernel, named, ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, has_own_code, named, quick_fills, ragged, scenario, where
 from conformance.families.examples import stored_dtype
 from conformance.families.gemm.problem import Bias, Fusion
 from conformance.problems import Layout, itemsize

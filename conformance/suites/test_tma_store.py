@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import ragged, scenario, where
+from conformance.cases.scenarios import quick_fills, ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.families.examples import stored_dtype
 from conformance.judging.plan_rules import accepted, broken_by_descriptors

@@ -1,7 +1,6 @@
 """Every order of the operands in memory, with sizes known when compiling or launching, and each kind of store."""
 
-from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import named, ragged, scenario, where
+from conformance.cases.scenarios import named, quick_fills, ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.problems import Layout
 

@@ -1,8 +1,7 @@
 """Loops that give warps different work, in the forms on which releases of Triton have failed: not flattened, with fp32
 operands, and loaded by pointers. The other suites have the form and the dtypes that Inductor uses."""
 
-from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import every_kernel, ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, quick_fills, ragged, scenario, where
 from conformance.heuristics.configs import Config
 from conformance.problems import Layout
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.cases import config_space
 from conformance.cases.case_table import cases_of
-from conformance.cases.own_code import SAME_CODE
+from conformance.cases.scenarios import SAME_CODE
 from conformance.families.examples import EVEN
 from conformance.kernels.catalogue import get, meta_launch, own_kernels
 from conformance.kernels.kernel import Variant
