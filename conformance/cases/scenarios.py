@@ -293,6 +293,6 @@ QUICK_FILLS = ("transparent", "randn")
 
 
 def quick_fills(tier: str) -> tuple[str, ...] | None:
-    """Returns the fills that a suite about which elements are read and written asks for in ``tier``; None stands for all
-    that its problem has."""
+    """Returns the fills for a suite that is about which elements are read and written; None stands for all that its
+    problem has."""
     return QUICK_FILLS if tier == "quick" else None
