@@ -119,15 +119,13 @@ def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Tar
 def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: bool) -> list[tuple[str, ConfigAndSize]]:
     """(dtype, row) of every row that ``kernel`` takes on ``target``; with ``refused`` those too that it refuses for
     another reason than the target itself."""
-    rows = []
-    for dtype in dtypes:
-        chosen = selected(kernel, dtype, target)
-        judged = _judged(kernel, dtype, target) if chosen else {}
-        for row in chosen:
-            _, reason = judged[row]
-            if reason is None or (refused and reason.code not in ABOUT_THE_TARGET):
-                rows.append((dtype, row))
-    return rows
+    rows = [(dtype, row) for dtype in dtypes for row in selected(kernel, dtype, target)]
+    reasons = [_judged(kernel, dtype, target)[row][1] for dtype, row in rows]
+    return [
+        row
+        for row, reason in zip(rows, reasons, strict=True)
+        if reason is None or (refused and reason.code not in ABOUT_THE_TARGET)
+    ]
 
 
 def _soon_compiled(
@@ -257,12 +255,7 @@ def _tried(kernel: Kernel, size: tuple[int, int, int], device_class: DeviceClass
 
 @functools.cache
 def _of_tables(device_class: DeviceClass, tables: Sequence[str], size: tuple[int, int, int]) -> tuple[Config, ...]:
-    return tuple(dict.fromkeys(config for table in tables for config in _candidates(device_class, table, size)))
-
-
-@functools.cache
-def _candidates(device_class: DeviceClass, table: str, size: tuple[int, int, int]) -> tuple[Config, ...]:
-    return device_class.candidates(table, *size)
+    return tuple(dict.fromkeys(config for table in tables for config in device_class.candidates(table, *size)))
 
 
 def size_of(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:

@@ -91,11 +91,6 @@ _INSTALLED = ("/site-packages/", "/dist-packages/", "/triton/backends/")
 _TESTED = ("triton", "torch")
 
 
-def environment_folders() -> list[str]:
-    """Folders in which the environment keeps files: the caches of Triton and Inductor, and that of temporary files."""
-    return [*_caches(), *_temporary()]
-
-
 def _caches() -> list[str]:
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")
     named = (os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TORCHINDUCTOR_CACHE_DIR"))

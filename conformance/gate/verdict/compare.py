@@ -32,8 +32,6 @@ from conformance.user_files.findings import GAINS, BrokenSide, Comparison, Findi
 from conformance.user_files.thresholds import UNMOVED, KernelThresholds, Tables, Thresholds
 
 _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
-#: Cases of the baseline that count as having run.
-_RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 
 def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = UNMOVED) -> Comparison:
