@@ -54,7 +54,7 @@ info = RunInfo("id", "2026-01-01T00:00:00", "quick", 0, selected=1, wall_s=wall,
 (folder / "run.json").write_text(json.dumps(jsonable(info)))
 line = CaseRecord("case", "suite", Status.FAIL).to_line()
 (folder / "records.jsonl.gz").write_bytes(gzip.compress(line.encode()))
-print("what happened")
+print("what happened", *sys.argv[1:])
 if does == "hang":
     import time; time.sleep(60)
 if does == "workers":  # that do not end by themselves, and a terminal's signal
@@ -358,7 +358,16 @@ def test_a_case_that_no_stack_has_is_refused_before_the_first_run(
 def test_a_case_that_one_stack_lacks_is_run_with_the_other(old_and_new, monkeypatch) -> None:
     lists = {"old": {CASE, f"{CASE}x"}, "new": {CASE}}
     monkeypatch.setattr(gate_runs, "listed", lambda environment, options: lists[environment.stack.name])
+    ran = []
+    monkeypatch.setattr(gate_runs, "run", lambda *arguments: ran.append(arguments[-1]) or (Path(), False))
     assert len(old_and_new((), (), ("32x32-s2",), (CASE, f"{CASE}x"))) == 2
+    assert ran == [2, 2], "no more workers than cases"
+
+
+def test_a_run_has_no_more_workers_than_cases(tmp_path: Path) -> None:
+    run(environment(tmp_path / "stack"), CAN, (), tmp_path / "cache", lambda text: None, case_count=2)
+    (log,) = (tmp_path / "cache" / "runs").glob("*.log")
+    assert "run -n auto --maxprocesses=2 -q --run-dir" in log.read_text()
 
 
 def test_what_an_environment_lists(tmp_path: Path) -> None:
@@ -508,7 +517,7 @@ def test_a_baseline_is_run_as_often_as_asked_each_time_for_itself(tmp_path: Path
     """Equal stacks share no run: what the baseline shows now and then would hide in the candidate's."""
     asked: list[tuple[str, int]] = []
 
-    def run(environment, can, options, cache, say, again):
+    def run(environment, can, options, cache, say, again, case_count):
         asked.append((environment.stack.name, again))
         return tmp_path / f"{environment.stack.name}-{again}", False
 

@@ -231,8 +231,7 @@ def runs(
         _introduce(environment, can)
         _check_stack(environment, can, code, targets)
     _check_kernels(stacks, able, kernels)
-    if configs or cases:
-        _check_cases(environments, options, configs, cases)
+    count = _case_count(environments, options, configs, cases) if configs or cases else None
     stack_runs: list[StackRun] = []
     times, earlier = Counter[tuple[object, ...]](), ""
     places = [*range(len(stacks)), *(place for place, count in again.items() for _ in range(count))]
@@ -247,7 +246,7 @@ def runs(
         stages.begin(f"{name}: the suites run{number}{earlier}")
         same = (environment.folder, environment.stack.variables)
         with _progress(name) as say:
-            folder, reused = run(environment, able[place], options, cache, say, times[same])
+            folder, reused = run(environment, able[place], options, cache, say, times[same], count)
         print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
         times[same] += 1
         if turn < len(stacks):
@@ -295,11 +294,12 @@ def _check_kernels(stacks: Sequence[Stack], able: Sequence[Abilities], kernels: 
             print(f"{stack.name}: lacks the kernel {name}", file=sys.stderr)
 
 
-def _check_cases(
+def _case_count(
     environments: Sequence[Environment], options: Sequence[str], configs: Sequence[str], cases: Collection[str]
-) -> None:
-    """Raises :class:`known_names.UnknownName` for a config or a case that no stack has with ``options``, and RunError
-    for a stack that has none of them. What one of them lacks is a finding."""
+) -> int:
+    """Returns the most cases that one of the stacks has with ``options``. Raises :class:`known_names.UnknownName` for a
+    config or a case that no stack has, and RunError for a stack that has none of them. What one of them lacks is a
+    finding."""
     ids = [listed(environment, options) for environment in environments]
     what = f"with {shlex.join(options)}"
     known_names.check_cases(set().union(*ids), configs, cases, what)
@@ -307,6 +307,7 @@ def _check_cases(
         if not own:
             name = environment.stack.name
             raise RunError(f"stack {name!r} has no case {what}: there is nothing to run with it")
+    return max(map(len, ids))
 
 
 def new_output() -> Path:

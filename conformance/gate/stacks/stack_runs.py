@@ -140,11 +140,18 @@ def listed(environment: Environment, options: Sequence[str]) -> set[str]:
 
 
 def run(
-    environment: Environment, can: Abilities, options: Sequence[str], cache: Path, say: Say, again: int = 0
+    environment: Environment,
+    can: Abilities,
+    options: Sequence[str],
+    cache: Path,
+    say: Say,
+    again: int = 0,
+    case_count: int | None = None,
 ) -> tuple[Path, bool]:
     """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already.
 
-    A run is kept in ``cache``. Runs that differ by ``again`` are not used for each other. One whose files are not as
+    A run is kept in ``cache``. It has no more workers than cases, if ``case_count`` says how many these are. Runs that
+    differ by ``again`` are not used for each other. One whose files are not as
     they were when it was kept is made again. ``say`` is told of the progress. A run that is unfinished, or that its
     machine broke, is returned and not kept: it says so itself. Raises :class:`NoRun` if it left nothing to compare, and
     :class:`RunError` if something that decides its results changed meanwhile. The log of a failed attempt stays until
@@ -161,7 +168,8 @@ def run(
     _forget_attempts(folder)
     attempt = folder.with_name(f"{folder.name}-{time.time_ns():x}")
     log = attempt.with_name(f"{attempt.name}.log")
-    status = _attempt(environment, options, attempt, log, say)
+    workers = ["-n", "auto", *([f"--maxprocesses={case_count}"] if case_count else [])]
+    status = _attempt(environment, [*workers, "-q", *options], attempt, log, say)
     if status not in WHOLE or not complete(attempt):
         if _has_records(attempt) and not complete(attempt):  # it says itself what broke it
             print(
@@ -204,8 +212,8 @@ def _attempt(environment: Environment, options: Sequence[str], attempt: Path, lo
     If this process ends, so does the run, with all that it started. The run is a session of its own, so that Ctrl-C in
     a terminal reaches it once, through this process.
     """
-    # xdist chooses the number of workers. The folder is new, so an earlier attempt that was cut off left nothing in it.
-    command = environment.command("run", "-n", "auto", "-q", *options, "--run-dir", str(attempt))
+    # The folder is new, so an earlier attempt that was cut off left nothing in it.
+    command = environment.command("run", *options, "--run-dir", str(attempt))
     with log.open("w", encoding="utf-8") as output, _signals_raise():
         fcntl.flock(output, fcntl.LOCK_EX)  # its processes hold it too: see _forget_attempts
         process = subprocess.Popen(
