@@ -17,11 +17,7 @@ from conformance.kernels.gemm import output_tiles
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.kernels.microscaled_mm import scale_arguments, tile_arguments
-from conformance.kernels.microscaled_persistent_tma import (
-    MicroscaledPersistentTma,
-    ScalesByTma,
-    host_descriptors,
-)
+from conformance.kernels.microscaled_persistent_tma import MicroscaledPersistentTma, ScalesByTma, host_descriptors
 from conformance.kernels.persistent_tma import leading, matrices_apart, row_major
 from conformance.records import Reason, ReasonCode
 

@@ -10,14 +10,7 @@ from torch import Tensor
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.conv import (
-    ConvKernel,
-    by_axis,
-    product_grid,
-    strides,
-    too_many_programs,
-    window_arguments,
-)
+from conformance.kernels.conv import ConvKernel, by_axis, product_grid, strides, too_many_programs, window_arguments
 from conformance.kernels.device.conv import conv_bias_gradient, conv_weight_gradient
 from conformance.kernels.kernel import Plan, check_tensors
 from conformance.kernels.launch import Launch, dot_precision, size_arguments, spans_wide

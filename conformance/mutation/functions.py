@@ -7,11 +7,12 @@ import functools
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from conformance.execution.compile.specialisation import functions_named
 
 #: Where the functions of the catalogue lie; their names leave it out.
 OWN = "conformance.kernels.device."
@@ -74,16 +75,6 @@ def _device_function(handle: Any) -> DeviceFunction:
     return DeviceFunction(name, handle, path, first, textwrap.dedent("".join(lines)))
 
 
-def called_by(handle: Any) -> Iterator[Any]:
-    """Yields the Triton functions that the function of ``handle`` names, also as attributes of modules."""
-    names = inspect.getclosurevars(handle.fn)
-    for value in (*names.nonlocals.values(), *names.globals.values()):
-        if isinstance(value, ModuleType):
-            yield from filter(is_device_function, (getattr(value, name, None) for name in sorted(names.unbound)))
-        elif is_device_function(value):
-            yield value
-
-
 def reachable(handles: Iterable[Any]) -> list[DeviceFunction]:
     """Returns the functions of ``handles`` and all that they call, each once, sorted by name."""
     seen: dict[int, Any] = {}
@@ -92,5 +83,5 @@ def reachable(handles: Iterable[Any]) -> list[DeviceFunction]:
         handle = waiting.pop()
         if id(handle) not in seen:
             seen[id(handle)] = handle
-            waiting += called_by(handle)
+            waiting += functions_named(handle.fn, is_device_function)
     return sorted(map(device_function, seen.values()), key=lambda function: function.name)

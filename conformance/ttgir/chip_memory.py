@@ -8,24 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir.arithmetic import (
-    NAMES,
-    UnknownOperation,
-    attributes,
-    operands,
-    order_of,
-    result_type,
-)
+from conformance.ttgir.arithmetic import NAMES, UnknownOperation, attributes, operands, order_of, result_type
 from conformance.ttgir.formats import rounded, size_of, type_of
 from conformance.ttgir.machine import Agent
 from conformance.ttgir.memory import NoPart, ProgramFault, View, allocated
-from conformance.ttgir.steps import (
-    Names,
-    Step,
-    called,
-    pointee,
-    taken,
-)
+from conformance.ttgir.steps import Names, Step, called, pointee, taken
 from conformance.ttgir.text import Operation, split_outside
 
 

@@ -8,24 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir.arithmetic import (
-    NAMES,
-    UnknownOperation,
-    attributes,
-    operands,
-)
+from conformance.ttgir.arithmetic import NAMES, UnknownOperation, attributes, operands
 from conformance.ttgir.chip_memory import COMBINED, Combine
 from conformance.ttgir.formats import rounded, size_of, type_of
 from conformance.ttgir.machine import Agent, Barrier, Pending, Running
 from conformance.ttgir.memory import ProgramFault, View
-from conformance.ttgir.steps import (
-    Descriptor,
-    Names,
-    Step,
-    called,
-    parts_of,
-    pointee,
-)
+from conformance.ttgir.steps import Descriptor, Names, Step, called, parts_of, pointee
 from conformance.ttgir.text import Operation, split_outside
 
 

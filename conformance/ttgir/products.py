@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from conformance.ttgir.arithmetic import (
-    NAMES,
-    attributes,
-    operands,
-    product,
-    result_type,
-)
+from conformance.ttgir.arithmetic import NAMES, attributes, operands, product, result_type
 from conformance.ttgir.copies import barrier_at
 from conformance.ttgir.formats import Type, rounded
 from conformance.ttgir.machine import Agent, Pending, Promise
 from conformance.ttgir.memory import View
-from conformance.ttgir.steps import (
-    Names,
-    Step,
-    called,
-    parts_of,
-    taken,
-)
+from conformance.ttgir.steps import Names, Step, called, parts_of, taken
 from conformance.ttgir.text import Operation
 
 

@@ -10,23 +10,10 @@ from typing import Any
 import numpy as np
 
 from conformance.ttgir import arithmetic, chip_memory, copies, library_functions, products, scaled, tensor_copies
-from conformance.ttgir.arithmetic import (
-    MISREAD,
-    NAMES,
-    UnknownOperation,
-    attributes,
-    operands,
-    result_type,
-)
+from conformance.ttgir.arithmetic import MISREAD, NAMES, UnknownOperation, attributes, operands, result_type
 from conformance.ttgir.machine import Agent, Promise, Running
 from conformance.ttgir.memory import ProgramFault
-from conformance.ttgir.steps import (
-    Names,
-    Step,
-    called,
-    nothing,
-    taken,
-)
+from conformance.ttgir.steps import Names, Step, called, nothing, taken
 from conformance.ttgir.text import BLOCK, Operation, Region, split_outside
 from conformance.ttgir.typed_operations import refuse_other_words
 

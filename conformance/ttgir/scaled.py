@@ -13,15 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir.arithmetic import (
-    Compute,
-    Maker,
-    UnknownOperation,
-    attributes,
-    operands,
-    product,
-    result_type,
-)
+from conformance.ttgir.arithmetic import Compute, Maker, UnknownOperation, attributes, operands, product, result_type
 from conformance.ttgir.formats import Type, rounded, type_of
 from conformance.ttgir.machine import Agent, Pending
 from conformance.ttgir.products import in_queue, issued

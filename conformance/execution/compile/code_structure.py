@@ -12,12 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from conformance.record_figures import (
-    BARE_COMMITS,
-    LATE_WAITS,
-    PRIORITY,
-    ROUND_TRIPS,
-)
+from conformance.record_figures import BARE_COMMITS, LATE_WAITS, PRIORITY, ROUND_TRIPS
 
 _LABEL = re.compile(r"([$\w.]+):(?!:)")
 _PREDICATE = re.compile(r"@(!?%?\w+)\s+")

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -46,7 +46,7 @@ def source_hash(function: Any) -> str | None:
     def visit(caller: Any) -> str:
         if id(caller) not in hashed and caller.hash is None:
             hashed.add(id(caller))
-            callees = [visit(callee) for callee in _named(caller.fn)]
+            callees = [visit(callee) for callee in functions_named(caller.fn, _is_hashed)]
             caller.cache_key  # noqa: B018  # Triton makes the hash when it is read
             constants = _constants(caller)
             if len({name for name, _, _ in constants}) < len({(name, value) for name, _, value in constants}):
@@ -57,13 +57,14 @@ def source_hash(function: Any) -> str | None:
     return visit(function) if _is_hashed(function) else None
 
 
-def _named(function: Any) -> Iterator[Any]:
-    """Triton's functions that the Python ``function`` names, also as attributes of modules."""
+def functions_named(function: Any, chosen: Callable[[Any], bool]) -> Iterator[Any]:
+    """Yields the ``chosen`` objects, such as Triton's functions, that the Python ``function`` names, also as attributes
+    of modules."""
     names = inspect.getclosurevars(function)
     for value in (*names.nonlocals.values(), *names.globals.values()):
         if isinstance(value, ModuleType):
-            yield from filter(_is_hashed, (getattr(value, name, None) for name in sorted(names.unbound)))
-        elif _is_hashed(value):
+            yield from filter(chosen, (getattr(value, name, None) for name in sorted(names.unbound)))
+        elif chosen(value):
             yield value
 
 

@@ -9,15 +9,7 @@ from typing import Any
 
 from conformance.families.gemm import refusals as gemm
 from conformance.families.gemm.refusals import OF_PRODUCT, GemmLimits
-from conformance.families.limits import (
-    DESCRIPTOR_BYTES,
-    Broken,
-    Rule,
-    capabilities,
-    memory_rules,
-    together,
-    variants,
-)
+from conformance.families.limits import DESCRIPTOR_BYTES, Broken, Rule, capabilities, memory_rules, together, variants
 from conformance.problems import itemsize
 from conformance.records import ReasonCode
 

@@ -30,6 +30,7 @@ from conformance.gate.stacks.pip_commands import (
     announcement,
     brought,
     build_of,
+    captured,
     install,
     installed,
     planned,
@@ -292,12 +293,8 @@ def _installed_ptxas(folder: Path, version: str) -> Path:
 
 def _check_ptxas(ptxas: Path) -> None:
     try:
-        done = _run([str(ptxas), "--version"], 60)
+        done = captured([str(ptxas), "--version"], timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StackError(f"{ptxas} cannot be run: {error}") from None
     if done.returncode or "ptxas" not in done.stdout:
         raise StackError(f"{ptxas} is no ptxas: {(done.stdout + done.stderr).strip()[:200]!r}")
-
-
-def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)

@@ -90,6 +90,12 @@ _REASONS = (
 )
 
 
+def captured(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs ``command`` to its end and returns what it wrote, whatever its exit status. ``options`` are those of
+    ``subprocess.run``."""
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, **options)
+
+
 def failure(errors: str, status: int) -> str:
     """Returns the reason why pip failed and what to do: a sentence, and pip's own lines that say more. ``errors`` is
     the text that pip wrote before it ended with ``status``."""
@@ -147,15 +153,7 @@ def planned(arguments: Sequence[str], cache: Path, say: Say) -> list[Mapping[str
         words = ["--quiet", "--retries", "2", "--dry-run", "--ignore-installed", "--report", str(report)]
         command = _command(["install", *words, *arguments])
         try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **variables},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=INSTALL_SECONDS,
-                check=False,
-            )
+            done = captured(command, env={**os.environ, **variables}, timeout=INSTALL_SECONDS)
         except subprocess.TimeoutExpired:
             raise PipError(f"pip took more than {INSTALL_SECONDS} s\nthe command was: {' '.join(command)}") from None
         if done.returncode:

@@ -24,6 +24,7 @@ from typing import Any
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.environments import Environment, folder_digest
+from conformance.gate.stacks.pip_commands import captured
 from conformance.machine.kept_answers import code_digest, file_digest
 from conformance.records import (
     PROGRESS_FILE,
@@ -99,16 +100,7 @@ def abilities(environment: Environment) -> Abilities:
     """Returns the abilities of ``environment``. Raises :class:`RunError` if the harness does not start in it."""
     command = environment.command("targets", "--json")
     try:
-        done = subprocess.run(
-            command,
-            env=environment.environ(),
-            cwd=environment.folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ABILITY_SECONDS,
-            check=False,
-        )
+        done = captured(command, env=environment.environ(), cwd=environment.folder, timeout=ABILITY_SECONDS)
         data = json.loads(done.stdout)
         targets, devices = tuple(data["targets"]), tuple(data["devices"])
         kernels = tuple(data.get("kernels", ()))  # an older harness in the stack's packages does not say it
@@ -124,15 +116,8 @@ def abilities(environment: Environment) -> Abilities:
 def listed(environment: Environment, options: Sequence[str]) -> set[str]:
     """Returns the ids of the cases that a run with ``options`` would have in ``environment``. Raises
     :class:`RunError`."""
-    done = subprocess.run(
-        environment.command("list", *options),
-        env={**environment.environ(), KERNELS_MAY_BE_LOST: "1"},
-        cwd=environment.folder,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    variables = {**environment.environ(), KERNELS_MAY_BE_LOST: "1"}
+    done = captured(environment.command("list", *options), env=variables, cwd=environment.folder)
     if done.returncode and NO_CASE not in done.stderr:
         output = last_words((done.stderr or done.stdout).strip(), 1500)
         raise RunError(f"stack {environment.stack.name!r} cannot list its cases (exit {done.returncode}):\n{output}")

@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from conformance.gate.changes.occupancy import occupancy
-from conformance.gate.changes.status_changes import (
-    Standing,
-    is_order_check,
-    never_compiled,
-    standing,
-    status_finding,
-)
+from conformance.gate.changes.status_changes import Standing, is_order_check, never_compiled, standing, status_finding
 from conformance.gate.changes.time_changes import comparable, on_other_device
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.verdict.compare import case_findings

@@ -18,13 +18,7 @@ from torch import Tensor
 from conformance.execution.compile.compile_worker import named
 from conformance.families.gemm.fills import is_tie
 from conformance.inductor.compile.program import Program
-from conformance.inductor.replay.graph_evaluation import (
-    NARROW,
-    Evaluation,
-    NotExact,
-    evaluate,
-    right_results,
-)
+from conformance.inductor.replay.graph_evaluation import NARROW, Evaluation, NotExact, evaluate, right_results
 from conformance.inputs.fills import Draws
 from conformance.numerics.rounding import FORMATS
 from conformance.problems import DTYPES, Operand
