@@ -94,19 +94,13 @@ def test_a_kernel_from_elsewhere_brings_its_known_defects(tmp_path, cases, seen,
         assert done.returncode == pytest.ExitCode.USAGE_ERROR
         assert "a pattern with '[vendor_mm-' is required" in done.stderr
         return
-    assert {record.status for record in _records(tmp_path / "run")} == statuses
+    records = _records(tmp_path / "run")
+    assert {record.status for record in records} == statuses
+    caught = {verdict.check for record in records for verdict in record.verdicts if not verdict.passed}
+    assert "numerics/transparent" in caught, json.dumps(sorted(caught))
     (entry,) = read_run(tmp_path / "run").declared["vendor_mm"].expected_failures
     assert (entry["id"], entry["cases"], entry["expires"]) == ("vendor-skips", cases, "2099-01-01")
     assert done.returncode == (Status.FAIL in statuses), done.stdout[-2000:]
-
-
-def test_wrong_kernel_from_elsewhere_is_caught(tmp_path):
-    done = _run(tmp_path / "run", "vendor_mm", *PRODUCTS[:-1], "col.row or awkward", VENDOR_SKIPPED_BLOCKS="1")
-    records = _records(tmp_path / "run")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert {record.status for record in records} == {Status.FAIL}
-    caught = {verdict.check for record in records for verdict in record.verdicts if not verdict.passed}
-    assert "numerics/transparent" in caught, json.dumps(sorted(caught))
 
 
 def test_kernels_from_elsewhere_move_no_case_of_ours(tmp_path):

@@ -9,6 +9,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 #: Guides that are written by hand; `conformance kernels --markdown` writes the other one.
@@ -72,9 +73,9 @@ def docstrings(tree: ast.AST) -> dict[ast.AST, str]:
     return {node.body[0].value: text for node in nodes if (text := ast.get_docstring(node))}  # type: ignore[attr-defined]
 
 
-def documentation(source: str) -> Iterator[str]:
+def documentation(source: str, tree: ast.AST | None = None) -> Iterator[str]:
     """Yields the paragraphs of docstrings, without their examples, and the comments of Python ``source``."""
-    for docstring in docstrings(ast.parse(source)).values():
+    for docstring in docstrings(tree or ast.parse(source)).values():
         yield from paragraphs(re.sub(r"^ *>>> .*?(?=\n\s*\n|\Z)", "", docstring, flags=re.MULTILINE | re.DOTALL))
     block: list[str] = []
     row, column = 0, 0
@@ -88,14 +89,8 @@ def documentation(source: str) -> Iterator[str]:
     yield " ".join(block)
 
 
-@functools.cache
-def documentation_of(file: Path) -> list[str]:
-    return [*documentation(file.read_text())]
-
-
-def messages(source: str) -> Iterator[str]:
-    """Yields the lines of the strings of Python ``source`` that are neither docstrings nor code, such as patterns."""
-    tree = ast.parse(source)
+def messages(tree: ast.AST) -> Iterator[str]:
+    """Yields the lines of the strings of ``tree`` that are neither docstrings nor code, such as patterns."""
     formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
     inside = {part for node in formatted for part in ast.walk(node) if part is not node} | docstrings(tree).keys()
     for node in ast.walk(tree):
@@ -108,9 +103,9 @@ def messages(source: str) -> Iterator[str]:
             yield from text.split("\n")
 
 
-def old_names(source: str) -> set[str]:
-    """Returns those of :data:`OLD_NAMES` that are variables or parameters in Python ``source``."""
-    nodes = list(ast.walk(ast.parse(source)))
+def old_names(tree: ast.AST) -> set[str]:
+    """Returns those of :data:`OLD_NAMES` that are variables or parameters in ``tree``."""
+    nodes = list(ast.walk(tree))
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return OLD_NAMES & {*stored, *(node.arg for node in nodes if isinstance(node, ast.arg))}
 
@@ -119,24 +114,30 @@ def tokens(source: str) -> Iterator[tokenize.TokenInfo]:
     return tokenize.generate_tokens(io.StringIO(source).readline)
 
 
-def prose_of(source: str) -> Iterator[str]:
-    """Yields the comments and strings of Python ``source``, without names and quotations of code."""
-    for token in tokens(source):
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
-            yield without_code(token.string)
-        elif token.type == getattr(tokenize, "FSTRING_MIDDLE", None):
-            yield token.string
-
-
 def old_words(texts: list[str]) -> list[str]:
     """Returns the ``texts`` that have an old word, but for those that are :data:`KEPT`."""
     return [text for text in texts if OLD_WORDS.search(text) and not any(kept in text for kept in KEPT)]
 
 
-def fragments(source: str) -> list[str]:
+def fragments(tree: ast.AST) -> list[str]:
     """Returns the beginnings of docstrings that are no sentence of what is returned, done or held."""
-    texts = docstrings(ast.parse(source)).values()
-    return [text.splitlines()[0] for text in texts if FRAGMENT.match(text)]
+    return [text.splitlines()[0] for text in docstrings(tree).values() if FRAGMENT.match(text)]
+
+
+class Facts(NamedTuple):
+    """The documentation, the messages, and the faults of docstrings and names, of one file."""
+
+    documentation: list[str]
+    messages: list[str]
+    fragments: list[str]
+    names: set[str]
+
+
+@functools.cache
+def facts(file: Path) -> Facts:
+    source = file.read_text()
+    tree = ast.parse(source)
+    return Facts([*documentation(source, tree)], [*messages(tree)], fragments(tree), old_names(tree))
 
 
 def test_sentences_of_the_guides_are_short():
@@ -148,30 +149,25 @@ def test_the_guides_have_no_old_words():
     assert {name: found for name, page in texts.items() if (found := old_words([*map(without_code, page)]))} == {}
 
 
-def test_the_source_has_no_old_words():
-    texts = {file.relative_to(ROOT): [*prose_of(file.read_text())] for file in SOURCE}
-    assert {name: found for name, prose in texts.items() if (found := old_words(prose))} == {}
-
-
-def test_the_documentation_of_the_tests_has_no_old_words():
-    files = {str(file): [*map(without_code, documentation_of(file))] for file in READ}
-    assert {name: found for name, texts in files.items() if (found := old_words(texts))} == {}
+def test_documentation_and_messages_have_no_old_words():
+    files = {str(file): facts(file).documentation + (facts(file).messages if file in SOURCE else []) for file in READ}
+    assert {name: found for name, texts in files.items() if (found := old_words([*map(without_code, texts)]))} == {}
 
 
 def test_docstrings_begin_with_a_sentence():
-    assert {str(file): found for file in READ if (found := fragments(file.read_text()))} == {}
+    assert {str(file): found for file in READ if (found := facts(file).fragments)} == {}
 
 
 def test_sentences_of_docstrings_and_comments_are_short():
-    assert {str(file): found for file in READ if (found := too_long(documentation_of(file)))} == {}
+    assert {str(file): found for file in READ if (found := too_long(facts(file).documentation))} == {}
 
 
 def test_sentences_of_messages_are_short():
-    assert {str(file): found for file in SOURCE if (found := too_long(messages(file.read_text())))} == {}
+    assert {str(file): found for file in SOURCE if (found := too_long(facts(file).messages))} == {}
 
 
 def test_variables_have_names_that_say_what_they_hold():
-    names = {file: old_names(file.read_text()) - PARAMETERS.get(file.name, set()) for file in READ}
+    names = {file: facts(file).names - PARAMETERS.get(file.name, set()) for file in READ}
     assert {str(file): found for file, found in names.items() if found} == {}
 
 
@@ -186,9 +182,9 @@ def test_old_words_and_fragments_are_seen():
     source = (
         '"""What it is."""\n\n# begin anew\nx = f"{beside} beside {x}"\n\n\ndef f():\n    """Returns ``nobody``."""\n'
     )
-    comment, text = old_words([*prose_of(source)])
-    assert (comment, "beside" in text) == ("# begin anew", True)
-    assert fragments(source) == ["What it is."]
+    assert old_words([*map(without_code, documentation(source))]) == ["begin anew"]
+    assert old_words([*messages(ast.parse(source))]) == ["{} beside {}"]
+    assert fragments(ast.parse(source)) == ["What it is."]
 
 
 def test_long_sentences_of_code_are_seen():
@@ -196,9 +192,10 @@ def test_long_sentences_of_code_are_seen():
     long = f"{half} {half}"
     source = f'"""Short.\n\n{long}.\n\n>>> {long}\n"""\n# {half}\n# {half}\nx = f"{long} {{x}}"  # short\n'
     assert too_long(documentation(source)) == [f"{long}.", long]
-    assert too_long(messages(source)) == [f"{long} CODE"]
-    assert too_long(messages(f"x = r'(?P<word>a) {long}'")) == []
+    assert too_long(messages(ast.parse(source))) == [f"{long} CODE"]
+    assert too_long(messages(ast.parse(f"x = r'(?P<word>a) {long}'"))) == []
 
 
 def test_old_names_are_seen():
-    assert old_names("def f(wanted):\n    made, x = wanted\n    return known(x)\n") == {"wanted", "made"}
+    source = "def f(wanted):\n    made, x = wanted\n    return known(x)\n"
+    assert old_names(ast.parse(source)) == {"wanted", "made"}
