@@ -127,18 +127,6 @@ def _verify(layouts: Layouts, typed: TypedOperation, faults: list[str], unknown:
         unknown.add(f"operation {typed.operation.name} in the form {typed.operation.words[:120]}")
 
 
-def layout_faults(module: TtgirModule) -> list[str]:
-    """Returns the faults in the layouts of ``module``, one sentence for each operation at which two do not fit; empty
-    if all do. Layouts and operations that are not known are in :func:`unknown_layouts` and count as no fault."""
-    return verified(module).faults
-
-
-def unknown_layouts(module: TtgirModule) -> list[str]:
-    """The layouts, and the operations on tensors or memory, of which nothing is known here: each once, sorted. A
-    module's layouts are verified if this and :func:`layout_faults` are empty."""
-    return verified(module).unknown
-
-
 def _operation_faults(layouts: Layouts, typed: TypedOperation) -> Iterator[str]:
     """Yields the faults in the layouts of one operation. Raises UnknownLayout for an operation or a layout that is not
     known."""

@@ -22,7 +22,6 @@ from conformance.families.gemm.problem import (
 )
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.families.weight_gradient.problem import WeightGradient
-from conformance.families.weight_gradient.reference import bias_gradient
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, Contract
 
@@ -58,7 +57,7 @@ def value(problem, inputs, output):
 
         return (attention.backward if problem.backward else attention.forward)(problem, inputs).outputs[output]
     if output == "grad_bias":
-        return bias_gradient(inputs["grad_out"])
+        return inputs["grad_out"].double().sum((0, 2, 3))
     return inputs["a"].double().sum(1) if output == "sums" else reference.value(problem, inputs)
 
 

@@ -15,7 +15,7 @@ from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from conformance.ttgir.fragments import used_depths
-from conformance.ttgir.layout_check import layout_faults, unknown_layouts
+from conformance.ttgir.layout_check import verified
 from conformance.ttgir.layouts import layout_of
 from conformance.ttgir.register_maps import scales_map
 from conformance.ttgir.text import parse
@@ -62,8 +62,8 @@ def compiled():
 
 def judged(text):
     """Faults and what is unknown."""
-    module = parse(text)
-    return layout_faults(module), unknown_layouts(module)
+    found = verified(parse(text))
+    return found.faults, found.unknown
 
 
 @pytest.mark.parametrize("name", SOURCES)

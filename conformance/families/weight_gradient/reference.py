@@ -27,11 +27,6 @@ def magnitude(problem: WeightGradient, inputs: Mapping[str, Tensor], *, device: 
     return _correlated(problem, inputs, device, magnitudes=True)
 
 
-def bias_gradient(grad_out: Tensor) -> Tensor:
-    """grad_bias in fp64, on the device of ``grad_out`` (batch, out_channels, *out_size)."""
-    return grad_out.double().movedim(1, 0).flatten(1).sum(1).add_(0.0)
-
-
 def factors(problem: WeightGradient, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Returns for each group the matrices of its product in fp64. A (output channels, k) is grad_out. B (k, taps times
     channels) is what the positions see of x, channels fastest; k counts the positions of all images, in order."""

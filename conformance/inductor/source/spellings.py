@@ -6,7 +6,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -15,42 +15,6 @@ import torch
 
 from conformance.inductor.compile.program import Unsupported
 from conformance.records import Reason, ReasonCode
-
-OPERATIONS, GEMM = "test_inductor_operations.py", "test_inductor_gemm.py"
-OF_TEMPLATES, ATTENTION = "test_inductor_templates.py", "test_inductor_attention.py"
-SCALED = "test_inductor_scaled.py"
-
-#: Template -> the test whose cases judge its code, as "suite::test". Names of all releases.
-JUDGED: Mapping[str, str] = {
-    "mm": f"{OPERATIONS}::test_dynamic_sizes",
-    "bmm": f"{OPERATIONS}::test_baddbmm",
-    "bmm_shared_a": f"{OF_TEMPLATES}::test_bmm_of_one_matrix",
-    "mm_plus_mm": f"{OPERATIONS}::test_mm_plus_mm",
-    "mm_persistent_tma": f"{GEMM}::test_mm_persistent_tma",
-    "mm_persistent_tdm": f"{GEMM}::test_persistent_tdm",
-    "scaled_mm_device_tma": f"{GEMM}::test_scaled_mm_persistent_tma",
-    "scaled_mm_device_tma_epilogue_scaling": f"{GEMM}::test_scaled_mm_persistent_tma",
-    "blackwell_ws_persistent_device_tma": f"{GEMM}::test_mm_blackwell",
-    "blackwell_ws_persistent_tma": f"{GEMM}::test_mm_blackwell",
-    "convolution2d": f"{OPERATIONS}::test_conv2d",
-    "convolution3d": f"{OPERATIONS}::test_conv3d",
-    "convolution2d_bwd_input": f"{OF_TEMPLATES}::test_convolution_gradients",
-    "convolution2d_bwd_weight": f"{OF_TEMPLATES}::test_convolution_gradients",
-    "mm_persistent": f"{OF_TEMPLATES}::test_mm_persistent_without_descriptors",
-    "scaled_mm_device_tma_main_loop_scaling": f"{SCALED}::test_block_scales",
-    "grouped_mm": f"{OF_TEMPLATES}::test_grouped_mm",
-    "scaled_grouped_mm": f"{OF_TEMPLATES}::test_scaled_grouped_mm",
-    "flex_attention": f"{ATTENTION}::test_attention",
-    "flex_decoding": f"{ATTENTION}::test_few_queries",
-    "flex_attention_backward": f"{ATTENTION}::test_gradients",
-    "depthwise_conv1d": f"{OF_TEMPLATES}::test_depthwise_convolution",
-}
-
-#: Template -> why no test judges it.
-UNJUDGED: Mapping[str, str] = {
-    "b2b_gemm_left": "two products in one kernel: a pass that is off unless one asks for it",
-    "b2b_gemm_right": "two products in one kernel: a pass that is off unless one asks for it",
-}
 
 
 class NoSuchTemplate(Unsupported):
@@ -79,17 +43,6 @@ def leaves_gradients_to_aten() -> bool:
     of the lowering tells."""
     lowering = importlib.import_module("torch._inductor.kernel.conv").convolution_backward_lowering
     return "disable_triton_conv_bwd" in inspect.unwrap(lowering).__code__.co_varnames
-
-
-def without_test(names: Iterable[str]) -> list[str]:
-    """A sentence for each of the templates ``names`` of which the tables say neither that a test judges it nor why
-    none does."""
-    return [
-        f"no test of the suites judges the template {name}: add one, and its name to JUDGED of {__name__}, or to "
-        "UNJUDGED why there is none"
-        for name in names
-        if name not in JUDGED and name not in UNJUDGED
-    ]
 
 
 @functools.cache
