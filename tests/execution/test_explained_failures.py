@@ -104,10 +104,6 @@ def test_another_grid_is_a_cause(grid, cause):
     assert explained(grid=grid, failed=("grid",)) == f"FAIL grid | CAUSE {cause}"
 
 
-def test_a_trial_without_a_failed_check_is_not_explained():
-    assert explained(grid=(5,), failed=()) == ""
-
-
 def test_numbers_are_explained_by_what_every_fill_shows():
     problem = bmm(40, 56, 40, batch=3)
     seen = []
