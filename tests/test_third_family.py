@@ -40,7 +40,7 @@ def test_a_target_without_its_backend_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kernel", ["mm"])
 def test_a_third_family_is_judged(tmp_path: Path, kernel: str) -> None:
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conformance.plugin", "--pyargs"]
+    command = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "conformance.plugin", "--pyargs"]
     command += ["conformance.suites", "--no-gpu", "--tier", "quick", "--suite", "transposition", "--kernel", kernel]
     command += ["-k", "fp16", "--target", "third_1", "--run-dir", str(tmp_path / "run")]
     done = _python(tmp_path, *command)

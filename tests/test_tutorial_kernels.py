@@ -45,7 +45,7 @@ def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
 
 
 def _run(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conformance.plugin", "--pyargs"]
+    command = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "conformance.plugin", "--pyargs"]
     command += ["conformance.suites", "--tier", "quick", "--run-dir", str(folder / "run"), *options]
     return _python(folder, *command, **environment)
 
