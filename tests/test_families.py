@@ -69,7 +69,8 @@ def test_each_kernel_computes_problems_of_a_registered_family():
     for kernel in catalogue.own_kernels().values():
         if kernel.offered:
             problem = kernel.example(kernel.dtype_names()[0], kernel.configs[0])
-            assert family_of(problem) is not UNKNOWN, kernel.name
+            assert isinstance(problem, kernel.problems), kernel.name
+            assert family_of(problem) is kernel.answers is not UNKNOWN, kernel.name
 
 
 class Unregistered(Problem):

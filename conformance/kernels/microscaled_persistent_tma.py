@@ -76,7 +76,7 @@ class MicroscaledPersistentTma(MicroscaledMm):
     zero_sign = "ieee"
 
     def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
-        """See :class:`MicroscaledFamily`. Rows of A and B that nothing is said about are padded, so that descriptors
+        """See :class:`MicroscaledMm`. Rows of A and B that nothing is said about are padded, so that descriptors
         can have their pitch."""
         plain = super().problem(formats, M, N, K, **fields)
         for name, field in (("a", "layout_a"), ("b", "layout_b")):
