@@ -449,7 +449,7 @@ def test_what_ends_the_gate_asks_its_run_once_and_ends_all_of_it(tmp_path: Path,
     package = str(Path(running.__file__).parents[3])
     code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{GATE}"  # its terminal from now on
     gate = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)],
+        [executable(), "-c", code, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": package},
         stdin=its_end,
         stdout=subprocess.DEVNULL,

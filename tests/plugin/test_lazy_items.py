@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,7 +86,7 @@ def answers(tmp_path_factory):
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [executable(), "-c", SCRIPT],
         capture_output=True,
         text=True,
         cwd=tmp_path_factory.mktemp("elsewhere"),
@@ -158,6 +159,6 @@ pytest.main(["--pyargs", "conformance.suites", *options, *sys.argv[2:]], plugins
 
 @pytest.mark.parametrize(("options", "keeps"), [((), False), (("--new-first",), True)])
 def test_pytest_keeps_the_ids_of_all_cases_only_if_it_is_asked_for_new_ones(tmp_path, options, keeps):
-    command = [sys.executable, "-c", KEEPS_IDS, str(tmp_path / "cache"), *options]
+    command = [executable(), "-c", KEEPS_IDS, str(tmp_path / "cache"), *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert f"keeps ids: {keeps}" in done.stdout, done.stdout + done.stderr
