@@ -212,7 +212,7 @@ def test_run_passes_options_on(monkeypatch):
     assert seen == [[*suites, "-n", "4", "-k", "mm and not fp8", "--tier", "full"]]
 
 
-def test_list_prints_the_ids_that_are_left(tmp_path):
+def test_list_prints_the_ids_that_are_left(tmp_path, forked):
     (tmp_path / "pytest.ini").write_text("[pytest]\nconformance_suites = suites\n")
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "test_a.py").write_text(
@@ -220,7 +220,7 @@ def test_list_prints_the_ids_that_are_left(tmp_path):
     )
     code = "from conformance import cli; from conformance.commands.shared import suites; import sys; "
     code += "suites.SUITE_ARGUMENTS = ['-p', 'conformance.plugin', 'suites']; "
-    command = [sys.executable, "-c", code + "sys.exit(cli.main(sys.argv[1:]))", "list", "--no-gpu"]
+    command = [forked, "-c", code + "sys.exit(cli.main(sys.argv[1:]))", "list", "--no-gpu"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     environment["PYTEST_ADDOPTS"] = "-p no:benchmark"  # if installed, it warns on stderr
 
