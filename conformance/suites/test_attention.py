@@ -7,7 +7,7 @@ from conformance.cases.scenarios import every_kernel, scenario, where
 from conformance.cases.tier_rows import CROSSED
 from conformance.cases.unrolled import UNROLLED
 from conformance.families.attention.problem import LETTERS, Attention, Mask, Score
-from conformance.families.examples import WHOLE_TILES
+from conformance.families.examples import WHOLE_TILES, dtype_fields
 from conformance.judging.plan_rules import expect_refusal
 from conformance.kernels.attention import DECODE_QUERIES
 from conformance.kernels.kernel import Variant
@@ -36,14 +36,12 @@ def attention(kernel, dtype, config, **fields):
     whose products are unrolled has heads of 16 instead of 64: a quarter of the products to compile."""
     (operation,) = kernel.operations
     head_dim = 16 if dtype == UNROLLED else 64
-    if dtype == "tf32":
-        dtype, fields["precision"] = "fp32", "tf32"
     block = max(config.tile)
     queries = 5 if kernel.few_queries else block + 1
     plain = {"batch": 1, "heads": 2, "queries": queries, "keys": block + 11, "head_dim": head_dim}
     if kernel.usual_shape == WHOLE_TILES:
         plain |= {"queries": 2 * block, "keys": 2 * block}
-    return Attention(operation, dtype=dtype, **{**plain, **fields})
+    return Attention(operation, **{**plain, **dtype_fields(dtype), **fields})
 
 
 def quick_fills(harness, *names):

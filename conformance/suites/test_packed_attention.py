@@ -5,6 +5,7 @@ from typing import Any
 
 from conformance.cases.scenarios import every_kernel, scenario, where
 from conformance.families.attention.problem import PACKED, Attention, Mask, Score
+from conformance.families.examples import dtype_fields
 from conformance.judging.plan_rules import expect_refusal
 from conformance.records import ReasonCode
 
@@ -27,11 +28,8 @@ def packed(dtype: str, config: Any, lengths: str, mask: str, **fields: Any) -> A
     """A problem of these sequences, two query heads for one of keys."""
     count, *sizes = {**LENGTHS, **PAGED_LENGTHS}[lengths]
     queries, keys = (blocks * max(config.tile) + more for blocks, more in sizes)
-    if dtype == "tf32":
-        dtype, fields["precision"] = "fp32", "tf32"
-    head_dim = 16 if dtype == "fp32" and "precision" not in fields else 32
-    plain = {"heads": 2, "head_dim": head_dim, "kv_heads": 1, "mask": Mask(mask, count), "dtype": dtype}
-    return Attention("attention", 1, queries=queries, keys=keys, **{**plain, **fields})
+    plain = {"heads": 2, "head_dim": 16 if dtype == "fp32" else 32, "kv_heads": 1, "mask": Mask(mask, count)}
+    return Attention("attention", 1, queries=queries, keys=keys, **{**plain, **dtype_fields(dtype), **fields})
 
 
 @scenario(
@@ -93,8 +91,7 @@ def test_unlike_pages(conform, harness, kernel, target, dtype, config, unlike, m
 def _check_unlike(conform, harness, kernel, target, dtype, config, unlike, mask, page):
     fields = {**UNLIKE[unlike], "mask": Mask(mask, 5), "pad": 3, "padded": "qkvo", "page": page}
     sizes = [2 * max(config.tile) + more for more in (9, 7)]
-    precision = {"dtype": "fp32", "precision": "tf32"} if dtype == "tf32" else {"dtype": dtype}
-    problem = Attention("attention", 1, fields.pop("heads"), *sizes, **{**fields, **precision})
+    problem = Attention("attention", 1, fields.pop("heads"), *sizes, **{**fields, **dtype_fields(dtype)})
     conform(kernel, problem, config=config, target=target, fills=QUICK if harness.settings.tier == "quick" else None)
 
 

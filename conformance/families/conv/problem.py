@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from conformance.families.family import Tiles, blocks, tiles_of
 from conformance.families.gemm.problem import Bias, Gemm
@@ -19,6 +19,7 @@ from conformance.problems import PRECISIONS, RESULTS, Operand, Problem, check_ch
 RANKS = {"conv2d": 2, "conv3d": 3}
 ORDERS = ("contiguous", "channels-last")
 Extents = int | tuple[int, ...]
+Convolution = TypeVar("Convolution", bound="Conv")
 
 
 @dataclass(frozen=True)
@@ -268,6 +269,7 @@ def image_size(
 
 
 def _conv(
+    family: type[Convolution],
     op: str,
     batch: int,
     channels: int,
@@ -275,24 +277,19 @@ def _conv(
     out_channels: int,
     kernel: Extents,
     dtype: str = "fp16",
-    *,
-    stride: Extents = 1,
-    padding: Extents = 0,
-    dilation: Extents = 1,
-    **fields: object,
-) -> Conv:
-    """A convolution; one number stands for all dimensions. ``fields`` are those of :class:`Conv`."""
-
-    def every(extents: Extents) -> tuple[int, ...]:
-        return (extents,) * RANKS[op] if isinstance(extents, int) else extents
-
-    sizes = (every(size), out_channels, every(kernel), every(stride), every(padding))
-    return Conv(op, batch, channels, *sizes, dtype=dtype, dilation=every(dilation), **fields)  # type: ignore[arg-type]
+    **fields: Any,
+) -> Convolution:
+    """Returns a convolution; one number stands for all dimensions. ``fields`` are those of ``family``."""
+    fields = {"size": size, "kernel": kernel, "stride": 1, "padding": 0, **fields}
+    for name in ("size", "kernel", "stride", "padding", "dilation", "output_padding"):
+        if isinstance(fields.get(name), int):
+            fields[name] = (fields[name],) * family.ranks[op]
+    return family(op, batch, channels, out_channels=out_channels, dtype=dtype, **fields)
 
 
 #: Convolutions over two and over three dimensions, with the arguments of :func:`_conv` from ``batch`` on.
-conv2d = functools.partial(_conv, "conv2d")
-conv3d = functools.partial(_conv, "conv3d")
+conv2d = functools.partial(_conv, Conv, "conv2d")
+conv3d = functools.partial(_conv, Conv, "conv3d")
 
 
 @dataclass(frozen=True)
@@ -372,29 +369,8 @@ def transposed_places(
     return tuple(tuple(place(position, tap) for tap in range(kernel)) for position in range(out_size))
 
 
-def conv_transpose2d(
-    batch: int,
-    channels: int,
-    size: Extents,
-    out_channels: int,
-    kernel: Extents,
-    dtype: str = "fp16",
-    *,
-    stride: Extents = 1,
-    padding: Extents = 0,
-    output_padding: Extents = 0,
-    dilation: Extents = 1,
-    **fields: object,
-) -> TransposedConv:
-    """A transposed convolution; one number stands for both dimensions. ``fields`` are those of
-    :class:`TransposedConv`."""
-
-    def both(extents: Extents) -> tuple[int, ...]:
-        return (extents,) * 2 if isinstance(extents, int) else extents
-
-    sizes = (both(size), out_channels, both(kernel), both(stride), both(padding))
-    more = {"dilation": both(dilation), "output_padding": both(output_padding), **fields}
-    return TransposedConv("conv_transpose2d", batch, channels, *sizes, dtype=dtype, **more)  # type: ignore[arg-type]
+#: A transposed convolution over two dimensions, with the same arguments and those of :class:`TransposedConv`.
+conv_transpose2d = functools.partial(_conv, TransposedConv, "conv_transpose2d")
 
 
 def input_gradient(problem: Conv, **fields: object) -> TransposedConv:
