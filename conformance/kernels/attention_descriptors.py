@@ -17,7 +17,7 @@ from conformance.heuristics.configs import AnyConfig, SpecialisedFlexConfig
 from conformance.kernels.attention import Forward
 from conformance.kernels.kernel import Features, Plan, Variant, lacking
 from conformance.kernels.launch import Launch
-from conformance.kernels.mm_specialised import LEAST_ROWS, WARPS
+from conformance.kernels.mm_specialised import loop_refusal
 from conformance.kernels.persistent_tma import BARRIER_BYTES, TMA_BYTES, leading, undescribable
 from conformance.problems import Operand, itemsize
 from conformance.records import Reason, ReasonCode
@@ -83,12 +83,8 @@ class DescribedForward(Forward):
 
     def _config(self, plan: Plan) -> Reason | None:
         config = plan.config
-        if _specialised(plan) and (config.block_m < LEAST_ROWS or config.num_warps % WARPS or config.num_stages < 2):
-            detail = (
-                f"{config.id}: a specialised loop needs BLOCK_M >= {LEAST_ROWS}, a multiple of {WARPS} warps and two "
-                "stages: use a larger tile, more warps and more stages"
-            )
-            return Reason(ReasonCode.CONFIG, "loop", detail)
+        if _specialised(plan) and (reason := loop_refusal(config)):
+            return reason
         if plan.problem.block and config.merged:
             detail = f"{config.id}: one loop walks through a range of keys, and the problem has lists of blocks"
             return Reason(ReasonCode.CONFIG, "block", detail)

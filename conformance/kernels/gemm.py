@@ -13,6 +13,7 @@ from conformance.families.examples import FLOATS
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
+from conformance.kernels import carveout
 from conformance.kernels.device.pointer import gemm_pointer
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
@@ -172,6 +173,11 @@ class GemmKernel(GemmFamily):
             size += split.bits // split.part_bits * (4 if split.part_bits > 8 else 2)
         return (config.block_m + config.block_n) * config.block_k * size
 
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: one program per tile of the result. A persistent kernel has one per SM at most."""
+        tiles = output_tiles(plan)
+        return (min(carveout.available_sms(plan), tiles) if self.persistent else tiles,)
+
     # Arithmetic
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
@@ -296,10 +302,6 @@ class PointerGemm(GemmKernel):
 
     def _config(self, plan: Plan) -> Reason | None:
         return self.other_variant(plan) or super()._config(plan)
-
-    def grid(self, plan: Plan) -> tuple[int, ...]:
-        """See :class:`Kernel`: one program per tile of the result."""
-        return (output_tiles(plan),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         arguments = {**self._pointer_arguments(plan, tensors), **self._epilogue_arguments(plan, tensors)}

@@ -10,9 +10,8 @@ from torch import Tensor
 from conformance.families.draw import Draw
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, Config, TemplateConfig
-from conformance.kernels import carveout
 from conformance.kernels.device.pointer import gemm_persistent_pointers
-from conformance.kernels.gemm import PointerGemm, output_tiles
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, dot_precision
 from conformance.problems import itemsize
@@ -38,10 +37,6 @@ class PersistentPointerGemm(PointerGemm):
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. The kernel names ``flatten`` where it is false, too."""
         return self.lacking(plan) or super().refusal(plan)
-
-    def grid(self, plan: Plan) -> tuple[int, ...]:
-        """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
-        return (min(carveout.available_sms(plan), output_tiles(plan)),)
 
     def draw_variant(self, draw: Draw) -> Variant:
         """See :class:`Kernel`: any number of programs, sizes and loops of both kinds."""

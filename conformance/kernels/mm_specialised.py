@@ -19,9 +19,8 @@ from conformance import codegen_checks as codegen
 from conformance.families.draw import Draw
 from conformance.families.gemm.refusals import GemmLimits
 from conformance.heuristics.configs import AnyConfig, SpecialisedConfig
-from conformance.kernels import carveout
 from conformance.kernels.device.mm_specialised import gemm_specialised
-from conformance.kernels.gemm import PointerGemm, output_tiles
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.int_mm import IntegerGemm
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant
 from conformance.kernels.launch import Launch
@@ -46,6 +45,17 @@ FP8_CONFIGS = (*CONFIGS[:3], *CONFIGS[4:5])
 
 #: Rows and warps with which every target from sm_90 on gives warps different work.
 LEAST_ROWS, WARPS = 64, 4
+
+
+def loop_refusal(config: AnyConfig) -> Reason | None:
+    """Returns the reason for which Triton gives the warps of a tile the same work, or None."""
+    if config.tile[0] >= LEAST_ROWS and config.num_warps % WARPS == 0 and config.num_stages >= 2:
+        return None
+    detail = (
+        f"{config.id}: a specialised loop needs BLOCK_M >= {LEAST_ROWS}, a multiple of {WARPS} warps and two "
+        "stages: use a larger tile, more warps and more stages"
+    )
+    return Reason(ReasonCode.CONFIG, "loop", detail)
 
 
 class SpecialisedGemm(PointerGemm):
@@ -93,12 +103,8 @@ class SpecialisedGemm(PointerGemm):
         if not isinstance(config, SpecialisedConfig):
             detail = f"{config.id} does not say which loop is specialised: use a SpecialisedConfig"
             return Reason(ReasonCode.CONFIG, "loop", detail)
-        if config.block_m < LEAST_ROWS or config.num_warps % WARPS or config.num_stages < 2:
-            detail = (
-                f"{config.id}: a specialised loop needs BLOCK_M >= {LEAST_ROWS}, a multiple of {WARPS} warps and two "
-                "stages: use a larger tile, more warps and more stages"
-            )
-            return Reason(ReasonCode.CONFIG, "loop", detail)
+        if reason := loop_refusal(config):
+            return reason
         if plan.variant.flatten:
             return Reason(ReasonCode.CONFIG, "variant", f"{self.name} takes its loop from the config: {config.id}")
         return super()._config(plan)
@@ -108,10 +114,6 @@ class SpecialisedGemm(PointerGemm):
         config = plan.config
         block = config.block_m * config.block_n * max(itemsize(plan.problem.output_dtype), 4)
         return int(super().shared_memory(plan) + block + BARRIER_BYTES)
-
-    def grid(self, plan: Plan) -> tuple[int, ...]:
-        """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
-        return (min(carveout.available_sms(plan), output_tiles(plan)),)
 
     @property
     def drawn_configs(self) -> tuple[AnyConfig, ...]:

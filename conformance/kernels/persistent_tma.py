@@ -12,12 +12,11 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.families.gemm.refusals import DESCRIBED_VARIANT, MAKERS, GemmLimits
-from conformance.kernels import carveout
 from conformance.kernels.device.persistent_tma import (
     gemm_persistent_device_descriptors,
     gemm_persistent_host_descriptors,
 )
-from conformance.kernels.gemm import GemmKernel, output_tiles
+from conformance.kernels.gemm import GemmKernel
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import INDEX_LIMIT, Launch
 from conformance.problems import BASE_ALIGNMENT, PRECISIONS, SPLIT_PRECISIONS, Operand, itemsize
@@ -82,10 +81,6 @@ class PersistentTmaGemm(GemmKernel):
             detail = f"{config.id}: a stored block is {inner} bytes wide, {TMA_BYTES} are required: use fewer subtiles"
             return Reason(ReasonCode.BLOCK_BYTES, "out", detail)
         return None
-
-    def grid(self, plan: Plan) -> tuple[int, ...]:
-        """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
-        return (min(carveout.available_sms(plan), output_tiles(plan)),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: descriptors are built by the host or by each program, as the variant says."""
