@@ -2,8 +2,8 @@
 
 :func:`executable` returns the path of a script that takes the place of ``sys.executable`` in a test whose subject is
 not the start of Python. The script sends its arguments, environment, folder and descriptors to the server, forwards
-signals, and ends as the fork ends. A fork has imported the rooms of this package that need no torch. It has read what a
-run keeps of files that do not change. It has not imported triton, which reads its environment. The script starts the
+signals, and ends as the fork ends. A fork has imported the rooms of this package that need no Triton. It has read what
+a run keeps of files that do not change. It has not imported triton, which reads its environment. The script starts the
 interpreter itself where a fork would differ: see ``_CLIENT``.
 """
 
@@ -32,10 +32,11 @@ from typing import Any
 #: What the server imports: what takes long, and reads no variable that tests set.
 PRELOADED = ("numpy", "torch", "sympy", "pytest", "pluggy", "execnet", "msgspec", "rich.progress")
 PRELOADED += ("rich.console", "rich.table", "packaging.version", "importlib.metadata", "concurrent.futures", "runpy")
-PRELOADED += ("pdb", "sqlite3", "tomllib", "unittest", "xml.etree.ElementTree")
-#: Rooms of this package that import neither torch nor triton. One is a plugin of pytest, which rewrites the asserts of
-#: what it imports.
-ROOMS = ("commands", "gate", "machine", "plugin", "reporting", "user_files")
+PRELOADED += ("pdb", "sqlite3", "tomllib", "unittest", "xml.etree.ElementTree", "numpy.random", "numpy.ma", "secrets")
+PRELOADED += ("numpy.typing",)
+#: Rooms of this package that do not import triton. One is a plugin of pytest, which rewrites the asserts of what it
+#: imports.
+ROOMS = ("commands", "gate", "heuristics", "inputs", "machine", "numerics", "plugin", "reporting", "user_files")
 #: Imports xdist, which keeps the search path that it finds.
 LEFT_OUT = "conformance.plugin.share_scheduling"
 ROOT = Path(__file__).resolve().parents[1]
