@@ -26,18 +26,17 @@ NUMBERS = (CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT)
 
 
 class Reproducers:
-    """Follows the plans of one case; :meth:`write` writes the script if the last of them failed.
+    """Follows the plans of one case; :meth:`write` writes the script into ``folder`` if the last of them failed.
 
     A request in the folder for scripts can ask for two more. One is written before each plan is judged, and stays if
     the process dies. The other is for a passing case, about what its code had in another run.
     """
 
-    def __init__(self, recorder: CaseRecorder, settings: Settings) -> None:
+    def __init__(self, recorder: CaseRecorder, settings: Settings, folder: Path) -> None:
         self._recorder = recorder
         self._settings = settings
-        self._request = (
-            ScriptRequest.read(settings.reproducers) if settings.reproducers is not None else ScriptRequest()
-        )
+        self._folder = folder
+        self._request = ScriptRequest.read(folder)
         self._judged: tuple[Kernel, Plan, tuple[str, ...] | None] | None = None
         self._error: Exception | None = None
 
@@ -55,13 +54,11 @@ class Reproducers:
             raise
 
     def write(self) -> None:
-        """Writes the script of a case that failed into the folder of ``--reproducers``; the record names the file, or
-        says why there is none."""
-        folder = self._settings.reproducers
-        if folder is None or self._judged is None:
+        """Writes the script of a case that failed; the record names the file, or says why there is none."""
+        if self._judged is None:
             return
         if self._request.dies:
-            (folder / file_name(self._recorder.case)).unlink(missing_ok=True)  # the process did not die
+            (self._folder / file_name(self._recorder.case)).unlink(missing_ok=True)  # the process did not die
         failed = [verdict for verdict in self._recorder.verdicts if not verdict.passed]
         observed: dict[str, str | None] = {}
         try:
@@ -74,10 +71,8 @@ class Reproducers:
         self._recorder.set(observed=observed)
 
     def _keep(self, text: str) -> Path:
-        folder = self._settings.reproducers
-        assert folder is not None  # else nothing was asked for
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / file_name(self._recorder.case)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / file_name(self._recorder.case)
         replace_file(file, text)
         return file
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
@@ -17,7 +17,6 @@ from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.execution.trial.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
-from conformance.judging.case_reproducers import Reproducers
 from conformance.judging.code_faults import fault_verdicts, order_verdicts, unknown_orders
 from conformance.judging.harness import Harness, faults_explained, needed, record_edges
 from conformance.judging.plan_rules import descriptor_features, expected_grid, objection, overlooked, plan_verdicts
@@ -39,6 +38,9 @@ from conformance.records import (
 )
 from conformance.targets import Target
 from conformance.ttgir.verdict import Executed
+
+if TYPE_CHECKING:
+    from conformance.judging.case_reproducers import Reproducers
 
 Inspection = Callable[[Artefact], Verdict]
 
@@ -94,8 +96,8 @@ def conform(
     first; if it does not fit, the case ends as not applicable. One compilation then serves all shapes.
 
     Raises ConformanceFailure or CompileFailure if a check fails or the kernel takes what it must refuse. Raises
-    CaseEnded if the kernel refuses the problem, the code needs too much memory or nothing can run it. ``reproducers``
-    then knows what was judged last.
+    CaseEnded if the kernel refuses the problem, the code needs too much memory or nothing can run it. ``reproducers``,
+    if given, then knows what was judged last.
     """
     variant = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
@@ -108,8 +110,7 @@ def conform(
     if text := overlooked(kernel, plan):
         recorder.run_judged(kernel.name)
         _wrong_refusal(recorder, text)
-    reproducers = reproducers or Reproducers(recorder, harness.settings)
-    with reproducers.judging(kernel, plan, fills):
+    with contextlib.nullcontext() if reproducers is None else reproducers.judging(kernel, plan, fills):
         if measured := gauge_plan(kernel, plan, gauge):
             CaseJudge(harness, recorder, kernel, measured).gauge()
         run = CaseJudge(harness, recorder, kernel, plan, fills).judge(inspect)

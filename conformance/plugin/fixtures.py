@@ -48,10 +48,14 @@ def harness(pytestconfig: pytest.Config) -> Iterator[Harness]:
 def conform(harness: Harness, recorder: CaseRecorder) -> Iterator[Callable[..., CaseRun]]:
     """:func:`conformance.judging.conform.conform` for this case: ``conform(kernel, problem, config=..., target=...,
     **variant fields)``. If the case fails, a script that shows it is written at its end, where that was asked for."""
-    from conformance.judging.case_reproducers import Reproducers
     from conformance.judging.conform import conform
 
-    reproducers = Reproducers(recorder, harness.settings)
+    if harness.settings.reproducers is None:
+        yield functools.partial(conform, harness, recorder)
+        return
+    from conformance.judging.case_reproducers import Reproducers
+
+    reproducers = Reproducers(recorder, harness.settings, harness.settings.reproducers)
     yield functools.partial(conform, harness, recorder, reproducers=reproducers)
     reproducers.write()
 

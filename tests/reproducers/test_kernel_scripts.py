@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -376,7 +375,6 @@ def test_bits_survive_being_packed(dtype):
 
 @dataclasses.dataclass
 class RunSettings:
-    reproducers: Path
     seed: int = 0
     compile_only: bool = False
     has_gpu: bool = False
@@ -390,7 +388,7 @@ def judged(folder, verdicts=(), error=None, request=None, meanwhile=lambda: None
     (folder / "scripts").mkdir()
     if request is not None:
         request.write(folder / "scripts")
-    reproducing = Reproducers(recorder, RunSettings(folder / "scripts"))
+    reproducing = Reproducers(recorder, RunSettings(), folder / "scripts")
     kernel = catalogue.get("mm")
     try:
         with reproducing.judging(kernel, plan_of(kernel, on.MM), None):
