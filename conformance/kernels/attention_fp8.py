@@ -1,4 +1,7 @@
-"""Attention forward of fp8 operands: scores in fp32, and probabilities in the operands' fp8 for the second product."""
+"""Attention forward of fp8 operands: scores in fp32, and probabilities in the operands' fp8 for the second product.
+
+Operands are loaded by pointers, or by tensor descriptors in loops over keys that may be warp-specialised.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from conformance.families.attention.refusals import AttentionLimits
 from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Gemm, scaled_mm
 from conformance.heuristics.configs import AnyConfig, FlexConfig
+from conformance.kernels import attention_descriptors
 from conformance.kernels.attention import Forward
+from conformance.kernels.attention_descriptors import DescribedForward
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.problems import FNUZ, FP8
@@ -53,4 +58,14 @@ class Fp8Forward(Forward):
         return scaled_mm(rows, 16, problem.head_dim, problem.dtype, **fields)
 
 
-KERNELS = (Fp8Forward("attention_fp8", None, CONFIGS),)
+class DescribedFp8Forward(DescribedForward, Fp8Forward):
+    """Loads, stores and loops of :class:`DescribedForward`, arithmetic of :class:`Fp8Forward`."""
+
+    limits = dataclasses.replace(DescribedForward.limits, scales=True, depth=32)
+    rare_dtypes: tuple[str, ...] = ()
+
+
+KERNELS = (
+    Fp8Forward("attention_fp8", None, CONFIGS),
+    DescribedFp8Forward("attention_fp8_descriptors", None, attention_descriptors.CONFIGS),
+)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir import arithmetic, chip_memory, copies, library_functions, products, scaled, tensor_copies
+from conformance.ttgir import arithmetic, chip_memory, copies, products, scaled, tensor_copies
 from conformance.ttgir.arithmetic import MISREAD, NAMES, UnknownOperation, attributes, operands, result_type
 from conformance.ttgir.machine import Agent, Promise, Running
 from conformance.ttgir.memory import ProgramFault
@@ -18,7 +18,7 @@ from conformance.ttgir.text import BLOCK, Operation, Region, split_outside
 from conformance.ttgir.typed_operations import refuse_other_words
 
 #: How each operation without memory is made.
-MAKERS = {**arithmetic.MAKERS, **library_functions.MAKERS, **scaled.MAKERS}
+MAKERS = {**arithmetic.MAKERS, **scaled.MAKERS}
 
 
 def prepared(region: Region) -> list[Step]:

@@ -13,9 +13,7 @@ from conformance.kernels import (
     attention,
     attention_descriptors,
     attention_fp8,
-    attention_fp8_descriptors,
     attention_packed,
-    attention_paged,
     carveout,
 )
 from conformance.kernels.catalogue import meta_tensor
@@ -29,9 +27,7 @@ KERNELS = {
         attention,
         attention_descriptors,
         attention_fp8,
-        attention_fp8_descriptors,
         attention_packed,
-        attention_paged,
     )
     for kernel in module.KERNELS
 }

@@ -6,7 +6,7 @@ from conformance.families.attention.problem import Attention, Mask
 from conformance.heuristics.configs import FlexConfig
 from tests.planted.cases import Case, fault, grouped
 
-TILES, FORWARD, HOST = "device/attention_tiles.py", "device/attention_forward.py", "attention_paged.py"
+TILES, FORWARD, HOST = "device/attention_tiles.py", "device/attention_forward.py", "attention_packed.py"
 
 
 def _case(page: int = 8, mask: str = "packed", sequences: int = 5, **fields: object) -> Case:
