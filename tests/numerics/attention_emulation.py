@@ -67,7 +67,7 @@ def form_bits(form: str) -> int:
 
 def rounded(x: Tensor, form: str) -> Tensor:
     """fp32 values of the format ``form``."""
-    return round_to(x.double(), form).float()
+    return x.to(DTYPES[form]).float() if form in ("fp32", "fp16", "bf16") else round_to(x.double(), form).float()
 
 
 def multiply(a: Tensor, b: Tensor, acc: Tensor | float, style: Style) -> Tensor:
