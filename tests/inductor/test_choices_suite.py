@@ -91,7 +91,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.long(22)
+@pytest.mark.long(12)
 class TestFaults(PlantedFaults):
     pass
 

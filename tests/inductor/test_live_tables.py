@@ -194,7 +194,7 @@ def offered_around_a_reading(before: bool, target: Target) -> tuple[list[str], .
     return (*first, offered())
 
 
-@pytest.mark.long(20)
+@pytest.mark.long(11)
 def test_what_is_generated_after_a_reading_is_for_the_same_vendor():
     """Two processes: Inductor is used before the reading, or not."""
     target = find("sm_90")

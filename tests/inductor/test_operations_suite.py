@@ -108,7 +108,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.long(78)
+@pytest.mark.long(25)
 class TestFaults(PlantedFaults):
     pass
 

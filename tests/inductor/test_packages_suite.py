@@ -220,7 +220,7 @@ def judge(cpp: CppProgram, path: str, altered: str) -> list[list[Verdict]]:
     return [healthy, faulty, cpp_programs.load(cpp, altered)]
 
 
-@pytest.mark.long(70)
+@pytest.mark.long(30)
 def test_an_altered_constant_a_faulty_kernel_and_a_crash(tmp_path: Path) -> None:
     """One package is judged as it is, with a kernel that is wrong, and with a bit of its constant changed. Last, its
     library's code is zeros."""

@@ -50,6 +50,6 @@ FAULTS = (
 )
 
 
-@pytest.mark.long(68)
+@pytest.mark.long(20)
 class TestFaults(PlantedFaults):
     pass

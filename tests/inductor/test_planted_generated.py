@@ -117,7 +117,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.long(28)
+@pytest.mark.long(15)
 class TestFaults(PlantedFaults):
     pass
 

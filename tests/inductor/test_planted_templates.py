@@ -72,6 +72,6 @@ FAULTS = (
 )
 
 
-@pytest.mark.long(35)
+@pytest.mark.long(17)
 class TestFaults(PlantedFaults):
     pass

@@ -67,7 +67,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.long(27)
+@pytest.mark.long(17)
 class TestFaults(PlantedFaults):
     pass
 

@@ -71,7 +71,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.long(85)
+@pytest.mark.long(22)
 class TestFaults(PlantedFaults):
     pass
 

@@ -63,7 +63,7 @@ def has_device() -> bool:
 def run(names: Sequence[str], device: bool, *, compare: bool = False, brief: bool = False) -> Iterator[Row]:
     """One row per fault called in ``names``, as they come. With ``compare`` each trial is judged where it ran and on
     the CPU, and the row says if they differ. With ``brief`` a fault without a cause runs up to the first fill that
-    fails, and has no diagnosis."""
+    fails, and has no diagnosis; the unchanged kernel runs that fill alone."""
     waiting = list(names)
     while waiting:
         for row in _rows(waiting, device, compare, brief):
@@ -167,10 +167,13 @@ def _row(fault: Any, executor: Any, target: Any, compare: bool, brief: bool) -> 
     stops = brief and not (fault.cause or fault.equivalent or fault.memory)
     spoiled, case, baseline = False, fault.case, ()
     judged = functools.partial(_judged, executor=executor, compare=compare)
+    fills = _fills(case, executor, target) if brief else []
     try:
         with planted(fault) as kernel:
-            for number in _numbers(case, executor, target) if stops else (None,):
-                baseline = _baseline(case, executor, target, compare, number)
+            for number in range(len(fills)) if stops else (None,):
+                later = number is None and fills and not executor.on_device  # a device may be spoiled then
+                if not later:
+                    baseline = _baseline(case, executor, target, compare, number)
                 try:
                     plan = kernel.plan(case.problem, case.config, _target(case, target), case.variant, unchecked=True)
                     verdicts, diagnosis = judged(kernel, plan, number=number)
@@ -180,6 +183,10 @@ def _row(fault: Any, executor: Any, target: Any, compare: bool, brief: bool) -> 
                     spoiled, diagnosis = executor.on_device and isinstance(error, RuntimeError), ""
                     what = "device fault" if spoiled else "exception"
                     caught = (f"{what} {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:120],)
+                if later:
+                    failing = {part for check in caught for part in check.split("/")}
+                    first = next((place for place, name in enumerate(fills) if name in failing), 0)
+                    baseline = _baseline(case, executor, target, compare, first)
                 if baseline or caught:
                     break
     except RuntimeError as error:
@@ -204,14 +211,14 @@ def _judged(kernel: Any, plan: Any, *, executor: Any, compare: bool, number: int
     return result.verdicts, ""
 
 
-def _numbers(case: Any, executor: Any, target: Any) -> range:
-    """The numbers of the fills of ``case``."""
+def _fills(case: Any, executor: Any, target: Any) -> list[str]:
+    """The names of the fills of ``case``."""
     from conformance.inputs.fills import applicable_fills
     from conformance.kernels import catalogue
 
     kernel = catalogue.get(case.kernel)
     plan = kernel.plan(case.problem, case.config, _target(case, target), case.variant)
-    return range(len(applicable_fills(plan.problem, kernel.contract(plan, executor.name))))
+    return list(applicable_fills(plan.problem, kernel.contract(plan, executor.name)))
 
 
 def _target(case: Any, device: Any) -> Any:

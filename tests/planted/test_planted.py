@@ -12,7 +12,7 @@ from tests.planted.cases import MM, Edit, Fault
 from tests.planted.faults import FAULTS, GROUPS
 
 
-@pytest.mark.long(150)
+@pytest.mark.long(65)
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_fault_is_caught(group):
     device = table.has_device()
