@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from conformance.families.attention import bounds as attention_bounds
-from conformance.families.attention import reference
 from conformance.families.attention import reference as meaning
 from conformance.families.attention.problem import SCALES, Attention
 from conformance.families.family import Indices, Needed, chosen, divided, every
@@ -283,10 +282,7 @@ def about_gradients(problem: Attention, contract: Contract, tiling: Tiling) -> I
                 pick = dict.fromkeys(together, functools.partial(torch.index_select, dim=dim, index=index))
                 yield of_inputs(f"{' and '.join(together)} of another {axis}: {what}", **pick)
     for what, index in other_indices(problem.queries):
-        yield of_values(
-            f"delta of another row: {what}",
-            functools.partial(_delta_of, index),
-        )
+        yield of_values(f"delta of another row: {what}", functools.partial(_delta_of, index))
         yield of_inputs(f"lse of another row: {what}", lse=functools.partial(_rows_of, index))
     if problem.mask.kind in ("causal", "sliding-window"):
         right = meaning.visible(problem, {})[0, 0]
@@ -668,7 +664,7 @@ def _about_heads(problem: Attention) -> Iterator[tuple[str, Rescored]]:
     for cause, index in which.items():
         for names in (("k", "v"), ("k",), ("v",)):
             text = cause if len(names) == 2 else f"{cause} (in {names[0]} only)"
-            yield text, functools.partial(_shared_heads, index * group, names)
+            yield text, functools.partial(_other_rows, 1, index * group, names)
     if problem.heads > 1:
         for what, index in other_indices(problem.heads):
             yield f"q of another head: {what}", functools.partial(_other_rows, 1, index, ("q",))
@@ -680,10 +676,6 @@ def _about_heads(problem: Attention) -> Iterator[tuple[str, Rescored]]:
                     yield cause, functools.partial(_other_rows, 0, index, names)
     for what, index in other_indices(problem.queries):
         yield f"q of another row: {what}", functools.partial(_other_rows, 2, index, ("q",))
-
-
-def _shared_heads(index: Tensor, names: tuple[str, ...], scored: meaning.Scores, inputs: Inputs) -> meaning.Scores:
-    return _other_rows(1, index, names, scored, inputs)
 
 
 def _other_rows(dim: int, index: Tensor, names: tuple[str, ...], scored: meaning.Scores, _: Inputs) -> meaning.Scores:
@@ -729,7 +721,7 @@ def axes(problem: Attention, name: str) -> tuple[str, ...]:
 def needed(problem: Attention, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
     """Returns the elements that ``stored`` of ``output`` need; see :class:`~conformance.families.family.Family`."""
     group = problem.heads // problem.key_heads
-    visible = reference.visible(problem, inputs)[:, 0].cpu()  # (batch or 1, queries, keys)
+    visible = meaning.visible(problem, inputs)[:, 0].cpu()  # (batch or 1, queries, keys)
     by_key = output in ("grad_k", "grad_v")
     if by_key:
         key_batch, key_heads, keys = stored[:3]
@@ -749,7 +741,7 @@ def needed(problem: Attention, inputs: Mapping[str, Tensor], output: str, stored
     d, e = every(problem.head_dim), every(problem.values_dim)
     of_queries, of_keys = (batch, heads, queries), (key_batch, key_heads, keys)
     if problem.page:
-        pages, rows = reference.key_places(problem, inputs)
+        pages, rows = meaning.key_places(problem, inputs)
         pool, _, page, _ = problem.operand("k").shape
         of_keys = (chosen(pool, pages[keys].cpu()), key_heads, chosen(page, rows[keys].cpu()))
     result: Needed = {"q": (*of_queries, d), "k": (*of_keys, d)}

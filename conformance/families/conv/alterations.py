@@ -23,6 +23,7 @@ from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 
+#: Names of the axes of space; a convolution in two dimensions has the last two.
 AXES = ("depth", "height", "width")
 
 
@@ -79,22 +80,17 @@ def _about_geometry(
 ) -> Iterator[Alteration]:
     names = AXES[-len(problem.kernel) :]
     for axis, name in enumerate(names):
-        stride, padding = problem.stride[axis], problem.padding[axis]
+        padding = problem.padding[axis]
         if padding:
             yield make(f"no padding along {name}", right.changed("padding", axis, 0))
         for off in (-1, 1):
             other = right.changed("padding", axis, padding + off)
             if (padding + off) or padding != 1:
                 yield make(f"the padding along {name} is {padding + off}, not {padding}", other)
-        for other_stride in dict.fromkeys((1, stride - 1, stride + 1)):
-            if other_stride not in (0, stride):
-                cause = f"the stride along {name} is {other_stride}, not {stride}"
-                yield make(cause, right.changed("stride", axis, other_stride))
-        step = problem.dilation[axis]
-        for other_step in dict.fromkeys((1, step - 1, step + 1)):
-            if other_step not in (0, step):
-                cause = f"the dilation along {name} is {other_step}, not {step}"
-                yield make(cause, right.changed("dilation", axis, other_step))
+        for what, other_step, step in other_geometry(problem, axis):
+            if what != "padding":
+                cause = f"the {what} along {name} is {other_step}, not {step}"
+                yield make(cause, right.changed(what, axis, other_step))
         size, taps = problem.out_size[axis], problem.kernel[axis]
         if taps > 1:
             flipped = right.changed("weight_taps", axis, tuple(reversed(range(taps))))
@@ -116,30 +112,35 @@ def _about_geometry(
         for axis, taps in enumerate(problem.kernel):
             every = every.changed("weight_taps", axis, tuple(reversed(range(taps))))
         yield make("the weights are flipped along every axis", every)
-    if len(set(problem.dilation)) > 1:
-        every = dataclasses.replace(right, dilation=problem.dilation[::-1])
-        yield make("the dilations of the axes are exchanged", every)
-    if len(set(problem.stride)) > 1:
-        yield make("the strides of the axes are exchanged", dataclasses.replace(right, stride=problem.stride[::-1]))
-    if len(set(problem.padding)) > 1:
-        yield make("the paddings of the axes are exchanged", dataclasses.replace(right, padding=problem.padding[::-1]))
+    for what in ("dilation", "stride", "padding"):
+        values = getattr(problem, what)
+        if len(set(values)) > 1:
+            exchanged = dataclasses.replace(right, **{what: values[::-1]})
+            yield make(f"the {what}s of the axes are exchanged", exchanged)
+
+
+def other_geometry(problem: Conv, axis: int) -> Iterator[tuple[str, int, int]]:
+    """Yields other strides, paddings and dilations along ``axis``: the name, the other value and the right one."""
+    for what, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
+        right = getattr(problem, what)[axis]
+        for other in dict.fromkeys((least, right - 1, right + 1)):
+            if other >= least and other != right:
+                yield what, other, right
 
 
 def _about_transposed_geometry(problem: TransposedConv, contract: Contract, exact: bool) -> Iterator[Alteration]:
     view = problem.correlation
 
     def make(cause: str, axis: int, places: tuple[tuple[int, ...], ...]) -> Alteration:
-        changed = dataclasses.replace(view, places=(*view.places[:axis], places, *view.places[axis + 1 :]))
-        return Alteration(cause, _computed(problem, contract, exact, changed, lambda inputs: inputs))
+        changed = _computed(problem, contract, exact, view.with_places(axis, places), lambda inputs: inputs)
+        return Alteration(cause, changed)
 
     for axis, name in enumerate(AXES[-len(problem.kernel) :]):
         sizes = problem.size[axis], problem.out_size[axis], problem.kernel[axis]
         geometry = {what: getattr(problem, what)[axis] for what in ("stride", "padding", "dilation")}
-        for what, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
-            for other in dict.fromkeys((least, geometry[what] - 1, geometry[what] + 1)):
-                if other >= least and other != geometry[what]:
-                    places = transposed_places(*sizes, **{**geometry, what: other})
-                    yield make(f"the {what} along {name} is {other}, not {geometry[what]}", axis, places)
+        for what, other, value in other_geometry(problem, axis):
+            places = transposed_places(*sizes, **{**geometry, what: other})
+            yield make(f"the {what} along {name} is {other}, not {value}", axis, places)
         if problem.kernel[axis] > 1:
             flipped = tuple(taps[::-1] for taps in view.places[axis])
             yield make(f"the weights are flipped along {name}", axis, flipped)
@@ -233,15 +234,11 @@ def _correlated(problem: Conv, geometry: _Geometry, x: Tensor, w: Tensor) -> Ten
     return total.reshape(problem.output.shape)
 
 
-#: Names of the axes of space; a convolution in two dimensions has the last two.
-SPACE = ("depth", "height", "width")
-
-
 def axes(problem: Conv, name: str) -> tuple[str, ...]:
     """Returns the name of one index along each dimension of the operand ``name``."""
     rank = len(problem.operand(name).shape)
     first = {"x": ("image", "channel"), "w": problem.weight_axes}.get(name, ("output channel",))
-    return (*first, *SPACE[len(first) - rank :]) if rank > len(first) else first
+    return (*first, *AXES[len(first) - rank :]) if rank > len(first) else first
 
 
 def needed(problem: Conv, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:

@@ -53,6 +53,10 @@ class Correlation:
         """Spatial positions of w."""
         return math.prod(self.kernel)
 
+    def with_places(self, axis: int, places: tuple[tuple[int, ...], ...]) -> Correlation:
+        """Returns the correlation with other ``places`` along ``axis``."""
+        return dataclasses.replace(self, places=(*self.places[:axis], places, *self.places[axis + 1 :]))
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of x, w and out."""

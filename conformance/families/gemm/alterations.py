@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from conformance.families.family import Indices, Needed, chosen, divided, every
-from conformance.families.gemm import reference
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.problem import BLOCK_SCALINGS, SCALE_BLOCK, Bias, Gemm, addmm, mm
 from conformance.families.gemm.reference import error_bound, row_sums
@@ -581,7 +580,7 @@ def products(problem: Gemm, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
             yield Product(f"matrix {z}", inner, with_inputs(fill, inputs), out[z], bad[z], ((0, k),))
         return
     if problem.op == "mm_plus_mm" or (tiling.splits and problem.op == "mm" and k and not k % tiling.splits):
-        a, b = reference.factors(problem, fill.inputs, device="cpu")
+        a, b = gemm.factors(problem, fill.inputs, device="cpu")
         count = 2 if problem.op == "mm_plus_mm" else tiling.splits or 1
         a, b, segments = padded(a, b, [a.shape[1] // count] * count, block_k)
         inner = mm(problem.M, problem.N, a.shape[1], problem.dtype, out_dtype=problem.output_dtype)

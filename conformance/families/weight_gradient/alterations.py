@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from conformance.families.conv.alterations import AXES, SPACE, in_groups
+from conformance.families.conv.alterations import AXES, in_groups, other_geometry
 from conformance.families.conv.problem import Correlation
 from conformance.families.conv.reference import correlate, error_bound
 from conformance.families.family import Indices, Needed, chosen, divided, every
@@ -37,9 +36,9 @@ def alterations(problem: WeightGradient, contract: Contract, tiling: Tiling, exa
 
     for axis, name in enumerate(AXES[-len(forward.size) :]):
         for what, other, places in _other_places(problem, axis):
-            yield make(f"the {what} along {name} is {other}", _with_places(right, axis, places), {})
+            yield make(f"the {what} along {name} is {other}", right.with_places(axis, places), {})
         if forward.kernel[axis] > 1:
-            yield make(f"the taps are flipped along {name}", _with_places(right, axis, right.places[axis][::-1]), {})
+            yield make(f"the taps are flipped along {name}", right.with_places(axis, right.places[axis][::-1]), {})
     for what, index in other_indices(forward.batch):
         yield make(f"x of another image: {what}", right, {"x": lines(index)})
         yield make(f"grad_out of another image: {what}", right, {"grad_out": lines(index)})
@@ -55,18 +54,11 @@ def _other_places(problem: WeightGradient, axis: int) -> Iterator[tuple[str, str
     forward = problem.forward
     size, taps, positions = forward.size[axis], forward.kernel[axis], forward.out_size[axis]
     geometry = {what: getattr(forward, what)[axis] for what in ("stride", "padding", "dilation")}
-    for what, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
-        for other in dict.fromkeys((least, geometry[what] - 1, geometry[what] + 1)):
-            if other < least or other == geometry[what]:
-                continue
-            step, pad, apart = {**geometry, what: other}.values()
-            places = [[p * step - pad + tap * apart for p in range(positions)] for tap in range(taps)]
-            inside = tuple(tuple(place if 0 <= place < size else -1 for place in row) for row in places)
-            yield what, f"{other}, not {geometry[what]}", inside
-
-
-def _with_places(view: Correlation, axis: int, places: tuple[tuple[int, ...], ...]) -> Correlation:
-    return dataclasses.replace(view, places=(*view.places[:axis], places, *view.places[axis + 1 :]))
+    for what, other, value in other_geometry(forward, axis):
+        step, pad, apart = {**geometry, what: other}.values()
+        places = [[p * step - pad + tap * apart for p in range(positions)] for tap in range(taps)]
+        inside = tuple(tuple(place if 0 <= place < size else -1 for place in row) for row in places)
+        yield what, f"{other}, not {value}", inside
 
 
 def _computed(
@@ -90,7 +82,7 @@ def _computed(
 
 def axes(problem: WeightGradient, name: str) -> tuple[str, ...]:
     """Returns the name of one index along each dimension of the operand ``name``."""
-    return ("image", "channel" if name == "x" else "output channel", *SPACE[1:])
+    return ("image", "channel" if name == "x" else "output channel", *AXES[1:])
 
 
 def needed(problem: WeightGradient, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
