@@ -577,7 +577,7 @@ def follower(request, tmp_path, small) -> Follower:
 of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-@pytest.mark.long(300)
+@pytest.mark.long(200)
 @of_every_page
 def test_every_command_of_a_page_does_what_the_page_says(follower, page):
     ways = COMMANDS.get(page.name, {})

@@ -117,7 +117,7 @@ def planted(folder: Path, config: str) -> str:
     return f"site={site} ptxas={ptxas}"
 
 
-@pytest.mark.long(80)
+@pytest.mark.long(50)
 @pytest.mark.usefixtures("forked")
 def test_identical_stacks_are_safe_and_planted_faults_have_their_names(gate, tmp_path):
     status, comparison = gate("current")

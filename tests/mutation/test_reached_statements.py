@@ -57,7 +57,7 @@ def statements(tmp_path_factory):
     return {name for each in baselines for name in each["lines"] or ()}, ran.stdout.split("\n")
 
 
-@pytest.mark.long(70)
+@pytest.mark.long(55)
 @pytest.mark.parametrize("module", MODULES)
 def test_each_statement_has_a_case_that_runs_it(statements, module):
     functions, unreached = statements
