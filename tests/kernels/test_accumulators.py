@@ -1,94 +1,20 @@
-"""The kernels with an accumulator of their own kind: numbers in the interpreter, refusals, contracts, launches."""
-
-import pytest
+"""The kernels with an accumulator of their own kind: contracts, orders and launches; the rest is in test_family.py."""
 
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.families.gemm.problem import dual_mm, mm, mm_plus_mm, mm_with_sums
 from conformance.heuristics.configs import ChainedConfig, Config
-from conformance.judging.plan_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid
 from conformance.kernels import catalogue
-from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.kernel import Variant
 from conformance.numerics.contract import FMA16
-from conformance.problems import Layout
-from conformance.records import ReasonCode
-from tests.kernels import interpreter_runs
 
-SMALL, LARGE = Config(32, 32, 16, 2, 4), Config(64, 64, 32, 2, 4)
-PAIRS, THREES = ChainedConfig(32, 32, 16, 2, 4), ChainedConfig(32, 32, 16, 2, 4, chain=3)
-LARGE_PAIRS = ChainedConfig(64, 64, 32, 2, 4)
+LARGE, LARGE_PAIRS = Config(64, 64, 32, 2, 4), ChainedConfig(64, 64, 32, 2, 4)
 HOPPER, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_80", "gfx942"))
-COLUMN, STATIC = Layout("col"), Variant(static=True)
-
-CASES = [
-    *[("mm_chained", mm(40, 24, k, "bf16"), PAIRS) for k in (0, 16, 17, 32, 33, 64)],
-    *[("mm_chained", mm(40, 24, k, "bf16"), PAIRS, STATIC) for k in (16, 48, 64)],
-    *[("mm_chained", mm(24, 40, k, "fp32", layout_a=COLUMN, layout_b=Layout(step=2)), THREES) for k in (16, 40, 97)],
-    ("mm_chained", mm(24, 24, 96, "fp32", precision="tf32", layout_out=COLUMN), THREES, STATIC),
-    ("mm_plus_mm_one_loop", mm_plus_mm(40, 24, 24, "fp32", precision="tf32", layout_a=COLUMN), SMALL),
-    ("mm_plus_mm_one_loop", mm_plus_mm(24, 40, 16, "bf16", layout_b=Layout(step=2)), SMALL),
-    ("mm_plus_mm_one_loop", mm_plus_mm(24, 24, 32, "bf16"), SMALL, STATIC),
-    ("mm_plus_mm_one_loop", mm_plus_mm(24, 24, 0, "bf16"), SMALL),
-    ("mm_fp16_acc", mm(40, 24, 40, layout_a=COLUMN), SMALL),
-    ("mm_fp16_acc", mm(24, 40, 32, layout_b=Layout(step=2)), SMALL, STATIC),
-    ("mm_fp16_acc", mm(24, 24, 0), SMALL),
-    ("dual_mm", dual_mm(40, 24, 40, "bf16", layout_a=COLUMN), SMALL),
-    ("dual_mm", dual_mm(24, 40, 24, "fp32", layout_b=Layout(step=2), layout_out=COLUMN), SMALL),
-    ("dual_mm", dual_mm(24, 24, 32, "fp32", precision="tf32", out_dtype="fp16"), SMALL, STATIC),
-    ("dual_mm", dual_mm(24, 24, 0), SMALL),
-    ("mm_with_sums", mm_with_sums(40, 72, 40, "bf16", layout_a=COLUMN), SMALL),
-    ("mm_with_sums", mm_with_sums(24, 40, 32, "fp32", layout_a=Layout(step=2)), SMALL, STATIC),
-    ("mm_with_sums", mm_with_sums(40, 0, 24), SMALL),
-    ("mm_with_sums", mm_with_sums(40, 24, 0), SMALL),
-    ("mm_with_sums", mm_with_sums(0, 24, 24), SMALL),
-]
-
-
-def _name(case):
-    name, problem, config, *variant = case
-    return "/".join(filter(None, (name, problem.id, config.id, *(v.id for v in variant))))
-
-
-@pytest.fixture(scope="module")
-def all_complaints():
-    """The complaints about each case; one child process computes them all."""
-    return dict(zip(map(_name, CASES), interpreter_runs.run(CASES), strict=True))
-
-
-@pytest.mark.parametrize("case", CASES, ids=_name)
-def test_numbers(all_complaints, case):
-    assert all_complaints[_name(case)] == []
 
 
 def _plan(name, problem, config=LARGE, target=HOPPER, **variant):
     return catalogue.get(name).plan(problem, config, target, Variant(**variant))
-
-
-@pytest.mark.parametrize(
-    ("name", "problem", "config", "code", "subject"),
-    [
-        ("mm_chained", mm(64, 64, 64, "bf16"), LARGE, ReasonCode.CONFIG, "chain"),
-        ("mm_chained", mm(64, 64, 64, "fp16"), LARGE_PAIRS, ReasonCode.DTYPE, "a"),
-        ("mm_chained", mm_plus_mm(64, 64, 64, "bf16"), LARGE_PAIRS, ReasonCode.OPERATION, "mm_plus_mm"),
-        ("mm_chained", mm(64, 64, 64, "fp32"), ChainedConfig(128, 128, 64, 2, 4), ReasonCode.SHARED_MEMORY, None),
-        ("mm_plus_mm_one_loop", mm(64, 64, 64, "bf16"), LARGE, ReasonCode.OPERATION, "mm"),
-        ("mm_fp16_acc", mm(64, 64, 64, "bf16"), LARGE, ReasonCode.DTYPE, "out"),
-        ("mm_fp16_acc", mm(64, 64, 64, "bf16", out_dtype="fp16"), LARGE, ReasonCode.DTYPE, "a"),
-        ("mm_fp16_acc", mm(64, 64, 64, out_dtype="fp32"), LARGE, ReasonCode.DTYPE, "out"),
-        ("mm_with_sums", mm(64, 64, 64), LARGE, ReasonCode.OPERATION, "mm"),
-        ("dual_mm", mm(64, 64, 64), LARGE, ReasonCode.OPERATION, "mm"),
-        ("dual_mm", dual_mm(64, 64, 64, "e4m3"), LARGE, ReasonCode.DTYPE, "a"),
-        ("dual_mm", dual_mm(64, 64, 64, "fp32"), Config(128, 128, 64, 3, 4), ReasonCode.SHARED_MEMORY, None),
-    ],
-)
-def test_typed_reason(name, problem, config, code, subject):
-    with pytest.raises(NotApplicable) as refused:
-        _plan(name, problem, config)
-    reason = refused.value.reason
-    assert (reason.code, reason.subject) == (code, subject or config.id), str(reason)
-    if code != ReasonCode.SHARED_MEMORY:  # an estimate, which only who chooses among plans asks for
-        kernel = catalogue.get(name)
-        assert objection(kernel, kernel.draft(problem, config, HOPPER), reason) is None
 
 
 def test_one_block_of_two_products_is_no_reason_to_refuse_one_loop():

@@ -13,16 +13,19 @@ from conformance.families.gemm.problem import (
     addmm,
     baddbmm,
     bmm,
+    dual_mm,
     fused_mm,
     int_mm,
     mixed_mm,
     mm,
     mm_plus_mm,
+    mm_with_sums,
     scaled_mm,
 )
 from conformance.filecheck import filecheck
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import ChainedConfig, Config
 from conformance.inputs.fills import fills
+from conformance.judging.plan_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NotApplicable, Variant
@@ -33,6 +36,8 @@ from tests.kernels import interpreter_runs
 
 SMALL, SMALL_8BIT = Config(32, 32, 16, 2, 4), Config(32, 32, 32, 2, 4)
 LARGE = Config(64, 64, 32, 2, 4)
+PAIRS, THREES = ChainedConfig(32, 32, 16, 2, 4), ChainedConfig(32, 32, 16, 2, 4, chain=3)
+LARGE_PAIRS = ChainedConfig(64, 64, 32, 2, 4)
 HOPPER, AMPERE, BLACKWELL = (targets.find(name) for name in ("sm_90", "sm_80", "sm_100"))
 FP64 = HOPPER.capability("fp64").available
 COLUMN, STATIC = Layout("col"), Variant(static=True)
@@ -81,6 +86,26 @@ CASES = [
     ("fused_mm", _fused("scatter", "residual", "bias", bias="mn"), SMALL),
     ("fused_mm", _fused("scale-k", "relu", dtype="bf16"), SMALL, STATIC),
     ("mm_reduce_split_k", mm(40, 40, 72, out_dtype="fp32", layout_out=Layout(pad=4)), SMALL, Variant(splits=3)),
+    *[("mm_chained", mm(40, 24, k, "bf16"), PAIRS) for k in (0, 16, 17, 32, 33, 64)],
+    *[("mm_chained", mm(40, 24, k, "bf16"), PAIRS, STATIC) for k in (16, 48, 64)],
+    *[("mm_chained", mm(24, 40, k, "fp32", layout_a=COLUMN, layout_b=Layout(step=2)), THREES) for k in (16, 40, 97)],
+    ("mm_chained", mm(24, 24, 96, "fp32", precision="tf32", layout_out=COLUMN), THREES, STATIC),
+    ("mm_plus_mm_one_loop", mm_plus_mm(40, 24, 24, "fp32", precision="tf32", layout_a=COLUMN), SMALL),
+    ("mm_plus_mm_one_loop", mm_plus_mm(24, 40, 16, "bf16", layout_b=Layout(step=2)), SMALL),
+    ("mm_plus_mm_one_loop", mm_plus_mm(24, 24, 32, "bf16"), SMALL, STATIC),
+    ("mm_plus_mm_one_loop", mm_plus_mm(24, 24, 0, "bf16"), SMALL),
+    ("mm_fp16_acc", mm(40, 24, 40, layout_a=COLUMN), SMALL),
+    ("mm_fp16_acc", mm(24, 40, 32, layout_b=Layout(step=2)), SMALL, STATIC),
+    ("mm_fp16_acc", mm(24, 24, 0), SMALL),
+    ("dual_mm", dual_mm(40, 24, 40, "bf16", layout_a=COLUMN), SMALL),
+    ("dual_mm", dual_mm(24, 40, 24, "fp32", layout_b=Layout(step=2), layout_out=COLUMN), SMALL),
+    ("dual_mm", dual_mm(24, 24, 32, "fp32", precision="tf32", out_dtype="fp16"), SMALL, STATIC),
+    ("dual_mm", dual_mm(24, 24, 0), SMALL),
+    ("mm_with_sums", mm_with_sums(40, 72, 40, "bf16", layout_a=COLUMN), SMALL),
+    ("mm_with_sums", mm_with_sums(24, 40, 32, "fp32", layout_a=Layout(step=2)), SMALL, STATIC),
+    ("mm_with_sums", mm_with_sums(40, 0, 24), SMALL),
+    ("mm_with_sums", mm_with_sums(40, 24, 0), SMALL),
+    ("mm_with_sums", mm_with_sums(0, 24, 24), SMALL),
     ("mm_scaled_k", _fused("scale-k", layout_a=COLUMN, layout_out=COLUMN), SMALL),
 ]  # fmt: skip
 
@@ -195,6 +220,34 @@ def test_grids():
         ("mm_fp64", mm(64, 64, 64, "fp32", out_dtype="fp64"), SMALL, HOPPER, {}, ReasonCode.DTYPE, "a"),
         ("fused_mm", _fused("cast", stored="e4m3"), LARGE, AMPERE, {}, ReasonCode.DTYPE, "a"),
         ("fused_mm", _fused("cast", stored="fp64"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
+        ("mm_chained", mm(64, 64, 64, "bf16"), LARGE, HOPPER, {}, ReasonCode.CONFIG, "chain"),
+        ("mm_chained", mm(64, 64, 64, "fp16"), LARGE_PAIRS, HOPPER, {}, ReasonCode.DTYPE, "a"),
+        ("mm_chained", mm_plus_mm(64, 64, 64, "bf16"), LARGE_PAIRS, HOPPER, {}, ReasonCode.OPERATION, "mm_plus_mm"),
+        (
+            "mm_chained",
+            mm(64, 64, 64, "fp32"),
+            ChainedConfig(128, 128, 64, 2, 4),
+            HOPPER,
+            {},
+            ReasonCode.SHARED_MEMORY,
+            None,
+        ),
+        ("mm_plus_mm_one_loop", mm(64, 64, 64, "bf16"), LARGE, HOPPER, {}, ReasonCode.OPERATION, "mm"),
+        ("mm_fp16_acc", mm(64, 64, 64, "bf16"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "out"),
+        ("mm_fp16_acc", mm(64, 64, 64, "bf16", out_dtype="fp16"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
+        ("mm_fp16_acc", mm(64, 64, 64, out_dtype="fp32"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "out"),
+        ("mm_with_sums", mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.OPERATION, "mm"),
+        ("dual_mm", mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.OPERATION, "mm"),
+        ("dual_mm", dual_mm(64, 64, 64, "e4m3"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
+        (
+            "dual_mm",
+            dual_mm(64, 64, 64, "fp32"),
+            Config(128, 128, 64, 3, 4),
+            HOPPER,
+            {},
+            ReasonCode.SHARED_MEMORY,
+            None,
+        ),
     ],
 )
 def test_typed_reason(name, problem, config, target, variant, code, subject):
@@ -202,6 +255,9 @@ def test_typed_reason(name, problem, config, target, variant, code, subject):
         _plan(name, problem, config, target, **variant)
     reason = refused.value.reason
     assert (reason.code, reason.subject) == (code, subject or config.id), str(reason)
+    if code != ReasonCode.SHARED_MEMORY:  # an estimate, which only who chooses among plans asks for
+        kernel = catalogue.get(name)
+        assert objection(kernel, kernel.draft(problem, config, target, Variant(**variant)), reason) is None
 
 
 def test_launches_that_belong_to_the_main_one():
