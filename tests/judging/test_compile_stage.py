@@ -254,7 +254,7 @@ def run(*words, folder: Path, cache: Path, planted: str = "") -> subprocess.Comp
 
 
 #: Eight cases or more, of one small tile on each target: a run of fewer has no compile stage.
-TARGETS = (f"--target={target.id}" for target in compile_targets())
+TARGETS = [f"--target={target.id}" for target in compile_targets()]
 CHOICE = ("--suite=matrix_units", "--suite=zero_size", "--tier=quick", *TARGETS, "--kernel", "int_mm")
 SUITES = ("pytest", "-p", "conformance.plugin", "--pyargs", "conformance.suites", "-q", "-p", "no:cacheprovider")
 

@@ -21,7 +21,9 @@ def contract_of(precision, out="fp32", accumulator=HOPPER):
 
 def fills_of(precision, sizes, out="fp32", names=None):
     problem, contract = mm(*sizes, "fp32", precision=precision, out_dtype=out), contract_of(precision, out)
-    return problem, contract, {fill.name: fill for fill in fills(problem, contract, names=names)}
+    built = {fill.name: fill for fill in fills(problem, contract, names=names)}
+    assert names is None or set(built) == set(names)
+    return problem, contract, built
 
 
 def cut(values, bits):
