@@ -458,8 +458,8 @@ def wrong_links(page: Path, text: str) -> list[str]:
 
 class Follower:
     """Follows pages in ``folder``, which looks like a checkout with the harness installed. With ``upgrades`` the Triton
-    in EARLIER seems to be installed, and the folder ``newest`` has the pinned one. It is one folder for all pages, so
-    that a page finds the runs that another one kept."""
+    in EARLIER seems to be installed, and the folder ``newest`` has the pinned one. All pages share the ``newest`` next
+    to ``small``, so that a page finds the runs that another one kept."""
 
     def __init__(self, folder: Path, small: Path | None, *, upgrades: bool = False) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Judges a plan by rules of the suite, whatever the kernel says of itself: its refusal, its grid and its code.
+"""Judges the refusal, the grid and the code of a plan by rules of the suite, whatever the kernel says of itself.
 
 Rules of refusals are stated in ``families/<family>/refusals.py``, and nowhere in a kernel. A refusal that no rule
 justifies is a failure: a case that a kernel does not take any more must not leave a run green. So is a plan that a
@@ -7,9 +7,9 @@ kernel accepts although a rule says that it must refuse it.
 A kernel plans its own grid, and the trial compares the one that ran with it. The formulas here are a second opinion
 about the plan: a program too many or too few shows even where it changes no number.
 
-The operands of every product have the dtype of the problem, exactly so in Triton's own representation. In the matrix
-instruction they may have a wider type that holds the same values. In Triton's own representation they are summed in the
-dtype of the contract. A product with scales has the formats of the problem there; what multiplies it is a codegen
+In Triton's own representation of the code, the operands of every product have exactly the dtype of the problem. They
+are summed there in the dtype of the contract. In the matrix instruction they may have a wider type that holds the same
+values. A product with scales has the formats of the problem in Triton's representation; what multiplies it is a codegen
 feature. An IEEE product of fp32 uses no matrix unit of NVIDIA's, which has none for it. Where the compiler promotes fp8
 sums, it does so after as many k as the kernel promises, or sooner. The tiles that are multiplied are those of the
 config. Descriptors are made where the variant says. An MFMA that makes the transposed tile names the formats of its

@@ -58,9 +58,8 @@ class Int4Mm(Kernel):
         problem, config = plan.problem, plan.config
         if reason := self.foreign(plan) or self.other_variant(plan):
             return reason
-        if reason := lacking(
-            plan, *sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"}), code=ReasonCode.DTYPE
-        ):
+        dtypes = sorted({problem.dtype, problem.out_dtype} & {"bf16", "fp16"})
+        if reason := lacking(plan, *dtypes, code=ReasonCode.DTYPE):
             return reason
         if min(config.tile) < 16:
             return Reason(ReasonCode.CONFIG, "block size", f"{config.id}: each block needs 16 elements or more")

@@ -60,8 +60,8 @@ class MicroscaledMmGrouped(Kernel):
         self, formats: tuple[str, str], sizes: tuple[int, ...], N: int, K: int, **fields: Any
     ) -> MicroscaledGroupedGemm:
         """Returns a product in these ``formats``; ``fields`` are those of
-        :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`. Of a kernel with descriptors
-        it has A and B at multiples of 32 bytes, which tcgen05 needs for four-bit codes that meet eight-bit ones."""
+        :class:`~conformance.families.microscaled_grouped.problem.MicroscaledGroupedGemm`. A and B of a kernel with
+        descriptors lie at multiples of 32 bytes. tcgen05 needs that for four-bit codes that meet eight-bit ones."""
         problem = MicroscaledGroupedGemm(*formats, sizes, N, K, **fields)
         return spaced(problem, "ab", 32) if self.descriptors else problem
 

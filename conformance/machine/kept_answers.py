@@ -22,8 +22,9 @@ def kept_answer(
     """Returns the result of ``work_out`` about the files ``about``, as JSON gives it back.
 
     The answer is in the file "<stem>.<name>.json" next to the first of them. It counts as long as ``code``, the digest
-    of what works it out, and the size and time of every file are the same. With ``folder`` it is there, by a name that
-    has the digest of all these: each of two stacks keeps its answer. A folder that cannot be written keeps none.
+    of what works it out, and the name, size and time of every file are the same. With ``folder``, it is a file there
+    whose name has the digest of all these, so that each of two stacks keeps its answer. A folder that cannot be written
+    keeps none.
     """
     stamp = [code, *(_stamp(path) for path in about)]
     if folder is None:

@@ -2,10 +2,8 @@
 
 Each function rounds once, as one instruction of a device does.
 
-``tl.dot_scaled``, which the interpreter has not or has with other scales, is here too.
-
-The operands are decoded to fp32, which holds codes times scales exactly, and multiplied in fp32, as the interpreter's
-other products are.
+``tl.dot_scaled``, which the interpreter has not or has with other scales, is here too. Its operands are decoded to
+fp32, which holds codes times scales exactly, and multiplied in fp32, as the interpreter's other products are.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Every operation is one product of two factors and an epilogue. A sum of products has its operands side by side, and so
 have two products that the epilogue combines; a prologue and the scales of blocks are part of the factors. Nothing here
 knows how a kernel computes. Products of integers whose sums stay below 2**53 are exact in fp64, so for exact fills the
-value is the exact result;
-:func:`freivalds` checks that claim in int64 arithmetic.
+value is the exact result; :func:`freivalds` checks that claim in int64 arithmetic.
 
 The bounds are of the error that a contract allows, before the result is rounded to the output dtype. Let S = |A||B| and
 u = 2**-24. One step of a tensor core aligns T products and the running sum to F fraction bits and keeps b bits of the

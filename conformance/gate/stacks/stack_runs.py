@@ -136,10 +136,10 @@ def run(
     """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already.
 
     A run is kept in ``cache``. It has no more workers than cases, if ``case_count`` says how many these are. Runs that
-    differ by ``again`` are not used for each other. One whose files are not as
-    they were when it was kept is made again. ``say`` is told of the progress. A run that is unfinished, or that its
-    machine broke, is returned and not kept: it says so itself. Raises :class:`NoRun` if it left nothing to compare, and
-    :class:`RunError` if something that decides its results changed meanwhile. The log of a failed attempt stays until
+    differ by ``again`` are not used for each other. One whose files are not as they were when it was kept is made
+    again. ``say`` is told of the progress. A run that is unfinished, or that its machine broke, is returned and not
+    kept: it says so itself. Raises :class:`NoRun` if it left nothing to compare, and :class:`RunError` if something
+    that decides its results changed meanwhile. The log of a failed attempt stays until
     the next attempt begins.
     """
     words = [*options, *([f"again {again}"] if again else [])]
