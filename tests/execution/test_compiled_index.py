@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledInd
 from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import Sample, launch
+from tests.forked_python import ROOT, executable
 
 SAMPLES = "tests.execution.sample_kernels"
 SM90 = Target("cuda", 90, 32)
@@ -40,8 +40,8 @@ for kernel, target in itertools.product(catalogue().values(), (find("sm_90"), fi
 
 def identities(interpret: bool) -> list[str]:
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpret)), "CUDA_VISIBLE_DEVICES": "-1"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
+    environment["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run([executable(), "-c", CODE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()
 

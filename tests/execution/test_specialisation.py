@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from conformance.execution.compile.compile_worker import StubDriver
 from conformance.execution.compile.specialisation import Specialisation, parameters, specialisation
 from conformance.kernels.launch import Launch
 from conformance.targets import Target
+from tests.forked_python import ROOT, executable
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="compares with compiled kernels, which this process has not"
@@ -189,8 +189,8 @@ def test_an_interpreting_process_says_the_same() -> None:
         "print(json.dumps([specialisation(Launch(k, (1,), {'x': x, 'y': 16, 'C': 8}), SM90).arguments "
         "for k in (free, marked, annotated) for x in INTEGERS]))"
     )
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([executable(), "-c", script], env=environment, capture_output=True, text=True, check=True)
     interpreted = json.loads(done.stdout.splitlines()[-1])
     compiled = [
         specialisation(Launch(kernel, (1,), {"x": x, "y": 16, "C": 8}), SM90).arguments
