@@ -56,7 +56,7 @@ class Loop:
     columns: int = 1
     products: int = 1
     in_order: bool = True
-    zero_sign: str = "ieee"
+    zero_sign: str = "any"
 
 
 class LoopGemm(PointerGemm):
@@ -70,6 +70,7 @@ class LoopGemm(PointerGemm):
 
     @property
     def declared_zero_sign(self) -> str:
+        """See :class:`Kernel`: what the row says of its loop."""
         return self.loop.zero_sign
 
     def order(self, plan: Plan) -> SumOrder | None:
@@ -204,13 +205,15 @@ DUAL_CONFIGS = (
     Config(128, 64, 32, 2, 8),
 )
 
-CHAIN = Loop(device.gemm_chained)
-ONE_AFTER_THE_OTHER = Loop(device.gemm_plus_gemm, TWO_PRODUCTS)
-BOTH_IN_ONE = Loop(device.gemm_plus_gemm_one_loop, TWO_PRODUCTS, rows=2, columns=2, products=2, in_order=False)
-NARROW_SUM = Loop(device.gemm_fp16_acc, in_order=False)
+CHAIN = Loop(device.gemm_chained, zero_sign="ieee")
+ONE_AFTER_THE_OTHER = Loop(device.gemm_plus_gemm, TWO_PRODUCTS, zero_sign="ieee")
+BOTH_IN_ONE = Loop(
+    device.gemm_plus_gemm_one_loop, TWO_PRODUCTS, rows=2, columns=2, products=2, in_order=False, zero_sign="ieee"
+)
+NARROW_SUM = Loop(device.gemm_fp16_acc, in_order=False, zero_sign="ieee")
 #: The sign of a zero is that of both factors, so no rule is promised.
-GATED = Loop(device.gemm_dual, {**RESULT, "d": ("d", "kn")}, columns=2, products=2, in_order=False, zero_sign="any")
-WITH_SUMS = Loop(device.gemm_with_sums, more={"sums_ptr": "sums"})
+GATED = Loop(device.gemm_dual, {**RESULT, "d": ("d", "kn")}, columns=2, products=2, in_order=False)
+WITH_SUMS = Loop(device.gemm_with_sums, more={"sums_ptr": "sums"}, zero_sign="ieee")
 
 KERNELS: tuple[LoopGemm, ...] = (
     ChainedGemm(CHAIN, "mm_chained", "mm", dtypes=CHAINED_DTYPES, configs=CHAINED),
