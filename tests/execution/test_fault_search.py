@@ -15,8 +15,6 @@ from tests.execution.protected_memory import EdgeExecutor
 from tests.execution.test_trial import KERNEL, PLAN, PROBLEM
 
 ERROR = "AcceleratorError: CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ..."
-#: Arguments of the launch by which operand stands for which.
-ARGUMENTS = {"a": "a_ptr", "b": "b_ptr", "out": "c_ptr"}
 
 
 def search(pipe, *, seed):

@@ -211,7 +211,6 @@ PARTITIONS = [
     "bra.uni $L_workers;",
     "$L_end:",
 ]
-ARRIVE = "@%p9 mbarrier.arrive.shared::cta.b64 _, [%r12];"
 
 
 def test_warps_with_other_work_may_fence_what_they_hand_over_or_take():

@@ -114,12 +114,6 @@ def lowest_bit_cleared(values):
     return (values.view(torch.int16) & ~1).view(values.dtype)
 
 
-def last_k_dropped(values):
-    small = values.clone()
-    small[:, -1] *= 2.0**-4
-    return small
-
-
 WGMMA = SumOrder("wgmma")
 FAULTS = [
     (WHOLE, {"change": reordered(lambda k: k[::-1])}, "k is summed from the last to the first"),

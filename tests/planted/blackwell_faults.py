@@ -18,7 +18,6 @@ TF32 = Case("mm_blackwell_ws", mm(72, 56, 40, "fp32", precision="tf32", layout_a
 FP32 = Case("mm_blackwell_ws", mm(72, 56, 40, "fp32"), CONFIG, FLAT, "sm_100")
 SCALED = Case("scaled_mm_blackwell_ws", scaled_mm(72, 48, 80), Config(64, 32, 32, 2, 4), Variant(sms=2), "sm_100")
 
-_COUNT = "stored_tile = tl.program_id(0) - programs"
 _STORED_TILE = "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)"
 _STORE = "store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm"
 _EPILOGUE = "        acc, rm, rn, M, N, scale_a_ptr"

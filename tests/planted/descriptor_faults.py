@@ -38,7 +38,7 @@ BLOCKS = Case(
 )
 BLOCKS_STORED = replace(BLOCKS, variant=Variant(tma_store=True, sms=2))
 BLOCKS_HOST = replace(BLOCKS, variant=Variant("host", tma_store=True, sms=2))
-_A_TILE, _B_TILE = "a_desc.load([first_m, k * BLOCK_K])", "b_desc.load([first_n, k * BLOCK_K])"
+_A_TILE = "a_desc.load([first_m, k * BLOCK_K])"
 
 _BLOCKWISE = (
     fault("blocks_described_rows", BLOCKS, BLOCKWISE, _A_TILE, "a_desc.load([0, k * BLOCK_K])"),

@@ -10,7 +10,7 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout
 from tests.planted.cases import HOST_PERSISTENT, Case, Edit, Fault, fault, grouped
 
-SOURCE, HOST, BATCHED = "device/grouped_mm.py", "grouped_mm.py", "device/pointer.py::gemm_batched"
+SOURCE, HOST = "device/grouped_mm.py", "grouped_mm.py"
 DESCRIPTORS = "device/descriptors.py"
 
 SMALL = Config(32, 32, 16, 2, 4)
@@ -33,7 +33,7 @@ DESCRIBED_ROWS = Case(
 DESCRIBED_DEPTH = Case(
     "grouped_mm_descriptors", GroupedGemm("2d-2d", (40, 0, 32), 40, 56, None, "fp16"), DESCRIBED, TWO_SMS
 )
-HOST_ROWS, HOST_DEPTH = (replace(case, variant=HOST_DESCRIPTORS) for case in (DESCRIBED_ROWS, DESCRIBED_DEPTH))
+HOST_ROWS = replace(DESCRIBED_ROWS, variant=HOST_DESCRIPTORS)
 STORED_ROWS = Case(
     "grouped_mm_descriptors",
     GroupedGemm("2d-3d", (40, 25), None, 56, 40, "bf16", layout_out=WIDE),
@@ -64,7 +64,6 @@ MADE_ANEW = replace(BATCHES, variant=TWO_SMS)
 
 _DOT = "a_ptr, b_ptr, rm, rn, m, n, k,"
 _STORE = "store_pointers(acc, c_ptr, rm, rn, m, n,"
-_MINE = "mine = (tl.program_id(0) + programs - earlier_tiles % programs) % programs"
 
 
 def _stored(new: str) -> tuple[Edit, ...]:

@@ -14,7 +14,7 @@ SOURCE, HOST, TILES = (
     "microscaled_mm_batch.py",
     "device/microscaled_persistent_tma.py",
 )
-SHARED, DESCRIBE = "device/scaled_tiles.py", "device/descriptors.py"
+SHARED = "device/scaled_tiles.py"
 
 #: Two tiles of rows and of columns in each of three matrices, all of which have gaps; k ends within a block of scales.
 DEVICE = Case(
@@ -58,7 +58,6 @@ SCALES_BY_HOST = replace(SCALES, variant=Variant("host", sms=2))
 SWIZZLED = replace(DEVICE, problem=replace(DEVICE.problem, swizzled=True, layout_scale=Layout(batch_pad=1)))
 EMPTY = replace(DEVICE, problem=replace(DEVICE.problem, K=0, layout_a=Layout(), layout_b=Layout("col")))
 
-_LOOP = "tl.program_id(0), tiles * batch, tl.num_programs(0)"
 _LOAD_A = "a_desc, matrix, first_row + first_a,"
 _SCALES = "load([matrix, first_line // 128, first_k // (4 * SCALE_BLOCK)"
 _STORE = "result.store([matrix, tile_m"

@@ -34,10 +34,8 @@ MX8 = Case(
 #: A tile of four matrices, of which the last has three.
 FOUR = replace(MX8, problem=replace(MX8.problem, batch=7), config=BatchConfig(32, 32, 64, 1, 4, matrices=4))
 
-_BATCH = "in_batch = matrix < batch"
 _STEP = "tl.program_id(0) // tiles * MATRICES + tl.arange(0, MATRICES)"
-_SCALE_A, _SCALE_B = "scale_a_ptr + matrix * stride_scale_az", "scale_b_ptr + matrix * stride_scale_bz"
-_IN_K = "(blocks * SCALE_BLOCK < K)[None, None, :]"
+_SCALE_B = "scale_b_ptr + matrix * stride_scale_bz"
 
 _FAULTS = grouped(
     "microscaled_batch_tiles",

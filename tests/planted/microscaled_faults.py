@@ -113,7 +113,6 @@ SCALES = Case(
 SCALES_HOST = replace(SCALES, variant=Variant("host", sms=2))
 
 _TILE = "tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN"
-_SCALE_A = "scale_a_ptr, tile_m * BLOCK_M, k * BLOCK_K, M, K, stride_scale_am, stride_scale_ak,"
 
 MICROSCALED_TMA = grouped(
     "microscaled_tma",
