@@ -163,7 +163,7 @@ TILING = grouped(
     ),
     Fault(
         "grid_too_small",
-        Edit(HOST, "return (output_tiles(plan),)", "return (output_tiles(plan) - 1,)"),
+        Edit(HOST, "tiles = output_tiles(plan)", "tiles = output_tiles(plan) - 1"),
         on.MM,
         "not written: tile (1,1)",
     ),
