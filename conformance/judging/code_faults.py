@@ -206,7 +206,7 @@ def order_verdicts(code: str, artefact: CompiledCode) -> Iterator[Verdict]:
         check = str(Check(CheckKind.CODEGEN, f"order/{answer.subject}"))
         if answer.fault:
             yield Verdict(check, False, f"in {code}, {answer.fault}: {consequence}")
-        elif not answer.unknown:
+        elif answer.right:
             yield Verdict(check, True, f"in {code}, {required}")
 
 

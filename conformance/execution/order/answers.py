@@ -165,4 +165,4 @@ def order_answers(stage: str, text: str) -> list[OrderAnswer]:
 
 def fenced(ptx: str) -> bool:
     """Returns True if no fence is missing in ``ptx``, as far as that is known."""
-    return all(answer == OrderAnswer("fence") for answer in order_answers("ptx", ptx) if answer.subject == "fence")
+    return all(answer.right for answer in order_answers("ptx", ptx) if answer.subject == "fence")

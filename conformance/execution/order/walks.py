@@ -28,6 +28,11 @@ class OrderAnswer(NamedTuple):
     fault: str = ""
     unknown: str = ""
 
+    @property
+    def right(self) -> bool:
+        """True if the order is known and right."""
+        return not (self.fault or self.unknown)
+
 
 State = TypeVar("State")
 
