@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -304,3 +307,22 @@ def test_each_module_of_a_command_is_in_a_group():
     folder = Path(cli.__file__).parent / "commands"
     modules = {path.stem.replace("_", "-") for path in folder.glob("*.py") if path.stem != "__init__"}
     assert sorted(cli.COMMANDS) == sorted(modules)
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _options(command)
+        else:
+            yield f"{parser.prog} {' '.join(action.option_strings)}", action
+
+
+def test_help_states_the_defaults():
+    stated = []
+    for name, action in _options(cli._parser()):
+        text = re.search(r"\(default: ([\w.]+)", action.help or "")
+        if text and (text[1].isdigit() or isinstance(action.default, str)):
+            stated.append((name, text[1], f"{action.default:g}" if text[1].isdigit() else action.default))
+    assert len(stated) > 10
+    assert [one for one in stated if one[1] != one[2]] == []
