@@ -62,12 +62,12 @@ def contract_for(problem: Attention, style: Style) -> Contract:
     return Contract(problem.output_dtype, unit, operand="tf32" if tf32 else "exact", intermediate=form)
 
 
-def verdicts(problem: Attention, style: Style, *, fault: str = "", seed: int = 0) -> list:
+def verdicts(problem: Attention, style: Style, *, fault: str = "", seed: int = 0, names=None) -> list:
     contract = contract_for(problem, style)
     form = contract.intermediate or "fp32"
     run = emulation.backward if problem.backward else emulation.forward
     judged = []
-    for fill in kept_fills(problem, contract, seed):
+    for fill in kept_fills(problem, contract, seed, names):
         outputs = run(problem, fill.inputs, form, style, fault)
         judged += [judge(problem, contract, fill, outputs[o.name], o.name) for o in problem.outputs]
     return judged

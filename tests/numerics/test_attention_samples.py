@@ -78,7 +78,7 @@ NARROW = {"narrow-scaled": Score(), "narrow-tanh": CAP, "approximate-tanh": CAP,
 def test_narrow_scores_show_at_every_head_dim(fault, dim, dtype):
     problem = dataclasses.replace(BASE, head_dim=dim, dtype=dtype, score=NARROW[fault], queries=20, keys=40)
     fill = "special" if fault == "tanh-overflows" else "hot"  # it does so from 44 caps on
-    judged = verdicts(problem, Style(32, cut=True), fault=fault, names=[fill])
+    judged = verdicts(problem, Style(32, cut=True), fault=fault, names=(fill,))
     assert not all(verdict.passed for verdict in judged), f"{problem.id}: {fault} does not show"
 
 
@@ -87,4 +87,4 @@ def test_hot_scores_leave_no_room_for_rounded_products():
     problem = dataclasses.replace(BASE, head_dim=256, queries=20)
     assert contract_for(problem, Style(cut=True)).accumulator.kind == "tensor-core"
     for fault in ("narrow-scores", "scale"):
-        assert not all(v.passed for v in verdicts(problem, Style(cut=True), fault=fault, names=["hot"]))
+        assert not all(v.passed for v in verdicts(problem, Style(cut=True), fault=fault, names=("hot",)))
