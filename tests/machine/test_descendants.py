@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -13,12 +16,26 @@ from conformance.machine.descendants import adopted, descendants, end_descendant
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
+def alone(test: Callable[[], None]) -> Callable[[], None]:
+    """Runs ``test`` in a fork. The compile server that this process may have would have descendants of its own."""
+
+    @functools.wraps(test)
+    def in_a_fork() -> None:
+        fork = multiprocessing.get_context("fork").Process(target=test)
+        fork.start()
+        fork.join()
+        assert fork.exitcode == 0, "see the captured stderr"
+
+    return in_a_fork
+
+
 def started(seconds: str, shell: str = "sleep {}") -> int:
     """The number of a process that sleeps, whose parent may have ended."""
     command = ["sh", "-c", f"{shell.format(seconds)} & echo $!"]
     return int(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
 
 
+@alone
 def test_orphans_are_adopted_and_all_but_the_spared_are_ended() -> None:
     with adopted():
         before = descendants()
@@ -35,12 +52,14 @@ def test_orphans_are_adopted_and_all_but_the_spared_are_ended() -> None:
             spared.wait()
 
 
+@alone
 def test_what_ends_by_itself_is_not_named() -> None:
     before = descendants()
     with subprocess.Popen(["sleep", "0.1"]):
         assert end_descendants(before) == []
 
 
+@alone
 def test_helpers_that_end_with_their_user_are_left_to_it() -> None:
     before = descendants()
     with subprocess.Popen(
@@ -51,6 +70,7 @@ def test_helpers_that_end_with_their_user_are_left_to_it() -> None:
         one.kill()
 
 
+@alone
 def test_adoption_ends_with_its_block() -> None:
     with adopted():
         pass
