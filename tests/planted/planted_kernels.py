@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import importlib.abc
+import pkgutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,6 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import conformance.kernels
-from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel
 from tests.planted.faults import Fault
 
@@ -61,9 +61,10 @@ def edited(fault: Fault) -> dict[str, str]:
 @functools.cache
 def _module(kernel: str) -> str:
     """The module of the catalogue that has ``kernel``."""
-    package = conformance.kernels.__name__
-    modules = {module: importlib.import_module(f"{package}.{module}") for module in catalogue.ORDER}
-    return next(name for name, module in modules.items() if any(each.name == kernel for each in module.KERNELS))
+    package = conformance.kernels
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
+    held = {name: getattr(importlib.import_module(f"{package.__name__}.{name}"), "KERNELS", ()) for name in names}
+    return next(name for name, kernels in held.items() if any(each.name == kernel for each in kernels))
 
 
 @functools.cache
