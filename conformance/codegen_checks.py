@@ -27,7 +27,7 @@ from conformance.targets import Target
 
 class SpillFigures(Protocol):
     """The attributes of a kernel's resources that this module reads. They are those of
-    :class:`conformance.execution.compile.machine_code.KernelResources`."""
+    :class:`conformance.execution.compile.kernel_figures.KernelResources`."""
 
     @property
     def registers(self) -> int: ...

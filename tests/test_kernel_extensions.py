@@ -10,8 +10,8 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance.codegen_checks import FEATURES, REGISTERED, Evidence, Feature, check, register_feature
-from conformance.execution.compile import machine_code
-from conformance.execution.compile.machine_code import KernelResources
+from conformance.execution.compile import kernel_figures
+from conformance.execution.compile.kernel_figures import KernelResources
 from conformance.judging import sweep
 from conformance.kernels import catalogue
 from conformance.records import KernelDeclarations
@@ -52,15 +52,15 @@ def test_a_feature_from_elsewhere_is_looked_for_and_its_loss_is_seen(registry, t
         "MY_PREFETCH (prefetches into L2) is required",
     )
     assert not check(with_it, target, forbids=[PREFETCH])[0].passed
-    assert "MY_PREFETCH" in machine_code.features(with_it, target)
-    assert "MY_PREFETCH" not in machine_code.features(without, target)
+    assert "MY_PREFETCH" in kernel_figures.features(with_it, target)
+    assert "MY_PREFETCH" not in kernel_figures.features(without, target)
 
 
 def test_what_was_kept_before_a_feature_was_known_does_not_count(registry, tmp_path):
     compiled, target = artefact(tmp_path / "a", "prefetch.global.L2 [%rd1];"), find("sm_90")
-    assert machine_code.describe(compiled, target, disassemble=False)["features"] == []
+    assert kernel_figures.describe(compiled, target, disassemble=False)["features"] == []
     register_feature(PREFETCH)
-    assert machine_code.describe(compiled, target, disassemble=False)["features"] == ["MY_PREFETCH"]
+    assert kernel_figures.describe(compiled, target, disassemble=False)["features"] == ["MY_PREFETCH"]
 
 
 def test_a_reproducer_looks_for_it(registry):

@@ -12,7 +12,7 @@ import pytest
 
 from conformance import targets
 from conformance.cases.generated_cases import generated_for
-from conformance.execution.compile.machine_code import KernelResources
+from conformance.execution.compile.kernel_figures import KernelResources
 from conformance.gate.mustpass.profiles import read_profiles
 from conformance.judging import sweep
 from conformance.kernels.catalogue import get

@@ -11,7 +11,7 @@ import pytest
 
 from conformance import codegen_checks
 from conformance.commands import bundle, keygen, verify
-from conformance.execution.compile.machine_code import read_resources
+from conformance.execution.compile.kernel_figures import read_resources
 from conformance.proof_level import ProofLevel, proof_level
 from conformance.records import CaseRecord, Status, read_records, read_run
 from tests.command_runs import call

@@ -69,7 +69,7 @@ def plan(case: str, target: Target) -> list[tuple[CompileRequest, str]]:
 def compiled(asked: Compilation, target: Target) -> dict[str, Any]:
     """The figures of the code that the compilation gave. Its stages stay in Triton's cache in ``asked.folder``."""
     from conformance.execution.compile.compile_worker import Compiler, named
-    from conformance.execution.compile.machine_code import describe
+    from conformance.execution.compile.kernel_figures import describe
 
     with _surroundings(asked), mixed(asked.entry, asked.folder, asked.trace):
         launch = named(asked.request.factory)(asked.request.payload, target)
@@ -113,9 +113,9 @@ def _forget_assemblers() -> None:
 def _failing_checks(payload: Any, artefact: Any, target: Target) -> Iterator[tuple[str, str]]:
     """Yields the checks of the code that fail, with their texts: those that a case makes of a launch of its plan."""
     from conformance import codegen_checks
-    from conformance.execution.compile.machine_code import over_limits
+    from conformance.execution.compile.kernel_figures import over_limits
     from conformance.judging.code_faults import fault_verdicts
-    from conformance.judging.plan_rules import plan_verdicts
+    from conformance.judging.plan_code import plan_verdicts
     from conformance.kernels.catalogue import get, meta_launch
     from conformance.kernels.kernel import Plan
 

@@ -22,7 +22,7 @@ from typing import Any
 from conformance.cases.case_table import Selection
 from conformance.execution.compile.carried_kernels import CarriedKernels, Toolchain
 from conformance.execution.compile.compilation import CompilePool, CompileRequest, CompileResult, Task, process_group
-from conformance.execution.compile.machine_code import over_memory
+from conformance.execution.compile.kernel_figures import over_memory
 from conformance.judging.planner import PlannedLaunch
 from conformance.judging.settings import Settings
 from conformance.records import Status

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
-from conformance.execution.compile import machine_code
+from conformance.execution.compile import kernel_figures
 from conformance.execution.compile.compilation import Artefact, CompileRequest
-from conformance.execution.compile.machine_code import near_limits, over_limits, over_memory
+from conformance.execution.compile.kernel_figures import near_limits, over_limits, over_memory
 from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.execution.trial.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.code_faults import fault_verdicts, order_verdicts, unknown_orders
 from conformance.judging.harness import Harness, faults_explained, needed, record_edges
-from conformance.judging.plan_rules import descriptor_features, expected_grid, objection, overlooked, plan_verdicts
+from conformance.judging.plan_code import descriptor_features, plan_verdicts
+from conformance.judging.plan_rules import expected_grid, objection, overlooked
 from conformance.kernels import carveout
 from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
@@ -318,7 +319,7 @@ class CaseJudge:
             "resources": dataclasses.asdict(artefact.resources),
             "compile_s": round(artefact.seconds, 3),
             "compile_cached": artefact.cached,
-            "code": machine_code.describe(artefact, self.plan.target, disassemble=whole),
+            "code": kernel_figures.describe(artefact, self.plan.target, disassemble=whole),
         }
         self.recorder.set(artefacts=artefact.stages, observed=observed)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
-from conformance.execution.compile.machine_code import over_limits
+from conformance.execution.compile.kernel_figures import over_limits
 from conformance.execution.trial.trial import trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.inductor.compile import provider

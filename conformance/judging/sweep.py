@@ -8,7 +8,7 @@ import warnings
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from conformance.execution.compile.machine_code import over_memory
+from conformance.execution.compile.kernel_figures import over_memory
 from conformance.heuristics.configs import AnyConfig, Config, shared_memory
 from conformance.inputs.fills import random_tensors
 from conformance.judging.conform import launches_to_compile

@@ -37,8 +37,8 @@ def _as_product(plan: Plan, problem: Gemm | None = None) -> tuple[PointerGemm, P
 
 
 class ConvKernel(ConvFamily):
-    """Base of convolutions and their gradients: they are judged as the product that they amount to. Without a ``table``
-    a kernel has ``configs`` of its own."""
+    """Base of convolutions and their gradients: they are judged as the product that they amount to. A kernel
+    without a ``table`` lists its ``configs``."""
 
     #: the operand that has the dtype of x
     partner = "w"

@@ -271,9 +271,9 @@ def _innermost(error: BaseException) -> str:
 def _checked(compiler: Any, plan: Plan) -> str:
     """The first check of the compiled code of ``plan`` that fails, with its text; empty if none does."""
     from conformance import codegen_checks
-    from conformance.execution.compile.machine_code import over_limits
+    from conformance.execution.compile.kernel_figures import over_limits
     from conformance.judging.code_faults import fault_verdicts
-    from conformance.judging.plan_rules import descriptor_features, plan_verdicts
+    from conformance.judging.plan_code import descriptor_features, plan_verdicts
 
     kernel: Kernel = get(plan.kernel)
     launch = meta_launch(plan, plan.target)

@@ -11,7 +11,7 @@ import math
 
 from conformance.cases.each_kernel import each_dtype
 from conformance.cases.unrolled import within_limit
-from conformance.execution.compile.machine_code import over_memory
+from conformance.execution.compile.kernel_figures import over_memory
 from conformance.execution.trial.fill_groups import fills_for
 from conformance.execution.trial.repeated_trials import LAUNCHES, second_stream, stressed
 from conformance.execution.trial.trial import place

@@ -15,7 +15,7 @@ from conformance.cases.config_space import covering_sample, space
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import Scenario, every_kernel, where
 from conformance.cases.selected_rows import selected
-from conformance.execution.compile.machine_code import KernelResources
+from conformance.execution.compile.kernel_figures import KernelResources
 from conformance.families.examples import ROWS_REST, SHAPES, SPLITS, rest
 from conformance.heuristics.configs import Config, accumulator_registers, shared_memory
 from conformance.heuristics.lookup import CUDA, for_target

@@ -10,7 +10,7 @@ from packaging.version import Version
 from conformance import targets
 from conformance.execution.compile.code_structure import structure
 from conformance.execution.compile.compilation import CompilePool
-from conformance.execution.compile.machine_code import ptx_name
+from conformance.execution.compile.kernel_figures import ptx_name
 from conformance.execution.order.answers import fenced, order_answers
 from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.execution.compile import machine_code
-from conformance.execution.compile.machine_code import (
+from conformance.execution.compile import kernel_figures
+from conformance.execution.compile.kernel_figures import (
     KernelResources,
     near_limits,
     over_limits,
@@ -114,7 +114,7 @@ def test_the_answer_is_kept_beside_the_binary(monkeypatch: pytest.MonkeyPatch, t
     def never(*arguments: Any, **options: Any) -> None:
         raise AssertionError("a process was started again")
 
-    monkeypatch.setattr(machine_code.subprocess, "run", never)
+    monkeypatch.setattr(kernel_figures.subprocess, "run", never)
     assert read_resources(stages, artefact.metadata) == first
     (answer,) = tmp_path.glob("*.resources.json")
     answer.write_text(json.dumps({"registers": 1, "of_another_version": 2}))
@@ -132,7 +132,7 @@ def test_a_binary_that_cannot_be_read_is_an_error_and_a_missing_tool_is_named_as
     (tmp_path / "broken.amdgcn").write_text("nothing here")
     with pytest.raises(RuntimeError, match="no kernel metadata"):
         read_resources({"hsaco": tmp_path / "broken.hsaco", "amdgcn": tmp_path / "broken.amdgcn"}, metadata)
-    monkeypatch.setattr(machine_code, "nvidia_tool", lambda name: None)
+    monkeypatch.setattr(kernel_figures, "nvidia_tool", lambda name: None)
     fallback = read_resources({"cubin": tmp_path / "broken.cubin"}, metadata)
     assert (fallback.source, fallback.shared_memory) == ("metadata", metadata["shared"])
 

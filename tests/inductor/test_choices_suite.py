@@ -14,7 +14,7 @@ from torch._inductor.kernel import mm as mm_module
 from torch._inductor.scheduler import Scheduler
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-from conformance.execution.compile.machine_code import KernelResources
+from conformance.execution.compile.kernel_figures import KernelResources
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import (
     Choice,

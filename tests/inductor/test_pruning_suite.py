@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from conformance.execution.compile.compilation import Artefact
-from conformance.execution.compile.machine_code import KernelResources
+from conformance.execution.compile.kernel_figures import KernelResources
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import Choice, Decision, Failure, Generated, GeneratedKernel, Lowering
 from conformance.inductor.topics import pruning as checks

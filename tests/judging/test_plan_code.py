@@ -12,7 +12,7 @@ from conformance.families.attention.problem import Attention
 from conformance.families.gemm.problem import mm, scaled_mm
 from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
-from conformance.judging.plan_rules import descriptor_features, dots, operand_types, plan_verdicts, sums, tiles
+from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts, sums, tiles
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.problems import SPLIT_PRECISIONS

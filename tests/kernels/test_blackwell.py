@@ -8,7 +8,7 @@ import torch
 from conformance import codegen_checks, targets
 from conformance.codegen_checks import TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
 from conformance.execution.compile.compilation import CompilePool, CompileRequest
-from conformance.execution.compile.machine_code import over_limits
+from conformance.execution.compile.kernel_figures import over_limits
 from conformance.families.draw import Draw
 from conformance.families.gemm.problem import Bias, addmm, mm, scaled_mm
 from conformance.heuristics.configs import Config

@@ -10,7 +10,8 @@ from conformance.families.gemm.problem import mm, scaled_mm
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.filecheck import filecheck
 from conformance.heuristics.configs import Config, FlexConfig
-from conformance.judging.plan_rules import objection, plan_verdicts
+from conformance.judging.plan_code import plan_verdicts
+from conformance.judging.plan_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable
 from conformance.problems import DTYPES, FNUZ, FP8, RESULTS, Layout

@@ -4,7 +4,7 @@ import pytest
 
 from conformance import codegen_checks, targets
 from conformance.execution.compile.compilation import CompilePool, CompileRequest
-from conformance.execution.compile.machine_code import over_limits
+from conformance.execution.compile.kernel_figures import over_limits
 from conformance.families.gemm.problem import mm
 from conformance.families.grouped.problem import GroupedGemm
 from conformance.heuristics.configs import Config

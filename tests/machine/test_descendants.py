@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def alone(test: Callable[[], None]) -> Callable[[], None]:
-    """Runs ``test`` in a fork. The compile server that this process may have would have descendants of its own."""
+    """Runs ``test`` in a fork. This process may have a compile server, whose assemblers are its descendants, too."""
 
     @functools.wraps(test)
     def in_a_fork() -> None:
@@ -65,9 +65,11 @@ def test_helpers_that_end_with_their_user_are_left_to_it() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)  # multiprocessing.resource_tracker"]
     ) as one:
-        assert end_descendants(before) == []
-        assert one.poll() is None
-        one.kill()
+        try:
+            assert end_descendants(before) == []
+            assert one.poll() is None
+        finally:
+            one.kill()
 
 
 @alone

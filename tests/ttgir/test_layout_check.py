@@ -61,9 +61,9 @@ def compiled():
 
 
 def judged(text):
-    """Faults and what is unknown."""
-    found = verified(parse(text))
-    return found.faults, found.unknown
+    """Returns the faults of ``text`` and its unknown operations."""
+    answer = verified(parse(text))
+    return answer.faults, answer.unknown
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from conformance.execution.compile.fork_server import PRELOADED, ForkedProcess, ForkServer, ForkServerLost
-from conformance.execution.compile.machine_code import KernelResources
+from conformance.execution.compile.kernel_figures import KernelResources
 from conformance.machine.environment_faults import fault_of_signal, fault_of_text, killed, process_fault
 from conformance.records import CompileFailure, Fault, Reason, Status
 from conformance.targets import Target
@@ -55,7 +55,7 @@ class CompileRequest:
     child asks Triton even if its prediction says that an earlier compilation serves the launch. ``carried`` is a folder
     of kernels from another machine (see :mod:`~conformance.execution.compile.carried_kernels`) and the edition of the
     toolchain whose kernels are used from it. ``describe``: what the code shows is worked out in the child too, and kept
-    with it (see :mod:`~conformance.execution.compile.machine_code`), with "sass" from a disassembly.
+    with it (see :mod:`~conformance.execution.compile.kernel_figures`), with "sass" from a disassembly.
     """
 
     factory: str

@@ -22,9 +22,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from conformance.execution.compile import carried_kernels, machine_code
+from conformance.execution.compile import carried_kernels, kernel_figures
 from conformance.execution.compile.compilation import ANSWER, NO_MEMORY, Artefact, ChildAnswer, Request, Task
-from conformance.execution.compile.machine_code import read_resources
+from conformance.execution.compile.kernel_figures import read_resources
 from conformance.execution.compile.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
 from conformance.machine.environment_faults import fault_of_error, with_first_error
@@ -72,7 +72,7 @@ class Compiler:
             else:
                 answer = ChildAnswer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
             if request.describe is not None and answer.artefact is not None:
-                machine_code.describe(answer.artefact, request.target, disassemble=request.describe == "sass")
+                kernel_figures.describe(answer.artefact, request.target, disassemble=request.describe == "sass")
             return answer
         except Exception as error:  # whatever the compiler raises is this request's result
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])

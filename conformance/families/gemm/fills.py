@@ -222,7 +222,8 @@ def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape:
 
 
 def special(request: FillRequest[Gemm]) -> Fill:
-    """NaN, infinities, -0, subnormals and the largest finite value, each in a row of A and a column of B of its own.
+    """Returns operands with NaN, infinities, -0, subnormals and the largest finite value, one kind for each special row
+    of A and column of B.
 
     Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only, and
     those without -0 have no such row. For narrow outputs one row overflows the output. At most half of the rows and of

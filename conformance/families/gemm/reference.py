@@ -362,8 +362,8 @@ def row_sums(contract: Contract, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def epilogue_bound(problem: Gemm, contract: Contract, value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-    """The same where the product is exact, as any accumulator of the contract computes it: the roundings of the
-    epilogue alone. Arguments are those of :func:`error_bound`."""
+    """Returns the bound of :func:`error_bound` for a product that every accumulator of the contract computes exactly:
+    the roundings of the epilogue alone. The arguments are the same."""
     return _with_epilogue(problem, contract, value, inputs, value.new_zeros(product_shape(problem)))
 
 

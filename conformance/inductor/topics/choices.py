@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.execution.compile.machine_code import over_limits
+from conformance.execution.compile.kernel_figures import over_limits
 from conformance.inductor.compile.program import Choice, Decision, Generated
 from conformance.inductor.compile.provider import CompiledProgram
 from conformance.inductor.compile.replaced_decisions import ONE_CONFIG, replacing

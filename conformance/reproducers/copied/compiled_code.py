@@ -13,7 +13,7 @@ import triton
 
 from conformance.codegen_checks import code
 from conformance.execution.compile.code_structure import structure
-from conformance.execution.compile.machine_code import parse_amdgcn, parse_cuobjdump
+from conformance.execution.compile.kernel_figures import parse_amdgcn, parse_cuobjdump
 
 
 class Driver:

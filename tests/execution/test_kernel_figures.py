@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance.codegen_checks import FEATURES
-from conformance.execution.compile.machine_code import describe, machine_code
+from conformance.execution.compile.kernel_figures import describe, machine_code
 from conformance.machine.versions import assembler_versions
 from conformance.targets import find
 from tests.execution.sample_kernels import Sample, compiled
