@@ -1,11 +1,18 @@
 """The kernels with an accumulator of their own kind: contracts, orders and launches; the rest is in test_family.py."""
 
+import ast
+import inspect
+import math
+from collections import Counter
+
+import pytest
+
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.families.gemm.problem import dual_mm, mm, mm_plus_mm, mm_with_sums
 from conformance.heuristics.configs import ChainedConfig, Config
 from conformance.judging.plan_rules import expected_grid
-from conformance.kernels import catalogue
+from conformance.kernels import catalogue, product_loops
 from conformance.kernels.kernel import Variant
 from conformance.numerics.contract import FMA16
 
@@ -66,3 +73,22 @@ def test_orders():
 def test_matrix_units():
     plan = _plan("mm_fp16_acc", mm(64, 64, 64))
     assert codegen.WGMMA in catalogue.get("mm_fp16_acc").features(plan).required
+
+
+@pytest.mark.parametrize("kernel", product_loops.KERNELS, ids=lambda kernel: kernel.name)
+def test_a_row_states_what_a_turn_of_its_function_loads_and_multiplies(kernel):
+    """The calls in its innermost loop say it. A function without a loop calls ``accumulate``, which loads and
+    multiplies one tile of each."""
+    loop, config = kernel.loop, kernel.configs[0]
+    turns = [node for node in ast.walk(ast.parse(inspect.getsource(loop.function.fn))) if isinstance(node, ast.For)]
+    calls = Counter(
+        ast.unparse(node.func) for turn in turns[-1:] for node in ast.walk(turn) if isinstance(node, ast.Call)
+    )
+    counted = (calls["load_rows"], calls["load_columns"], calls["tl.dot"]) if turns else (1, 1, 1)
+    assert (loop.rows, loop.columns, loop.products) == counted
+    links, dtype = getattr(config, "chain", 1), kernel.dtypes[0]
+    problem = kernel.example(dtype, config)
+    assert kernel.multiply_adds(problem, config) == loop.products * links * math.prod(config.tile)
+    staged = loop.rows * config.block_m + loop.columns * config.block_n
+    plan = kernel.plan(problem, config, HOPPER, Variant())
+    assert kernel.shared_memory(plan) == staged * config.block_k * links * config.num_stages * 2  # bytes of bf16, fp16
