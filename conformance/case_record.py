@@ -99,10 +99,28 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True)
+class Rerun:
+    """The end of a failed case that was judged again, in a fresh process on ``gpu``. ``failing`` names the checks that
+    failed, ``diagnosis`` is the beginning of the case's. ``fault`` says that the machine broke this process."""
+
+    status: Status
+    failing: tuple[str, ...] = ()
+    diagnosis: str = ""
+    gpu: str | None = None
+    fault: Fault | None = None
+
+    def __str__(self) -> str:
+        checks = f" ({', '.join(self.failing)})" if self.failing else ""
+        broken = f", which {self.fault.fault_class.value} broke" if self.fault else ""
+        return f"{self.status.value}{checks}{broken}"
+
+
+@dataclass(frozen=True)
 class CaseRecord:
     """The evidence of one case. ``durations`` are seconds by stage (compile, run, check, total); ``artefacts`` maps
     a stage to a path, relative to the run's folder where the file lies in it; ``outcome`` is what pytest said.
-    ``fault`` says what broke if the case failed and what is tested is not to blame."""
+    ``fault`` says what broke if the case failed and what is tested is not to blame. ``reruns`` are what the case gave
+    when it was judged again; a failed case without any was judged once."""
 
     case: str
     suite: str
@@ -127,6 +145,7 @@ class CaseRecord:
     diagnosis: str = ""
     repro: str = ""
     fault: Fault | None = None
+    reruns: tuple[Rerun, ...] = ()
 
     @property
     def fault_class(self) -> FaultClass | None:
@@ -188,8 +207,9 @@ class RunInfo:
     that makes code, as :mod:`conformance.gate.runs.bill_of_materials` finds it. ``declared`` is by kernels' names.
 
     ``faults`` are all that went wrong, those of cases counted by kind, and ``exit_status`` is what pytest returned.
-    ``proof`` counts the cases by level of proof, ``required`` is the level of ``--require``. All four are None until
-    the run ended, and in runs of older versions."""
+    ``proof`` counts the cases by level of proof, ``required`` is the level of ``--require``. ``reruns`` says how many
+    failed cases were judged again, and why others were not. All five are None until the run ended, and in runs of older
+    versions."""
 
     id: str
     started: str
@@ -208,6 +228,7 @@ class RunInfo:
     exit_status: int | None = None
     proof: Mapping[str, int] | None = None
     required: str | None = None
+    reruns: str | None = None
     schema: int = SCHEMA
 
     @property

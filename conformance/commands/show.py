@@ -73,6 +73,8 @@ def describe(record: CaseRecord, folder: Path) -> str:
         by_folder.setdefault((folder / path).parent, []).append(Path(path).name)
     for place, names in by_folder.items():
         lines += ["artefacts:", one_line(f"  {place}/"), one_line(f"    {' '.join(names)}")]
+    if record.reruns:
+        lines.append(one_line(f"again:    {', '.join(map(str, record.reruns))}"))
     if record.repro:
         lines.append(f"reproduce: {one_line(record.repro)}")
     return log_safe("\n".join(lines))

@@ -19,7 +19,8 @@ class Settings:
     they were given. ``reproducers`` is the folder of scripts, ``compiled`` that of kernels from another machine; None
     for neither. ``without_gpu``: the user wants no GPU, and not only that none was found. ``configs`` empty means all;
     ``case_list`` are the ids in the file ``case_file``, None without one. A trial is made ``repeats`` times.
-    ``calibration`` is the file that says how the device computes; None: the package says it.
+    A failed case is judged ``reruns`` times more. ``calibration`` is the file that says how the device computes; None:
+    the package says it.
     ``require`` is the level by which each case must be proven, None for any.
     ``ttgir`` says where the TTGIR of compiled kernels is run: "auto" without a device, "always" or "never".
     ``declared`` is what third-party kernels say of themselves, by their names.
@@ -44,6 +45,7 @@ class Settings:
     case_file: Path | None = None
     case_list: frozenset[str] | None = None
     repeats: int = 1
+    reruns: int = 0
     calibration: Path | None = None
     ttgir: str = "auto"
     require: str | None = None

@@ -31,6 +31,7 @@ from conformance.plugin.fixtures import recorder
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import breakage_file, refusal_file
+from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
@@ -159,6 +160,7 @@ def _configure_main(config: pytest.Config) -> None:
     whole, expressions = _whole(config), _expressions(config)
     keyword_filter.take(config)
     config.invocation_params = _joined(config.invocation_params)
+    users_environment = dict(os.environ)
     remember(settings.gpus.variable)
     _set(config, {RUN_VARIABLE: str(os.getpid())})
     gpu = None if workers else next(iter(settings.gpus.entries), None)
@@ -183,8 +185,11 @@ def _configure_main(config: pytest.Config) -> None:
     outside = Outside(settings, partial(parametrisation.selection, config), whole) if suites else None
     words = _words(config)
     reports = CaseReports(ids, words)
+    invocation = config.invocation_params
+    reruns = Reruns(settings, [*map(str, invocation.args)], invocation.dir, users_environment, workers)
     run = SessionRun(
-        settings, folder, max(workers, 1), ids, stderr, progress, reports, words, stage, outside, expressions, output
+        *(settings, folder, max(workers, 1), ids, stderr, progress, reports, words),
+        *(stage, outside, expressions, output, reruns),
     )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")

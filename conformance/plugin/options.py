@@ -26,12 +26,20 @@ from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
 from conformance.user_files.case_list import CaseListError, read_case_list
 from conformance.user_files.expected_failures import ExpectedFailures, read_expected_failures, with_kernels
-from conformance.user_files.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, KERNELS_MAY_BE_LOST, OPTIONS, TIERS
+from conformance.user_files.run_options import (
+    DEFAULT_CASE_TIMEOUT_S,
+    DEFAULT_RERUNS,
+    DEFAULT_SEED,
+    KERNELS_MAY_BE_LOST,
+    OPTIONS,
+    TIERS,
+)
 from conformance.user_files.toml_entries import EntryError
 
 #: The group in which packages name kernels.
 OUTSIDE_KERNELS = "conformance.kernels"
 MOST_REPEATS = 10_000
+MOST_RERUNS = 100
 DEBUGGER_CASE_TIMEOUT_S = 86_400.0  # with --pdb a person is at work
 
 
@@ -243,6 +251,9 @@ def _settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"--repeats {repeats}: a number from 1 to {MOST_REPEATS} is required")
     if repeats is not None and repeats > 1 and compile_only:
         raise pytest.UsageError(f"--repeats {repeats} contradicts --compile-only, which runs nothing: give one of them")
+    reruns = DEFAULT_RERUNS if option.conformance_reruns is None else option.conformance_reruns
+    if not 0 <= reruns <= MOST_RERUNS:
+        raise pytest.UsageError(f"--conformance-reruns {reruns}: a number from 0 to {MOST_RERUNS} is required")
     for name in ("run_dir", "case", "cases", "calibration", "compiled", "reproducers"):
         if getattr(option, f"conformance_{name}") == "":
             raise pytest.UsageError(f"--{name.replace('_', '-')}: a value is required")
@@ -278,6 +289,7 @@ def _settings(config: pytest.Config) -> Settings:
         case_file=case_file,
         case_list=_case_list(case_file),
         repeats=repeats or 1,
+        reruns=reruns,
         calibration=_calibration(config),
         ttgir=option.conformance_ttgir or "auto",
         require=_require(config, compile_only),

@@ -9,7 +9,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -125,7 +125,15 @@ def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
 
 def written(folder: Path, worker: str, case: str) -> CaseRecord | None:
     """Returns the record of ``case`` that ``worker`` has written."""
-    part = part_file(folder, worker)
+    return _record_in(part_file(folder, worker), case)
+
+
+def recorded(folder: Path, case: str) -> CaseRecord | None:
+    """Returns the record of ``case`` that any process of the run has written."""
+    return next((record for part in record_files(folder) if (record := _record_in(part, case)) is not None), None)
+
+
+def _record_in(part: Path, case: str) -> CaseRecord | None:
     placed = each_record(part, LineProblems(), case) if part.exists() else ()
     return next((record for record, _, _ in placed if record.case == case), None)
 
@@ -168,12 +176,15 @@ class MergedCases(Sequence[str]):
         return self._lines[index][: -_PLACE.size].decode()
 
 
-def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[str], list[str]]:
+def merge(
+    folder: Path, take: Callable[[CaseRecord], None], replaced: Mapping[str, CaseRecord]
+) -> tuple[Sequence[str], list[str]]:
     """Merges the files of a run's processes into a compressed one, with the lines in the order of the case ids. Equal
     lines give equal bytes. A process that is killed here leaves the plain files.
 
     Returns these ids, and a sentence for each unusable line; if there is one, the files stay, as evidence. ``take``
-    is called with each record. No record is kept here, so a run may have any size.
+    is called with each record. No record is kept here, so a run may have any size. ``replaced`` has later records of
+    some cases, which are merged in place of those in the files.
     """
     parts = record_files(folder)
     problems = LineProblems()
@@ -183,7 +194,7 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[st
         bytes
     ] = []  # the case of each and its place, which sort by case: tuples would take four times the memory
     for number, (record, start, line) in places.each_record(problems):
-        take(record)
+        take(replaced.get(record.case, record))
         lines.append(record.case.encode() + _PLACE.pack(number, start, len(line)))
         size += len(line) + 1
     lines.sort()
@@ -194,7 +205,13 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[st
         file = opened.enter_context(scratch.open("wb"))
         with packed(file) if merged.name == PACKED_FILE else contextlib.nullcontext(file) as stream:
             for line in lines:
-                stream.write(places.line_at(*_PLACE.unpack_from(line, len(line) - _PLACE.size)).rstrip(b"\n") + b"\n")
+                later = replaced.get(line[: -_PLACE.size].decode())
+                text = (
+                    later.to_line().encode()
+                    if later
+                    else places.line_at(*_PLACE.unpack_from(line, len(line) - _PLACE.size))
+                )
+                stream.write(text.rstrip(b"\n") + b"\n")
         file.flush()
         os.fsync(file.fileno())
         os.replace(scratch, merged)

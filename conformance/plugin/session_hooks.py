@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -48,16 +49,19 @@ from conformance.plugin.record_files import (
     breakage_file,
     foreseen,
     merge,
+    recorded,
     refusal_file,
     stacks_file,
     written,
 )
+from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.plugin.worker_watch import WorkerWatch
 from conformance.proof_level import ProofCount
 from conformance.records import (
+    FAILING,
     RUN_FILE,
     CaseRecord,
     RunInfo,
@@ -104,7 +108,8 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
     command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached; ``expressions``:
-    what chose cases, by option, for a message, or None if the run may have no case; ``output`` guards the terminal."""
+    what chose cases, by option, for a message, or None if the run may have no case; ``output`` guards the terminal;
+    ``reruns`` judges failed cases again."""
 
     def __init__(
         self,
@@ -120,6 +125,7 @@ class SessionRun:
         outside: Outside | None = None,
         expressions: Mapping[str, str] | None = None,
         output: GuardedOutput | None = None,
+        reruns: Reruns | None = None,
     ) -> None:
         self.folder = folder
         self._output = output or GuardedOutput()
@@ -154,12 +160,19 @@ class SessionRun:
         self._lost = ""  # why there is none at the end
         self._owes_ending = False  # the verdict was not printed yet
         self._watch = WorkerWatch(folder, settings.case_timeout_s, _give_up)
-        self._signals = RunSignals(self._watch.kill_all, stderr)
+        self._reruns = reruns
+        self._judged_again: dict[str, CaseRecord] = {}
+        self._signals = RunSignals(self._hurry, stderr)
         self._cleanup = contextlib.ExitStack()
         self._earlier: set[int] = set()
         self._ended: list[str] = []
         self._file = RecordFile(folder, CONTROLLER)
         self._tally = Tally()
+
+    def _hurry(self) -> None:
+        self._watch.kill_all()
+        if self._reruns is not None:
+            self._reruns.stop()
 
     # Beginning
 
@@ -417,6 +430,8 @@ class SessionRun:
             if not self._concerns_folder(error):
                 raise
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
+        if self._reruns is not None and not self._interrupted:
+            self._judged_again = self._reruns.judge(partial(recorded, self.folder), time.monotonic() - self._clock)
         self._end(int(session.exitstatus))
         if not self._tally.statuses and not self._lost and not self._faults.faults and session.exitstatus in _NOTHING:
             self._leave_nothing(session.config)
@@ -485,7 +500,7 @@ class SessionRun:
                 last = record
 
         self._file.close()
-        recorded, damaged = merge(self.folder, take)
+        recorded, damaged = merge(self.folder, take, self._judged_again)
         missing = incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
         contradictions = [*missed, *stage.waste()] if stage is not None else []
         outside = self._outside.problems() if self._outside is not None else []
@@ -585,6 +600,7 @@ class SessionRun:
             "exit_status": status,
             "proof": self._proof.by_name(),
             "required": self._settings.require,
+            "reruns": self._reruns_sentence() or None,
         }
 
     def _verdict_lines(self, width: int) -> list[str]:
@@ -598,8 +614,15 @@ class SessionRun:
             notes.append(f"cases: the first began after {began:.1f} s, the last ended after {ended:.1f} s")
         return notes
 
+    def _reruns_sentence(self) -> str:
+        failed = sum(count for status, count in self._tally.statuses.items() if status in FAILING)
+        return self._reruns.sentence(failed, self._judged_again) if self._reruns is not None else ""
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self._case_ids(report.nodeid) is None:
+        case = self._case_ids(report.nodeid) if report.failed else None
+        if case is not None and self._reruns is not None:
+            self._reruns.failed(case)
+        elif report.failed and case is None:
             self._faults.add(FaultKind.OTHER_TEST, f"{report.nodeid}, which is no case, failed")
         if report.start:  # 0 in the report that stands for a worker which died
             self._first_began = min(self._first_began, report.start)

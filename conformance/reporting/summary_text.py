@@ -202,7 +202,7 @@ def verdict_lines(summary: Summary, folder: Path, summary_file: Path, lost: str 
     The first line is the verdict. ``lost`` says why the run could not be finished; "" if it was."""
     width = max(NARROWEST, min(width, WIDEST))
     verdict = _wrapped(run_verdict.headline(summary, lost), width, "")
-    texts = [*run_verdict.count_lines(summary), run_verdict.tested_line(summary.run)]
+    texts = [*run_verdict.count_lines(summary), summary.run.reruns or "", run_verdict.tested_line(summary.run)]
     counts = [part for text in texts for part in _wrapped(text, width)]
     steps = run_verdict.what_to_open(summary, folder, summary_file)
     wide = max(map(len, steps))

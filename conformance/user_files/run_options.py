@@ -16,6 +16,7 @@ TTGIR = ("auto", "always", "never")
 REQUIRE = ("device", "executed", "interpreted")
 DEFAULT_SEED = 0
 DEFAULT_CASE_TIMEOUT_S = 300.0
+DEFAULT_RERUNS = 2
 #: An environment variable that the gate sets: that a stack has lost a kernel is a finding, and no mistake of the user.
 KERNELS_MAY_BE_LOST = "CONFORMANCE_KERNELS_MAY_BE_LOST"
 #: What ``conformance list`` says if there is none.
@@ -100,6 +101,14 @@ OPTIONS = (
         "repeats",
         Effect.WHOLE,
         "judge each launch N times in its case, which passes if all agree: for what comes and goes (default: 1)",
+        type=int,
+        metavar="N",
+    ),
+    _option(
+        "reruns",
+        Effect.WHOLE,
+        f"judge a failed case N times more, each in a fresh process; 0 for never (default: {DEFAULT_RERUNS})",
+        has_short_name=False,  # pytest-rerunfailures has an option of this name
         type=int,
         metavar="N",
     ),

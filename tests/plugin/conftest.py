@@ -90,6 +90,6 @@ def project(bare: Project) -> Project:
         "[pytest]\n"
         "conformance_suites = suites\n"
         "testpaths = suites\n"
-        "addopts = -p no:cacheprovider --conformance-gpus 0 -n 0\n"
+        "addopts = -p no:cacheprovider --conformance-gpus 0 --conformance-reruns 0 -n 0\n"
     )
     return bare

@@ -29,7 +29,7 @@ def parts(tmp_path):
 
 def merged(folder, take=lambda record: None):
     """The ids of the merged cases, and the problems."""
-    cases, problems = merge(folder, take)
+    cases, problems = merge(folder, take, {})
     return [*cases], problems
 
 
@@ -135,7 +135,7 @@ def killed(folder, calls):
                 os._exit(9)
 
         sys.setprofile(count)
-        merge(folder, lambda record: None)
+        merge(folder, lambda record: None, {})
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
