@@ -17,18 +17,24 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import pytest
 
 from conformance.cases import known_names
 from conformance.execution.compile.carried_kernels import backend_hashes
-from conformance.faults import FaultKind
+from conformance.faults import Fault, FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
 from conformance.machine.descendants import adopted, descendants, end_descendants
-from conformance.machine.environment_faults import fault_of_error, fault_of_signal, fault_of_text, killed
+from conformance.machine.environment_faults import (
+    fault_of_error,
+    fault_of_signal,
+    fault_of_text,
+    killed,
+    process_fault,
+)
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin import shared_collection
@@ -58,6 +64,7 @@ from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
+from conformance.plugin.worker_starts import WorkerStarts
 from conformance.plugin.worker_watch import WorkerWatch
 from conformance.proof_level import ProofCount
 from conformance.records import (
@@ -153,7 +160,6 @@ class SessionRun:
         self._shared: list[str] = []  # node ids that a worker collected for all
         self._uncollectable: list[str] = []
         self._collected_workers: set[str] = set()
-        self._early_deaths = 0
         self._interrupted = False  # by the user
         self._pytests = 0  # the exit status that pytest itself ends with
         self._info: RunInfo | None = None
@@ -163,6 +169,10 @@ class SessionRun:
         self._reruns = reruns
         self._judged_again: dict[str, CaseRecord] = {}
         self._signals = RunSignals(self._hurry, stderr)
+        self._early_death: Fault | None = None  # from outside, of the last worker that had not collected
+        self.starts = WorkerStarts(
+            workers, self._watch.watch, self._leases.give_back, self._say, self._end_without_workers
+        )
         self._cleanup = contextlib.ExitStack()
         self._earlier: set[int] = set()
         self._ended: list[str] = []
@@ -233,10 +243,6 @@ class SessionRun:
         node.workerinput["conformance_workers"] = self._workers
         node.workerinput["conformance_stack"] = self.stack
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodeready(self, node: Any) -> None:
-        self._watch.watch(node)
-
     # Collection
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -252,6 +258,7 @@ class SessionRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         self._collected_workers.add(node.gateway.id)
+        self.starts.collected()
         if ids == [shared_collection.IN_FOLDER]:
             self._shared = self._shared or shared_collection.shared(self.folder)
             ids[:] = self._shared  # xdist goes on with this list
@@ -262,7 +269,7 @@ class SessionRun:
         cases = [case for case in map(self._case_ids, nodeids) if case is not None]
         check_case_ids(cases)
         for text in self._outside.look(cases) if self._outside is not None else ():
-            print(f"\nconformance: {text}", file=self._stderr, flush=True)
+            self._say(text)
         if not cases:
             self._refuse_filters_that_match_nothing()
         chosen = self._settings.configs or self._settings.case_list
@@ -274,6 +281,9 @@ class SessionRun:
             self._progress.selected(cases)
             if self._compile_stage is not None:
                 self._compile_stage.run(cases)
+
+    def _say(self, text: str) -> None:
+        print(f"\nconformance: {text}", file=self._stderr, flush=True)
 
     def _write_selected(self) -> None:
         cases = [*(self._selected or ()), *self._uncollectable]
@@ -357,15 +367,20 @@ class SessionRun:
         self._backend_hashes |= getattr(node, "workeroutput", {}).get(BACKEND_HASHES, {})
         if error is None or node.gateway.id in self._collected_workers:
             return
-        self._early_deaths += 1
-        if self._early_deaths > self._workers:  # each replacement would die alike, for ever
-            text = f"workers die before they have collected the suites; the last one: {error}"
-            ending = _ending(node)
-            fault = fault_of_signal(ending, f"worker {node.gateway.id}") if ending else None
-            self._faults.add(
-                FaultKind(fault.kind) if fault else FaultKind.FAILED, f"{text}; {fault.text}" if fault else text
-            )
-            pytest.exit(text)
+        self.starts.early_death(error)
+        ending = _ending(node)
+        self._early_death = fault_of_signal(ending, f"worker {node.gateway.id}") if ending else None
+
+    def _end_without_workers(self, text: str, error: BaseException | None) -> NoReturn:
+        """Ends the run, which has no worker and gets none; ``error`` is that of the last start, if none came up."""
+        if error is not None:
+            fault = fault_of_error(error) or process_fault(text)
+            self._faults.add(FaultKind(fault.kind), f"{text}; {fault.text}" if fault.text != text else text)
+        elif self._early_death is not None:
+            self._faults.add(FaultKind(self._early_death.kind), f"{text}; {self._early_death.text}")
+        else:
+            self._faults.add(FaultKind.FAILED, text)
+        pytest.exit(text)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:

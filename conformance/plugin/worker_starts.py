@@ -1,0 +1,196 @@
+"""Starts the workers of xdist again that are killed or stopped before they answer; the run goes on with those that live.
+
+xdist itself ends the run if a worker dies between its start and its first answer. The OOM killer likes such processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NoReturn
+
+import pytest
+
+from conformance.machine.awake_time import AwakeTime
+
+#: Seconds between the tries to start a worker: what ended the first may be over then.
+PAUSES_S = (0.5, 2.0, 5.0)
+#: Seconds in which a started process must answer. Its server may have to import torch from a cold network file system.
+ANSWER_S = 90.0
+#: Seconds after which a worker that did not start is not tried again.
+TRIES_S = 1.5 * ANSWER_S
+#: Workers that may die in a row before they have collected the suites, if the run has fewer.
+LEAST_DEATHS = 8
+#: Errors that another try does not mend.
+_LASTING = (FileNotFoundError, PermissionError, NotADirectoryError)
+
+
+class WorkerStarts:
+    """Hooks by which the workers of a run start. ``workers``: how many it should have. ``started`` is called with each
+    node that started, ``failed`` with the name of each that did not, ``said`` with a sentence for the user, and
+    ``ends`` with the sentence and the error with which a run ends that has no worker left."""
+
+    def __init__(
+        self,
+        workers: int,
+        started: Callable[[Any], None],
+        failed: Callable[[str], None],
+        said: Callable[[str], None],
+        ends: Callable[[str, BaseException | None], NoReturn],
+    ) -> None:
+        self._most_deaths = max(workers, LEAST_DEATHS)
+        self._started, self._failed, self._said, self._ends = started, failed, said, ends
+        self._session: Any = None  # xdist's
+        self._scheduler: Any = None
+        self._setup_node: Callable[..., Any]
+        self._given_up = 0  # workers that did not start at all
+        self._any = False
+        self._deaths = 0  # of workers in a row that had not collected
+        self._last_death = ""
+        self._error: BaseException | None = None
+
+    def early_death(self, error: object) -> None:
+        """A worker died of ``error`` before it had collected the suites."""
+        self._deaths += 1
+        self._last_death = str(error)
+
+    def collected(self) -> None:
+        """A worker has collected the suites."""
+        self._deaths = 0
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        self._session = config.pluginmanager.get_plugin("dsession")
+        manager = self._session.nodemanager
+        self._setup_node, manager.setup_node = manager.setup_node, self._start
+        self._session._clone_node = self._replace
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionstart(self) -> Generator[None]:
+        yield
+        if self._session is not None:
+            self._session._active_nodes.discard(None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        if self._session is not None and not self._session._active_nodes:
+            self._end()  # not while the session starts: pytest would print a sentence and end it without our hooks
+
+    @pytest.hookimpl(optionalhook=True, wrapper=True)
+    def pytest_xdist_make_scheduler(self) -> Generator[None, Any, Any]:
+        self._scheduler = yield
+        self._scheduler.numnodes -= self._given_up
+        return self._scheduler
+
+    @pytest.hookimpl(optionalhook=True, trylast=True)
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        """The last worker of a run that lacks some may end before the last case: others would have run the rest."""
+        if error is None and self._given_up and self._session._active_nodes == {node} and self._scheduler.pending:
+            self._session.shuttingdown = False
+            self._replace(node)
+
+    def _replace(self, node: Any) -> Any:
+        """Starts a worker in the place of ``node``; takes the place of xdist's own method."""
+        session, spec = self._session, node.gateway.spec
+        clone = None
+        if self._deaths <= self._most_deaths:
+            time.sleep(min(self._deaths * PAUSES_S[0] / 2, PAUSES_S[1]))
+            self._rename(spec)
+            clone = self._start(spec, session.queue.put)
+        else:
+            self._given_up += 1
+        if clone is not None:
+            session._active_nodes.add(clone)
+            return clone
+        if not session._active_nodes - {node}:
+            self._end()
+        scheduler = self._scheduler
+        if node not in scheduler.node2collection:
+            scheduler.numnodes -= 1
+            if scheduler.collection is None and scheduler.node2collection and scheduler.collection_is_completed:
+                scheduler.schedule()
+        return None
+
+    def _end(self) -> NoReturn:
+        if self._deaths > self._most_deaths:
+            self._ends(f"workers die before they have collected the suites; the last one: {self._last_death}", None)
+        self._ends(f"no worker could be started: {_words(self._error)}", self._error)
+
+    def _start(self, spec: Any, put: Callable[[Any], None]) -> Any:
+        """Returns a node of xdist whose process has answered; None if none of some tries gave one."""
+        clock = AwakeTime()
+        hopeless = self._given_up and not self._any  # none has started: do not wait as long for each
+        for pause in (None,) if hopeless else (*PAUSES_S, None):
+            try:
+                with _answer_awaited():
+                    node = self._setup_node(spec, put)
+            except _failures() as error:
+                self._failed(spec.id)
+                self._error = error
+                if isinstance(error, _LASTING):
+                    raise pytest.UsageError(f"--tx {_given(spec)}: the worker cannot be started: {error}") from None
+                if pause is None or clock.seconds() > TRIES_S:
+                    break
+                time.sleep(pause)
+                self._rename(spec)
+            else:
+                self._any = True
+                self._started(node)
+                return node
+        self._given_up += 1
+        self._said(f"a worker could not be started (--tx {_given(spec)}: {_words(self._error)})")
+        return None
+
+    def _rename(self, spec: Any) -> None:
+        spec.id = None
+        self._session.nodemanager.group.allocate_id(spec)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What a start raises if its process dies, hangs, writes something else or cannot be made."""
+    import execnet  # here, as a run without workers needs none
+
+    return OSError, EOFError, AssertionError, RuntimeError, execnet.RemoteError, execnet.HostNotFound
+
+
+def _given(spec: Any) -> str:
+    return str(spec).removeprefix("execmodel=main_thread_only//")
+
+
+def _words(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0] if str(error) else type(error).__name__
+
+
+@contextlib.contextmanager
+def _answer_awaited() -> Iterator[None]:
+    """Kills a process that execnet starts in the block if the block is not left in time, or with an error."""
+    from execnet import gateway_io
+
+    made: list[Any] = []
+    create, left = gateway_io.create_io, threading.Event()
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        made.append(create(*arguments, **named))
+        return made[-1]
+
+    def kill_late() -> None:
+        clock = AwakeTime()
+        while clock.seconds() < ANSWER_S:
+            if left.wait(AwakeTime.LOOK_S):
+                return
+        for one in made:
+            one.kill()
+
+    gateway_io.create_io = noted
+    try:
+        threading.Thread(target=kill_late, name="worker-start", daemon=True).start()
+        yield
+    except BaseException:
+        for one in made:
+            one.kill()
+        raise
+    finally:
+        gateway_io.create_io = create
+        left.set()
