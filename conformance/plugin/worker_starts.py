@@ -1,6 +1,6 @@
-"""Starts the workers of xdist again that are killed or stopped before they answer; the run goes on with those that live.
+"""Starts a worker of xdist again that is killed or stopped before it answers.
 
-xdist itself ends the run if a worker dies between its start and its first answer. The OOM killer likes such processes.
+The run goes on with the workers that live. xdist itself ends the run if a worker dies between its start and its first answer. The OOM killer likes such processes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _LASTING = (FileNotFoundError, PermissionError, NotADirectoryError)
 
 
 class WorkerStarts:
-    """Hooks by which the workers of a run start. ``workers``: how many it should have. ``started`` is called with each
-    node that started, ``failed`` with the name of each that did not, ``said`` with a sentence for the user, and
-    ``ends`` with the sentence and the error with which a run ends that has no worker left."""
+    """Hooks by which the workers of a run start. ``workers``: how many it should have.
+
+    ``started`` is called with each node that has started, ``failed`` with the name of each that has not. ``said`` is
+    called with a sentence for the user. ``ends`` ends a run that has no worker left, with a sentence and the error of
+    the last start."""
 
     def __init__(
         self,
@@ -149,7 +151,7 @@ class WorkerStarts:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What a start raises if its process dies, hangs, writes something else or cannot be made."""
+    """Returns what a start raises if its process dies, hangs, writes something else or cannot be made."""
     import execnet  # here, as a run without workers needs none
 
     return OSError, EOFError, AssertionError, RuntimeError, execnet.RemoteError, execnet.HostNotFound
@@ -168,19 +170,19 @@ def _answer_awaited() -> Iterator[None]:
     """Kills a process that execnet starts in the block if the block is not left in time, or with an error."""
     from execnet import gateway_io
 
-    made: list[Any] = []
+    started: list[Any] = []
     create, left = gateway_io.create_io, threading.Event()
 
     def noted(*arguments: Any, **named: Any) -> Any:
-        made.append(create(*arguments, **named))
-        return made[-1]
+        started.append(create(*arguments, **named))
+        return started[-1]
 
     def kill_late() -> None:
         clock = AwakeTime()
         while clock.seconds() < ANSWER_S:
             if left.wait(AwakeTime.LOOK_S):
                 return
-        for one in made:
+        for one in started:
             one.kill()
 
     gateway_io.create_io = noted
@@ -188,7 +190,7 @@ def _answer_awaited() -> Iterator[None]:
         threading.Thread(target=kill_late, name="worker-start", daemon=True).start()
         yield
     except BaseException:
-        for one in made:
+        for one in started:
             one.kill()
         raise
     finally:
