@@ -25,6 +25,7 @@ class FaultKind(str, Enum):
     KILLED = "killed"  # a process was ended or stopped from outside, as by the OOM killer
     DISK_FULL = "disk-full"  # a disk or a quota takes no more
     FILES = "files"  # a cache, a folder or a file cannot be used: it is a file, or not readable, or gone
+    CACHE_SUSPECT = "cache-suspect"  # a cache holds another kernel than a compilation in an empty folder makes
     LIMIT = "limit"  # a limit of the system was reached: open files, processes, memory, the size of a file
     PROCESS = "process"  # a process of the harness did not start, or was lost
     DEVICE = "device"  # a GPU that should be there cannot be used

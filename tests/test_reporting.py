@@ -124,7 +124,7 @@ class TestSummary(expecttest.TestCase):
     tile (0, 1)
     k-block 2 skipped \\x1b[31m
     memory: guard overwritten
-    reproduce: python -m pytest x
+    reproduce: conformance run '--conformance-case=test_b.py::test_z|'
 
 ## By kernel
 

@@ -133,7 +133,7 @@ def test_a_case_that_passes_gives_no_script_and_the_command_that_runs_it(say, fo
     status, output = say(CASE, "--run", folder("run", RECORD))
     assert status == 2
     assert "gives no script: here it ends as" in output
-    assert "to run the case itself: python -m pytest --pyargs conformance.suites --conformance-case" in output
+    assert "to run the case itself: conformance run '--conformance-case=" in output
 
 
 def test_code_that_had_more_with_the_baseline_is_shown(say, folder):

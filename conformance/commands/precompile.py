@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -57,8 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(error.args[0]) from None
     if not cases:
         raise CommandError("no case has a kernel to compile: see 'conformance list'")
-    with command_errors(OSError):
+    with command_errors(OSError, sqlite3.Error, carried.Unusable):
         arguments.out.mkdir(parents=True, exist_ok=True)
+        store = carried.CarriedKernels(arguments.out, write=True)
     with stage.CompileStage(arguments.workers, deadline) as compiler:
         used = compiler.toolchain(selection)
         display = ProgressDisplay(sys.stderr, can_redraw(sys.stderr), lambda text: print(text, file=sys.stderr))
@@ -67,7 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
             compiled = compiler.compile(settings, selection, cases)
         finally:
             display.hide()
-    store = carried.CarriedKernels(arguments.out, write=True)
     for key, result in compiled.kernels.items():
         store.add(key, used, result)
     store.close()

@@ -17,6 +17,7 @@ from conformance.gate.shortened_text import last_words
 from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.record_figures import Figures
 from conformance.records import CaseRecord, RecordError, Status, read_records
+from conformance.reporting.case_command import case_command
 from conformance.reproducers.script_request import ScriptRequest, file_name
 from conformance.user_files.expected_failures import status_without_entry
 
@@ -168,8 +169,7 @@ def _of_record(record: CaseRecord) -> str:
 
 
 def _none(record: CaseRecord, why: str) -> str:
-    again = f"; to run the case itself: {record.repro}" if record.repro else ""
-    return f"{record.case} gives no script: {why}{again}"
+    return f"{record.case} gives no script: {why}; to run the case itself: {case_command(record)}"
 
 
 def _options(record: CaseRecord) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 import textwrap
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from conformance.commands.shared.case_lookup import newest_run, one_case
 from conformance.records import CaseRecord, jsonable
+from conformance.reporting.case_command import case_command
 from conformance.reporting.text import log_safe, one_line
 
 HELP = "Show a case's verdicts, artefacts and reproducing command, from its record."
@@ -37,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder or newest_run()
     record = one_case(arguments.case, folder)
+    record = dataclasses.replace(record, repro=case_command(record))
     print(json.dumps(jsonable(record), indent=1) if arguments.json else describe(record, folder))
     return 0
 
@@ -75,8 +78,7 @@ def describe(record: CaseRecord, folder: Path) -> str:
         lines += ["artefacts:", one_line(f"  {place}/"), one_line(f"    {' '.join(names)}")]
     if record.reruns:
         lines.append(one_line(f"again:    {', '.join(map(str, record.reruns))}"))
-    if record.repro:
-        lines.append(f"reproduce: {one_line(record.repro)}")
+    lines.append(f"reproduce: {one_line(case_command(record))}")
     return log_safe("\n".join(lines))
 
 

@@ -46,6 +46,7 @@ class CaseRecorder:
     that ends a case early; a framework can set a class that is its own skip as well. ``phases`` are those parts of the
     case that a framework has seen to their end. ``fault_named``: the case cost its process the device, and a verdict
     names the cause, so that it is no crash. ``fault`` says that not what is tested is to blame for the failure.
+    ``cache_checks`` look at the kernels of the case that came from a cache; each gives the fault of the cache.
     """
 
     def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
@@ -61,6 +62,7 @@ class CaseRecorder:
         self.phases: set[str] = set()
         self.fault_named = False
         self.fault: Fault | None = None
+        self.cache_checks: list[Callable[[], Fault | None]] = []
         self.on_change: Callable[[], None] = lambda: None
         self.ending: type[CaseEnded] = CaseEnded
         self._base = base
@@ -182,6 +184,12 @@ class CaseRecorder:
         if self.status is Status.PASS or (self.reason and status not in (Status.NOT_APPLICABLE, Status.NOT_RUN)):
             self.status, self.reason, self.fault = status, reason, fault
         self.diagnosis = "\n".join(text for text in (self.diagnosis, diagnosis) if text)
+
+    def cache_fault(self) -> Fault | None:
+        """Returns the fault of a cache from which a kernel of the case came; None if none is known. Takes as long as
+        to compile the kernels, so it is for a case that has failed."""
+        checks = reversed(self.cache_checks)  # the last kernel is the one that failed
+        return next((fault for check in checks if (fault := check()) is not None), None)
 
     def objection(self) -> str | None:
         """The reason to fail a case that has not failed: a failed verdict or nothing judged; else None."""

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from conformance.cases.case_table import Selection
-from conformance.execution.compile.carried_kernels import CarriedKernels, Toolchain
+from conformance.execution.compile.carried_kernels import CarriedKernels, Toolchain, Unusable
 from conformance.execution.compile.compilation import CompilePool, CompileRequest, CompileResult, Task, process_group
 from conformance.execution.compile.kernel_figures import over_memory
 from conformance.judging.planner import PlannedLaunch
@@ -163,7 +163,7 @@ class CompileStage:
         here = self.toolchain(selection)
         try:
             objections = [here.objection(theirs) for theirs in CarriedKernels(folder).toolchains()]
-        except sqlite3.Error as error:
+        except (Unusable, sqlite3.Error, OSError) as error:
             raise CannotBeUsed(f"{folder} has no kernels that 'conformance precompile' left: {error}") from None
         if not objections or all(objections):
             why = "; ".join(objection for objection in objections if objection) or "there are none"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
 from conformance.execution.compile import kernel_figures
-from conformance.execution.compile.compilation import Artefact, CompileRequest
+from conformance.execution.compile.compilation import Artefact, CompileRequest, Task
 from conformance.execution.compile.kernel_figures import near_limits, over_limits, over_memory
 from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.execution.trial.trial import Trial
@@ -25,6 +25,7 @@ from conformance.kernels import carveout
 from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
+from conformance.machine.environment_faults import cache_suspect
 from conformance.problems import Problem
 from conformance.records import (
     Check,
@@ -32,6 +33,7 @@ from conformance.records import (
     CompileFailure,
     ConformanceFailure,
     ExecutorName,
+    Fault,
     Reason,
     ReasonCode,
     Status,
@@ -185,22 +187,28 @@ class CaseJudge:
     def gauge(self) -> None:
         """Ends the test as not applicable if the plan, compiled in place of the case's own, needs too much memory."""
         with contextlib.suppress(CompileFailure):  # then the case's own compilation tells
-            self.compiled = compile_plan(self.recorder, self._compilations())
+            self.compiled = self._compiled(self._compilations())
             self.pass_over(f"as measured for {self.plan.problem.id}")
 
     def _compilations(self) -> dict[str, Any]:
         return {name: self.harness.pool.submit(*launch) for name, launch in launches_to_compile(self.plan).items()}
+
+    def _compiled(self, compilations: Mapping[str, Any]) -> CompiledPlan | None:
+        compiled = compile_plan(self.recorder, compilations)
+        if compiled is not None:
+            self.recorder.cache_checks.append(lambda: cache_fault(self.harness, self.plan, compiled))
+        return compiled
 
     def _compile_and_run(self) -> Trial | Reason:
         """Compiles the plan and runs it. Ends the test if its code needs too much memory."""
         compilations = self._compilations()
         # First the code: a compiler that dies takes no device with it, and what may not fit is not interpreted.
         if self.harness.settings.has_gpu or self.kernel.estimated_refusal(self.plan) is not None:
-            self.compiled = compile_plan(self.recorder, compilations)
+            self.compiled = self._compiled(compilations)
             self.pass_over()
             return self._run()
         trial = self._run()  # while the pool compiles
-        self.compiled = compile_plan(self.recorder, compilations)
+        self.compiled = self._compiled(compilations)
         if not isinstance(trial, Trial) or trial.passed:
             self.pass_over()
         return trial
@@ -395,6 +403,25 @@ def compile_plan(recorder: CaseRecorder, compilations: Mapping[str, Any]) -> Com
     if not artefacts:
         return None
     return CompiledPlan(artefacts.pop(""), artefacts)
+
+
+#: Seconds that a failed case waits for its kernel to be compiled in an empty folder.
+CACHE_CHECK_SECONDS = 60.0
+
+
+def cache_fault(harness: Harness, plan: Plan, compiled: CompiledPlan) -> Fault | None:
+    """Returns the fault of Triton's cache if it holds other kernels of ``plan`` than compilations in an empty folder
+    make; None if it does not, or cannot be compared. A device takes each kernel from the cache."""
+    requests = launches_to_compile(plan)
+    with contextlib.suppress(Exception):  # what explains a failure may not take its place
+        for name, artefact in {"": compiled.main, **compiled.others}.items():
+            if not artefact.cached and not harness.settings.has_gpu:
+                continue
+            payload = (requests[name][0], artefact.stages)
+            task = Task("conformance.execution.compile.compile_worker:suspicion", payload, plan.target)
+            if text := harness.pool.submit(task).result(CACHE_CHECK_SECONDS).value:
+                return cache_suspect(text)
+    return None
 
 
 def record_trial(recorder: CaseRecorder, trial: Trial) -> None:

@@ -60,6 +60,7 @@ _WORDS = {
 _REMEDIES = {
     FaultKind.DISK_FULL: "make room on that disk, or move TRITON_CACHE_DIR, TMPDIR or --run-dir, and run again",
     FaultKind.FILES: "mend that path, or the variable that names it, and run again",
+    FaultKind.CACHE_SUSPECT: "the compiler is not to blame: delete that folder, and run again",
     FaultKind.LIMIT: "raise that limit (see 'ulimit -a'), or start fewer workers with -n, and run again",
     FaultKind.DEVICE: "mend the GPU or its driver, and run again",
     FaultKind.KILLED: "see the system's log for who ended it, such as the OOM killer; start fewer workers with -n, or "
@@ -164,6 +165,11 @@ def process_fault(text: str) -> Fault:
 def killed(text: str) -> Fault:
     """Returns the fault of a process that was ended or stopped from outside."""
     return _fault(FaultKind.KILLED, text)
+
+
+def cache_suspect(text: str) -> Fault:
+    """Returns the fault of a kernel in a cache; ``text`` names its folder."""
+    return _fault(FaultKind.CACHE_SUSPECT, text)
 
 
 def _fault(kind: FaultKind, text: str) -> Fault:

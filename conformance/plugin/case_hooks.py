@@ -284,6 +284,10 @@ class ItemRecording:
             _mark_failed(report, text)
             return
         outcome = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
+        if outcome.status is not Status.EXPECTED_FAIL and (fault := recorder.cache_fault()) is not None:
+            recorder.conclude(status, f"{diagnosis}\n{fault}", fault=fault)
+            _mark_failed(report, f"{diagnosis}\n{fault}")
+            return
         recorder.conclude(outcome.status, outcome.diagnosis, outcome.reason)
         if outcome.status is Status.EXPECTED_FAIL:
             recorder.set(observed=outcome.observed)

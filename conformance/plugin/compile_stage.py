@@ -14,6 +14,7 @@ from conformance.judging.settings import Settings
 from conformance.machine.gpus import core_count
 from conformance.plugin.progress import RunProgress
 from conformance.records import CaseRecord, Status
+from conformance.reporting.text import one_line
 
 if TYPE_CHECKING:
     from conformance.cases.case_table import Selection
@@ -92,8 +93,13 @@ class RunStage:
         problems = [f"the compile stage: {problem}" for problem in self._compiled.problems]
         problems += [f"the compile stage missed {kernel}: the case compiled it" for kernel in missed]
         if self._settings.compiled is not None:
+            kernels = self._compiled.kernels
+            refused = [result.refused for result in kernels.values() if result.refused]
+            if refused:
+                text = f"{len(refused)} kernels in {self._settings.compiled} were refused and compiled here"
+                problems.append(f"{text}, the first because {one_line(refused[0][:300])}")
             before = {*self._compiled.cached, *self._compiled.failed}
-            here = [result for key, result in self._compiled.kernels.items() if key not in before]
+            here = [result for key, result in kernels.items() if key not in before and not result.refused]
             names = ", ".join(result.artefact.kernel_name for result in here[:NAMED] if result.artefact is not None)
             if here:
                 problems.append(f"{len(here)} kernels are not in {self._settings.compiled} and were compiled: {names}")

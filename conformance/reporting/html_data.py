@@ -18,6 +18,7 @@ from conformance.gate.shortened_text import MARK, first_words
 from conformance.gate.verdict.known_findings import signature
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
+from conformance.reporting.case_command import case_command
 from conformance.reporting.comparison import assembler_rows, broken_lines, stack_changes, threshold_lines
 from conformance.reporting.failure_groups import failure
 from conformance.reporting.first_line import answer
@@ -160,6 +161,7 @@ def line(record: CaseRecord) -> str:
         "reason": record.reason and vars(record.reason),
         "verdicts": [asdict(verdict) for verdict in record.verdicts],
         "seed": None if record.seed is None else str(record.seed),
+        "repro": case_command(record),
     }
     try:
         text = json.dumps(data, allow_nan=False, separators=(",", ":"))
@@ -185,7 +187,7 @@ def _stub(record: CaseRecord, why: str) -> dict[str, Any]:
             {"check": v.check[:200], "passed": False, "text": v.text[:CASE_LIMIT], "details": {}} for v in failed
         ],
         "diagnosis": record.diagnosis[:CASE_LIMIT],
-        "repro": record.repro[:CASE_LIMIT],
+        "repro": case_command(record)[:CASE_LIMIT],
     }
 
 

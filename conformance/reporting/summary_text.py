@@ -13,6 +13,7 @@ from typing import Any
 from conformance.proof_level import ProofCount
 from conformance.records import SCHEMA, CaseRecord, RunInfo, Status, first_of
 from conformance.reporting import run_verdict
+from conformance.reporting.case_command import case_command
 from conformance.reporting.failure_groups import FailureGroup, example_text
 from conformance.reporting.run_verdict import count_lines, exit_line, fault_lines, group_line, headline, many
 from conformance.reporting.summary import ExpectedEntry, Summary, is_verified
@@ -75,7 +76,7 @@ def _group_blocks(number: int, group: FailureGroup, most: int) -> list[str]:
 
 def _example(record: CaseRecord) -> str:
     text = example_text(record)[:EXAMPLE_LIMIT]
-    return "\n".join(filter(None, [text, f"reproduce: {clean(record.repro)}" if record.repro else ""]))
+    return "\n".join(filter(None, [text, f"reproduce: {one_line(case_command(record))}"]))
 
 
 def _status_rows(title: str, groups: Mapping[str, Mapping[Status, int]], statuses: Mapping[Status, int]) -> Rows:

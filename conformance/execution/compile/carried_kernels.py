@@ -18,6 +18,7 @@ import hashlib
 import importlib
 import json
 import platform
+import re
 import sqlite3
 import sys
 import zlib
@@ -85,59 +86,147 @@ def toolchain(payload: None, target: Target) -> Toolchain:
     )
 
 
+class Unusable(Exception):
+    """Carried kernels that must not be used; the message says why."""
+
+
+#: The tables of the file, as it states them itself. A view, a trigger or a computed column would run a stranger's code.
+_TABLES = {
+    "toolchains": "CREATE TABLE toolchains (edition TEXT, facts TEXT, PRIMARY KEY (edition, facts))",
+    "kernels": "CREATE TABLE kernels (key TEXT, edition TEXT, status TEXT, error TEXT, digest TEXT,"
+    " PRIMARY KEY (key, edition)) WITHOUT ROWID",
+    "files": "CREATE TABLE files (key TEXT, edition TEXT, name TEXT, content BLOB,"
+    " PRIMARY KEY (key, edition, name)) WITHOUT ROWID",
+}
+#: The statuses of a kernel that could not be compiled. Others would excuse a case.
+_FAILURES = (Status.COMPILE_ERROR, Status.CRASH, Status.TIMEOUT, Status.OOM)
+#: Bytes of the files of one kernel, packed and unpacked, and of any other text.
+KERNEL_LIMIT = 128 * 2**20
+TEXT_LIMIT = 2**20
+#: Files of one kernel, and toolchains of one folder.
+FILES_LIMIT = 32
+TOOLCHAINS_LIMIT = 64
+#: A kernel's files have its name and the stage as their suffix; Triton joins such a name to the path of its cache.
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+
+
 class CarriedKernels:
-    """The kernels of one folder. Files of other machines are safe to open: they hold no code that Python runs."""
+    """The kernels of one folder, whose file may be a stranger's. Python and SQLite run no code of it, no name in it leads
+    out of Triton's cache, and sizes have limits. Binaries are as the stranger made them: a digest shows damage only."""
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
-        """Opens those in ``folder``; with ``write`` makes the file if there is none. Raises sqlite3.OperationalError
-        if it cannot be opened."""
+        """Opens those in ``folder``; with ``write`` makes the file if there is none. Raises :class:`Unusable`, or
+        sqlite3.Error or OSError, if it cannot be used."""
         path = folder / KERNELS_FILE
+        if path.exists() or path.is_symlink():
+            plain_file(path)  # the library would wait at a fifo
+        uri = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'ro'}"
+        self._database = sqlite3.connect(uri, uri=True)
         try:
-            if path.exists():
-                plain_file(path)  # the library would wait at a fifo
-        except OSError as error:
-            raise sqlite3.OperationalError(str(error)) from None
-        self._database = sqlite3.connect(path) if write else sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        if write:
-            with self._database:
-                self._database.executescript(
-                    "CREATE TABLE IF NOT EXISTS toolchains (edition TEXT, facts TEXT, PRIMARY KEY (edition, facts));"
-                    "CREATE TABLE IF NOT EXISTS kernels"
-                    " (key TEXT, edition TEXT, status TEXT, error TEXT, PRIMARY KEY (key, edition)) WITHOUT ROWID;"
-                    "CREATE TABLE IF NOT EXISTS files (key TEXT, edition TEXT, name TEXT, content BLOB,"
-                    " PRIMARY KEY (key, edition, name)) WITHOUT ROWID;"
+            self._database.execute("PRAGMA trusted_schema = OFF")
+            self._database.execute("PRAGMA cell_size_check = ON")
+            tables = dict(self._rows("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL"))
+            if write and not tables:
+                with self._database:
+                    self._database.executescript("; ".join(_TABLES.values()))
+            elif tables != _TABLES:
+                raise Unusable(
+                    f"{path} has other tables than 'conformance precompile' makes: run it again, into a new folder"
                 )
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _rows(self, query: str, *values: str, limit: int = FILES_LIMIT) -> list[Any]:
+        rows = self._database.execute(f"{query} LIMIT {limit + 1}", values).fetchall()
+        if len(rows) > limit:
+            raise Unusable(f"more than {limit} rows for {query.split(' FROM ')[1]}")
+        return rows
 
     def add(self, key: str, used: Toolchain, result: CompileResult) -> None:
         """Keeps ``result``, of the specialisation ``key``: the files of its stages, or its failure."""
+        stages = result.artefact.stages.values() if result.artefact is not None else ()
+        files = {path.name: path.read_bytes() for path in stages}
+        error = result.error[: TEXT_LIMIT // 4]  # of a text in UTF-8
         with self._database:
             facts = json.dumps(dataclasses.asdict(used), sort_keys=True)
             self._database.execute("INSERT OR REPLACE INTO toolchains VALUES (?, ?)", (used.edition, facts))
-            row = (key, used.edition, result.status.value, result.error)
-            self._database.execute("INSERT OR REPLACE INTO kernels VALUES (?, ?, ?, ?)", row)
-            if result.artefact is not None:
-                stages = result.artefact.stages.values()
-                rows = ((key, used.edition, path.name, zlib.compress(path.read_bytes())) for path in stages)
-                self._database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+            digest = _digest(key, used.edition, result.status.value, error, files)
+            row = (key, used.edition, result.status.value, error, digest)
+            self._database.execute("INSERT OR REPLACE INTO kernels VALUES (?, ?, ?, ?, ?)", row)
+            self._database.execute("DELETE FROM files WHERE key = ? AND edition = ?", (key, used.edition))
+            rows = ((key, used.edition, name, zlib.compress(content)) for name, content in files.items())
+            self._database.executemany("INSERT INTO files VALUES (?, ?, ?, ?)", rows)
 
     def toolchains(self) -> list[Toolchain]:
-        """Returns the toolchains that compiled them."""
-        rows = self._database.execute("SELECT facts FROM toolchains ORDER BY facts")
-        return [Toolchain(**json.loads(facts)) for (facts,) in rows]
+        """Returns the toolchains that compiled them. Raises :class:`Unusable` or sqlite3.Error for unreadable ones."""
+        query = f"SELECT substr(facts, 1, {TEXT_LIMIT}) FROM toolchains ORDER BY facts"
+        return [_toolchain(facts) for (facts,) in self._rows(query, limit=TOOLCHAINS_LIMIT)]
 
-    def failure(self, key: str, edition: str) -> tuple[Status, str] | None:
-        """Returns the status and the error of a specialisation that could not be compiled; None for any other."""
-        query = "SELECT status, error FROM kernels WHERE key = ? AND edition = ?"
-        row = self._database.execute(query, (key, edition)).fetchone()
-        return (Status(row[0]), row[1]) if row and row[0] != Status.PASS.value else None
-
-    def files(self, key: str, edition: str) -> dict[str, bytes]:
-        """The files of a specialisation's stages by name; none if it is not there."""
+    def get(self, key: str, edition: str) -> tuple[Status, str, dict[str, bytes]] | None:
+        """Returns the status, the error and the files by name of a specialisation; None if it is not there. Raises
+        :class:`Unusable` or sqlite3.Error if it must not be used."""
+        size = "SELECT total(length(status)) + total(length(error)) FROM kernels WHERE key = ? AND edition = ?"
+        packed = "SELECT total(length(content)) + total(length(name)) FROM files WHERE key = ? AND edition = ?"
+        if (size_of := self._rows(size, key, edition)[0][0]) > TEXT_LIMIT:
+            raise Unusable(f"its texts have {size_of:.0f} bytes, {TEXT_LIMIT} are allowed")
+        if (size_of := self._rows(packed, key, edition)[0][0]) > KERNEL_LIMIT:
+            raise Unusable(f"its files have {size_of:.0f} bytes, {KERNEL_LIMIT} are allowed")
+        query = "SELECT status, error, digest FROM kernels WHERE key = ? AND edition = ?"
+        found = self._rows(query, key, edition)
+        if not found:
+            return None
+        status, error, digest = found[0]
         query = "SELECT name, content FROM files WHERE key = ? AND edition = ?"
-        return {name: zlib.decompress(content) for name, content in self._database.execute(query, (key, edition))}
+        files = _unpacked(self._rows(query, key, edition))
+        if not isinstance(error, str) or digest != _digest(key, edition, status, error, files):
+            raise Unusable("its files are not those that were compiled together: their digest differs")
+        if status not in (Status.PASS.value, *(failure.value for failure in _FAILURES)):
+            raise Unusable(f"its status {status!r} is none of a compilation")
+        if (status == Status.PASS.value) != bool(files):
+            raise Unusable(f"its status is {status} and it has {len(files)} files")
+        return Status(status), error, files
 
     def close(self) -> None:
         self._database.close()
+
+
+def _digest(key: object, edition: object, status: object, error: str, files: Mapping[str, bytes]) -> str:
+    """Hex digest of all that is kept of one specialisation: what was exchanged with another kernel's differs."""
+    facts = [(name, hashlib.sha256(content).hexdigest()) for name, content in sorted(files.items())]
+    return hashlib.sha256(json.dumps([key, edition, status, error, facts]).encode()).hexdigest()
+
+
+def _unpacked(rows: list[Any]) -> dict[str, bytes]:
+    """The files in ``rows`` of names and packed contents. Raises :class:`Unusable` for a name that is no file's of one
+    kernel, and for a content that is none or too large."""
+    files: dict[str, bytes] = {}
+    left = KERNEL_LIMIT
+    for name, content in rows:
+        if not isinstance(name, str) or not _FILE_NAME.fullmatch(name) or ".." in name or len(name) > 200:
+            raise Unusable(f"a file is called {str(name)[:80]!r}: letters, digits, '_', '-' and single '.' are allowed")
+        unpacking = zlib.decompressobj()
+        try:
+            files[name] = unpacking.decompress(content, left)
+        except (zlib.error, TypeError, ValueError) as error:
+            raise Unusable(f"{name} cannot be unpacked: {error}") from None
+        if not unpacking.eof or unpacking.unused_data:
+            raise Unusable(f"{name} is cut off, or it is longer than the {KERNEL_LIMIT} bytes that a kernel may have")
+        left -= len(files[name])
+        if left <= 0:
+            raise Unusable(f"its files unpack to more than the {KERNEL_LIMIT} bytes that a kernel may have")
+    if len({name.rpartition(".")[0] for name in files}) > 1:
+        raise Unusable(f"its files have names of several kernels: {', '.join(files)}")
+    return files
+
+
+def _toolchain(facts: object) -> Toolchain:
+    try:
+        used = Toolchain(**json.loads(facts if isinstance(facts, str) else ""))
+        used.edition  # noqa: B018  # it must be data
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Unusable(f"a toolchain there cannot be read ({type(error).__name__}): {str(error)[:200]}") from None
+    return used
 
 
 @functools.lru_cache(maxsize=4)

@@ -113,7 +113,8 @@ class CompileResult:
     """``status`` is PASS, COMPILE_ERROR, CRASH, TIMEOUT or OOM. ``error`` holds the message and the compiler's output.
 
     A :class:`CompileRequest` gives an ``artefact``, a :class:`Task` a ``value``. ``reason`` is that of an exception
-    which carries one. ``seconds`` is wall time. ``fault`` says that the machine is to blame for the failure.
+    which carries one. ``seconds`` is wall time. ``fault`` says that the machine is to blame for the failure. A kernel
+    that was carried here and must not be used was compiled; ``refused`` says why.
     """
 
     status: Status
@@ -123,6 +124,7 @@ class CompileResult:
     value: Any = None
     reason: Reason | None = None
     fault: Fault | None = None
+    refused: str = ""
 
     def failure(self, what: str = "") -> CompileFailure:
         """Returns the exception for a request that failed; ``what`` names it."""
@@ -138,6 +140,7 @@ class ChildAnswer(NamedTuple):
     value: Any = None
     reason: Reason | None = None
     fault: Fault | None = None
+    refused: str = ""
 
 
 #: What a child writes before the message that is its answer.
@@ -302,7 +305,9 @@ class _Worker:
                 error = "" if answer.status is Status.PASS else _joined(answer.error, child.output())
                 seconds = time.monotonic() - started
                 fault = answer.fault or (fault_of_text(error) if error else None)
-                return CompileResult(answer.status, answer.artefact, error, seconds, answer.value, answer.reason, fault)
+                return CompileResult(
+                    answer.status, answer.artefact, error, seconds, answer.value, answer.reason, fault, answer.refused
+                )
         except NoAnswer as wrong:
             child.kill()
             return _failed(Status.CRASH, f"{wrong}; its process was ended: {self._lose(child)}", started)

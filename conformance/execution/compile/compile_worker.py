@@ -13,6 +13,7 @@ import queue
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -22,12 +23,21 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from conformance.execution.compile import carried_kernels, kernel_figures
-from conformance.execution.compile.compilation import ANSWER, NO_MEMORY, Artefact, ChildAnswer, Request, Task
+from conformance.execution.compile import cache_entries, carried_kernels, kernel_figures
+from conformance.execution.compile.cache_entries import contents
+from conformance.execution.compile.compilation import (
+    ANSWER,
+    NO_MEMORY,
+    Artefact,
+    ChildAnswer,
+    CompileRequest,
+    Request,
+    Task,
+)
 from conformance.execution.compile.kernel_figures import read_resources
 from conformance.execution.compile.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
-from conformance.machine.environment_faults import fault_of_error, with_first_error
+from conformance.machine.environment_faults import cache_suspect, fault_of_error, with_first_error
 from conformance.records import Reason, Status
 from conformance.targets import Target
 
@@ -70,19 +80,12 @@ class Compiler:
             if request.carried is not None:
                 answer = self._carried(launch, request.target, *request.carried)
             else:
-                answer = ChildAnswer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
+                answer = self._checked(launch, request.target, request.deduplicate)
             if request.describe is not None and answer.artefact is not None:
                 kernel_figures.describe(answer.artefact, request.target, disassemble=request.describe == "sass")
             return answer
         except Exception as error:  # whatever the compiler raises is this request's result
-            where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-            reason = getattr(error, "reason", None)
-            return ChildAnswer(
-                _status(error),
-                error=f"{with_first_error(error)}\n{where}".strip(),
-                reason=reason if isinstance(reason, Reason) else None,
-                fault=fault_of_error(error),
-            )
+            return _failed(error)
 
     def compile(self, launch: Launch, target: Target, deduplicate: bool = True) -> Artefact:
         """Returns the artefact of ``launch`` for ``target``."""
@@ -93,15 +96,51 @@ class Compiler:
             self._done[key] = dataclasses.replace(compiled, seconds=processor_seconds() - started)
         return self._done[key]
 
+    def _checked(self, launch: Launch, target: Target, deduplicate: bool = True) -> ChildAnswer:
+        """Returns the artefact of ``launch``. A kernel from Triton's cache that cannot be loaded is compiled in an empty
+        folder, and so is one whose files contradict each other. If that succeeds, the cache is to blame."""
+        with cache_entries.reads_noted() as folders:
+            try:
+                artefact = self.compile(launch, target, deduplicate)
+                fault = cache_entries.contradiction(contents(artefact.stages), target) if folders else ""
+                answer = ChildAnswer(Status.PASS, artefact)
+            except Exception as error:
+                if not folders:
+                    raise
+                fault = with_first_error(error)
+                answer = _failed(error)
+        if not fault:
+            return answer
+        try:
+            with cache_entries.empty_cache():
+                compiled = Compiler(None).compile(launch, target)
+                if cache_entries.contradiction(contents(compiled.stages), target):
+                    return answer  # so the compiler makes them
+        except Exception:  # so it does not compile anywhere
+            return answer
+        self._done.pop(specialisation(launch, target).key, None)
+        text = f"{folders[-1]} has a damaged kernel: {fault}; in an empty folder it compiles"
+        return ChildAnswer(Status.COMPILE_ERROR, error=text, fault=cache_suspect(text))
+
     def _carried(self, launch: Launch, target: Target, folder: str, edition: str) -> ChildAnswer:
-        """Returns the kernels that another machine made of ``launch``; compiles here what it lacks."""
-        kernels, key = carried_kernels.carried(folder), specialisation(launch, target).key
-        if failure := kernels.failure(key, edition):
-            return ChildAnswer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
-        files = kernels.files(key, edition)
-        with carried_kernels.offered(files) as opened:
-            artefact = self.compile(launch, target, deduplicate=False)
-        return ChildAnswer(Status.PASS, dataclasses.replace(artefact, cached=artefact.cached or bool(opened)))
+        """Returns the kernels that another machine made of ``launch``; compiles here what it lacks and what must not be
+        used."""
+        refused = ""
+        files: dict[str, bytes] = {}
+        try:
+            kernel = carried_kernels.carried(folder).get(specialisation(launch, target).key, edition)
+            status, error, files = kernel or (Status.PASS, "", files)
+            if status is not Status.PASS:
+                return ChildAnswer(status, error=f"on the machine where it was compiled: {error}")
+            stages = {name.rpartition(".")[2]: content for name, content in files.items()}
+            refused = cache_entries.contradiction(stages, target) if files else ""
+        except (carried_kernels.Unusable, sqlite3.Error, OSError) as unusable:
+            refused = str(unusable) or type(unusable).__name__
+        with carried_kernels.offered({} if refused else files) as opened:
+            answer = self._checked(launch, target, deduplicate=False)
+        if answer.artefact is not None and opened:
+            answer = answer._replace(artefact=dataclasses.replace(answer.artefact, cached=True))
+        return answer._replace(refused=refused)
 
     def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
         from triton.runtime import driver
@@ -218,6 +257,35 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
     except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
         text = f"{type(error).__name__}: {error}"
         return pickle.dumps(ChildAnswer(_status(error), error=text, fault=fault_of_error(error)))
+
+
+def _failed(error: Exception) -> ChildAnswer:
+    where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    reason = getattr(error, "reason", None)
+    return ChildAnswer(
+        _status(error),
+        error=f"{with_first_error(error)}\n{where}".strip(),
+        reason=reason if isinstance(reason, Reason) else None,
+        fault=fault_of_error(error),
+    )
+
+
+def suspicion(payload: tuple[CompileRequest, Mapping[str, Path]], target: Target) -> str:
+    """A ``Task``: says how the files of a compiled kernel differ from those of a compilation in an empty folder; empty
+    if they do not. A compiler that gives no file twice alike is not the cache's fault. ``payload`` is the request that
+    compiled it, and the file of each stage."""
+    request, stages = payload
+    launch = named(request.factory)(request.payload, target)
+    compiled = []
+    for _ in range(2):
+        with cache_entries.empty_cache():
+            artefact = Compiler(None).compile(launch, target)
+            compiled.append(contents(artefact.stages))
+        differing = cache_entries.differing(contents(stages), compiled[-1])
+        if not differing or cache_entries.differing(compiled[0], compiled[-1]):
+            return ""
+    folder = next(iter(stages.values())).parent
+    return f"{folder} has another {', '.join(differing)} than two compilations in an empty folder"
 
 
 def _status(error: BaseException) -> Status:

@@ -279,9 +279,16 @@ def features(artefact: CompiledCode, target: Target) -> list[str]:
 
 
 def machine_code(binary: bytes) -> Iterator[bytes]:
-    """The contents of the ``.text`` sections of a 64-bit little-endian ELF file, which cubin and hsaco files are.
+    """The contents of the ``.text`` sections of a binary. Raises ValueError as :func:`elf_sections` does."""
+    return (content for name, content in elf_sections(binary) if name.startswith(b".text"))
 
-    The layout is that of the ELF specification (gABI, chapter 4). Raises ValueError for anything else.
+
+def elf_sections(binary: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The name and the content of each section of a 64-bit little-endian ELF file, which cubin and hsaco files are.
+    Sections without content in the file are left out.
+
+    The layout is that of the ELF specification (gABI, chapter 4). Raises ValueError for anything else, and for a file
+    that is cut off.
     """
     if binary[:4] != ELF_MAGIC or binary[4:6] != b"\x02\x01":
         raise ValueError("the binary is no 64-bit little-endian ELF file")
@@ -293,13 +300,15 @@ def machine_code(binary: bytes) -> Iterator[bytes]:
     except (struct.error, IndexError) as error:
         raise ValueError(f"the binary's table of sections cannot be read: {error}") from None
     for name, kind, _, _, offset, length in sections:
+        if kind in (_NULL, _NOBITS):
+            continue
+        if offset + length > len(binary):
+            raise ValueError(f"a section of the binary ends at byte {offset + length} of {len(binary)}")
         start = strings + name
-        title = binary[start : binary.index(b"\0", start)]
-        if kind == _PROGBITS and title.startswith(b".text"):
-            yield binary[offset : offset + length]
+        yield binary[start : binary.index(b"\0", start)], binary[offset : offset + length]
 
 
-_PROGBITS = 1
+_NULL, _NOBITS = 0, 8  # kinds of sections without content
 
 
 def _ptx(artefact: CompiledCode) -> Counter[str]:

@@ -205,7 +205,7 @@ function reproSection(command) {
       element("pre.wrap", { tabindex: "0", id: "repro" }, command),
       copyButton(visible(command), "the command"),
     ),
-    element("p.quiet", {}, "The command is from the record: read it before you run it."),
+    element("p.quiet", {}, "The command has the id, tier, target and seed of the record."),
   ];
 }
 
