@@ -23,7 +23,7 @@ GROUPS = {
     "judge": ("run", "show", "records", "report", "reproduce", "list", "kernels", "targets", "check-kernel"),
     "upgrade": ("gate", "blame", "compare", "matrix"),
     "evidence": ("mustpass", "keygen", "bundle", "verify"),
-    "laboratory": ("precompile", "sweep", "calibrate", "benchmark", "mutants"),
+    "laboratory": ("selftest", "precompile", "sweep", "calibrate", "benchmark", "mutants"),
 }
 #: What a group is for, as the help text says it.
 TITLES = {

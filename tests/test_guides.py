@@ -162,6 +162,12 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance mutants --no-gpu --kernel int_mm --list": Read(Why.LONG),
         "conformance mutants --no-gpu --kernel int_mm --unreached": Read(Why.LONG),
     },
+    "selftest.md": {
+        "conformance selftest": Read(Why.LONG),
+        "conformance selftest --no-gpu --output reports/proof": Read(Why.LONG),
+        "conformance selftest --fault wrong-tile": Read(Why.LONG),
+        "conformance selftest --list": Run(says="wrong-tile"),
+    },
     "records.md": {
         f"{SMALL} --run-dir reports/before": Copied(),
         "conformance records reports/before": Run(says='{"schema":4,"case":"'),
@@ -334,6 +340,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance calibrate --output device.json": NEEDS_GPU,
         "conformance benchmark": NEEDS_GPU,
         "conformance mutants --count 100": Read(Why.LONG),
+        "conformance selftest --no-gpu": Read(Why.LONG),
         "conformance keygen private.pem public.pem": Run(),
         "conformance bundle reports/first --key private.pem --output run.zip": Run(),
         "conformance verify run.zip --key public.pem --allow-partial": Run(says="VERIFIED"),

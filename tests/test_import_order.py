@@ -47,6 +47,7 @@ ORDER = [
     ("judging",),
     ("blame",),
     ("mutation",),
+    ("selftest",),
     ("plugin",),
     ("suites",),
     ("commands",),

@@ -96,6 +96,8 @@ WRONG = [
     ("show nothing x", "'x' is one word too many; a text with spaces needs quotes"),
     ("targets sm_90 sm_100", "'sm_100' is one word too many"),
     ("compare reports/a reports/a reports/a", "'reports/a' is one word too many"),
+    ("selftest --fault wrong-tiles", "--fault wrong-tiles: there is no such fault; did you mean wrong-tile?"),
+    ("selftest --output words.txt", "--output words.txt: exists and is not an empty folder; give a new one"),
     ("mutants --class masks", "--class masks: there is no such class of faults; did you mean mask?"),
     ("mutants --count 0", "--count: '0': a number, 1 or more, is required"),
     ("mutants --known nowhere.txt", "nowhere.txt cannot be read"),

@@ -51,13 +51,17 @@ def shortage(size: int) -> Reason | None:
     return Reason(ReasonCode.NO_DEVICE, "memory", gib)
 
 
+#: How Triton, the libraries and PyTorch's allocator of host memory say that memory is short.
+_OUT_OF_MEMORY = ("[CUDA]: out of memory", "_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory")
+
+
 def ran_out(error: BaseException) -> bool:
     """True if ``error`` says that memory is short. PyTorch's goes by its class's name, so that torch need not be
     imported; Triton and the libraries say so in the message alone."""
     if any(cls.__name__ in ("OutOfMemoryError", "MemoryError") for cls in type(error).__mro__):
         return True
     text = str(error)
-    return isinstance(error, RuntimeError) and ("[CUDA]: out of memory" in text or "_STATUS_ALLOC_FAILED" in text)
+    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
 
 
 def give_back(limit: int = 0) -> None:

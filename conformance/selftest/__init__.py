@@ -1,0 +1,1 @@
+"""The self-test: plants faults on this machine, runs them in an ordinary run, and judges how the run reported them."""
