@@ -164,7 +164,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
     },
     "selftest.md": {
         "conformance selftest": Read(Why.LONG),
-        "conformance selftest --no-gpu --output reports/proof": Read(Why.LONG),
+        "conformance selftest --no-gpu --output reports/test": Read(Why.LONG),
         "conformance selftest --fault wrong-tile": Read(Why.LONG),
         "conformance selftest --list": Run(says="wrong-tile"),
     },
@@ -272,6 +272,10 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{SMALL} --run-dir reports/signed": Copied(),
         "conformance bundle reports/signed --key private.pem --output run.zip": Run(says="run.zip"),
         "conformance verify run.zip --key public.pem --allow-partial": Run(says="VERIFIED"),
+        "conformance selftest --output reports/test": Read(Why.LONG),
+        "conformance bundle reports/signed --key private.pem --selftest reports/test/selftest.json --output both.zip": Read(
+            Why.LONG
+        ),
     },
     "ci.md": {
         "make conformance": Read(Why.LONG),

@@ -21,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--waivers", metavar="FILE", type=Path, action="append", default=[], help="waivers of the run, repeatable"
     )
     parser.add_argument("--mustpass", metavar="DIR", type=Path, help="lists of what is owed, to be packed with the run")
+    parser.add_argument("--selftest", metavar="FILE", type=Path, help="result of 'conformance selftest' on this stack")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         signer = signatures.read_private_key(arguments.key)
         lists = list_files(arguments.mustpass) if arguments.mustpass else {}
-        data = pack.pack(folder, signer, arguments.waivers, lists)
+        data = pack.pack(folder, signer, arguments.waivers, lists, arguments.selftest)
         _write_new(target, data)
     except FileExistsError:
         raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None

@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if each fault that was run was contained and reported, else 1. Raises :class:`CommandError` for an
-    unknown fault, for a folder that is not new, and where a run cannot begin."""
+    unevery_name fault, for a folder that is not new, and where a run cannot begin."""
     faults = _chosen(arguments.fault)
     if arguments.list:
         for fault in faults:
@@ -64,11 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(names: list[str]) -> list[PlantedFault]:
-    known = [fault.name for fault in FAULTS]
+    every_name = [fault.name for fault in FAULTS]
     for name in names:
-        if name not in known:
-            raise CommandError(f"--fault {name}: there is no such fault; {did_you_mean(name, known)}")
-    return [fault for fault in FAULTS if fault.name in (names or known)]
+        if name not in every_name:
+            raise CommandError(f"--fault {name}: there is no such fault; {did_you_mean(name, every_name)}")
+    return [fault for fault in FAULTS if fault.name in (names or every_name)]
 
 
 def _new_folder(output: Path | None) -> Path:

@@ -114,6 +114,7 @@ def describe(verified: VerifiedBundle, policy: Policy) -> str:
         or "none",
         "declared": "; ".join(_declared(verified)) or "nothing by third-party kernels",
         "variables": " ".join(f"{name}={value}" for name, value in sorted(environment["variables"].items())) or "none",
+        "selftest": _selftest(verified),
         "waivers": _files(verified.members, WAIVERS, policy.waivers),
         "mustpass": _files(verified.members, MUSTPASS, policy.mustpass),
         "members": f"{len(verified.members)} files, {sum(map(len, verified.members.values()))} bytes, all as signed",
@@ -136,6 +137,11 @@ def _declared(verified: VerifiedBundle) -> Iterable[str]:
         parts += [f"{len(declared.spills)} lines of spills"] if declared.spills else []
         parts += [f"thresholds of {', '.join(declared.thresholds)}"] if declared.thresholds else []
         yield f"{kernel} by {declared.by}: {', '.join(parts) or 'nothing'}"
+
+
+def _selftest(verified: VerifiedBundle) -> str:
+    result = verified.contents.selftest
+    return "no selftest" if result is None else f"{result}, started {result.started}"
 
 
 def _line(text: object) -> str:

@@ -1,4 +1,4 @@
-"""What the host code of a planted kernel does when it makes a launch. Each action leaves a mark before it does harm.
+"""The actions of host code of planted kernels, as it makes a launch. Each leaves a mark before it does harm.
 
 A launch over tensors without memory is made to be planned or compiled, any other to be run.
 """

@@ -1,7 +1,7 @@
 """Plants faults, runs them through two ordinary runs of pytest, and returns what became of each.
 
-The second run has what would disturb the first: a worker that is killed at its start, a device that does not end, and a
-cache whose entry is damaged after the first run has filled it.
+The second run has what would disturb the first. A worker is killed at its start, a device does not end, and the cache
+that the first run has filled is damaged.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class CannotRun(Exception):
 @dataclass
 class Selftest:
     """A self-test of ``faults`` with ``gpus``, which leaves its files in ``folder``. ``planted_as`` returns what is
-    planted in the place of a fault, and ``words`` are further options of pytest: by these, tests leave a fault or a
-    guard out. ``say`` is called with a line for the user."""
+    planted in the place of a fault, and ``words`` are further options of pytest. Tests leave a fault or a guard out by
+    these. ``say`` is called with a line for the user."""
 
     faults: Sequence[PlantedFault]
     gpus: Gpus

@@ -14,6 +14,7 @@ import msgspec
 from conformance import records
 from conformance.gate.evidence.archive import Rejected, RejectReason, decode_object
 from conformance.gate.evidence.options import OptionCheck, check_options
+from conformance.gate.evidence.selftest_result import SELFTEST_FILE, SelftestResult, read_selftest
 from conformance.gate.mustpass import mustpass_check, mustpass_lists
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.runs.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
@@ -53,12 +54,14 @@ class _EnvironmentFile(TypedDict):
 
 @dataclass(frozen=True)
 class Contents:
-    """The parsed members; ``environment`` is as :mod:`conformance.gate.runs.run_environment` writes it."""
+    """The parsed members; ``environment`` is as :mod:`conformance.gate.runs.run_environment` writes it. ``selftest`` is
+    None for a bundle without one."""
 
     run: RunInfo
     records: tuple[CaseRecord, ...]
     selected: tuple[str, ...]
     environment: Mapping[str, Any]
+    selftest: SelftestResult | None = None
 
 
 def parse(members: Mapping[str, bytes]) -> Contents:
@@ -72,6 +75,7 @@ def parse(members: Mapping[str, bytes]) -> Contents:
         _records(members[RECORDS_FILE]),
         _selected(members[SELECTED_FILE]),
         parse_environment(members[ENVIRONMENT_FILE]),
+        read_selftest(members[SELFTEST_FILE]) if SELFTEST_FILE in members else None,
     )
     _check_complete(contents)
     _check_one_run(contents)
@@ -168,6 +172,8 @@ def _check_one_run(contents: Contents) -> None:
             raise Rejected(
                 RejectReason.MIXED_RUNS, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {option!r:.40}"
             )
+    if contents.selftest is not None:
+        _check_selftest(contents.selftest, environment)
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):
             theirs = f"tier {record.tier!r:.40} and seed {record.seed!r:.40}"
@@ -180,6 +186,16 @@ def _check_one_run(contents: Contents) -> None:
             if value not in (run.stack.get(name), environment["stack"].get(name)):
                 text = f"{record.case} ran on {name} {value!r:.80}, the run on {run.stack.get(name)!r:.80}"
                 raise Rejected(RejectReason.MIXED_RUNS, text)
+
+
+def _check_selftest(selftest: SelftestResult, environment: Mapping[str, Any]) -> None:
+    """Raises :class:`Rejected` unless the self-test is of the code and the stack of the run."""
+    here = {"code": environment["code"]["sha256"], **environment["stack"]}
+    theirs = {"code": selftest.code_sha256, **selftest.stack}
+    for name in ("code", "torch", "triton"):
+        if theirs.get(name) != here.get(name):
+            text = f"the self-test is of {name} {theirs.get(name)!r:.80}, the run of {here.get(name)!r:.80}"
+            raise Rejected(RejectReason.MIXED_RUNS, f"{text}: make it again with the stack of the run")
 
 
 #: Of cases that did not fail, and may still have shown less than they owe.

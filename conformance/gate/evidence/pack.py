@@ -16,19 +16,30 @@ from conformance.gate.evidence.contents import (
     checked_options,
     parse,
 )
+from conformance.gate.evidence.selftest_result import SELFTEST_FILE
 from conformance.gate.evidence.signatures import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import PACKED_FILE, RECORDS_FILE, plain_file, plain_lines
 
 
-def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mapping[str, Path]) -> bytes:
-    """The bundle of the run in ``folder``, signed with ``key``, with the files of ``waivers`` and those of ``mustpass``
-    under their names. It has the same bytes each time. Raises :class:`Rejected` for a run that no verifier would take:
-    incomplete, damaged, or without its environment, which cannot be written later."""
+def pack(
+    folder: Path,
+    key: PrivateKey,
+    waivers: Iterable[Path],
+    mustpass: Mapping[str, Path],
+    selftest: Path | None = None,
+) -> bytes:
+    """The bundle of the run in ``folder``, signed with ``key``. It also has the files of ``waivers`` and those of
+    ``mustpass`` under their names, and the result of a ``selftest`` if one is given. It has the same bytes each time.
+
+    Raises :class:`Rejected` for a run that no verifier would take: incomplete, damaged, or without its environment,
+    which cannot be written later."""
     members = {name: _records(folder) if name == RECORDS_FILE else _required(folder, name) for name in REQUIRED}
     members |= {name: _file(folder / name) for name in OPTIONAL if (folder / name).exists()}
     members |= {MUSTPASS + name: _file(path) for name, path in mustpass.items()}
+    if selftest is not None:
+        members[SELFTEST_FILE] = _file(selftest)
     for path in waivers:
         if WAIVERS + path.name in members:
             raise Rejected(RejectReason.MEMBERS, f"two files for {WAIVERS} are called {path.name}: rename one")

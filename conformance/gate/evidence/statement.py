@@ -142,6 +142,7 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
                 "code_sha256": code,
                 "members": listed,
                 **_declared(contents),
+                **_selftest(contents),
             },
         },
     }
@@ -155,6 +156,19 @@ def _declared(contents: Contents) -> dict[str, Any]:
         cases[one.kernel][one.entry.id] = list(one.cases)
     by_kernel = {kernel: {"by": contents.run.declared[kernel].by, "excused": cases[kernel]} for kernel in cases}
     return {"declared": by_kernel} if by_kernel else {}
+
+
+def _selftest(contents: Contents) -> dict[str, Any]:
+    """Returns what the self-test in the bundle showed, by the names of the faults; empty without one."""
+    result = contents.selftest
+    if result is None:
+        return {}
+    outcomes: dict[str, list[str]] = {"contained": [], "not_contained": [], "not_run": [], "left_out": []}
+    for fault in result.faults:
+        outcome = "not_run" if fault.not_run else "contained" if fault.contained else "not_contained"
+        outcomes[outcome].append(fault.name)
+    outcomes["left_out"] = list(result.left_out)
+    return {"selftest": {"started": result.started, "device": result.device, **outcomes}}
 
 
 def _status_name(status: Status, schema: int) -> str:

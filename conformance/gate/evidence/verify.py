@@ -19,6 +19,7 @@ from conformance.gate.evidence.contents import (
     code_digests,
     parse,
 )
+from conformance.gate.evidence.selftest_result import SELFTEST_FILE
 from conformance.gate.evidence.signatures import PublicKey, unseal
 from conformance.gate.evidence.statement import (
     EXTENSION,
@@ -97,7 +98,7 @@ def _check_members(statement: Mapping[str, Any], members: Mapping[str, bytes]) -
             problem = "is in the archive and not in the signed statement"
         elif signed[name] != (sha256(members[name]), len(members[name])):
             problem = f"is not the file that was signed: its sha256 is {sha256(members[name])}"
-        elif name not in (*REQUIRED, *OPTIONAL) and not name.startswith((WAIVERS, MUSTPASS)):
+        elif name not in (*REQUIRED, *OPTIONAL, SELFTEST_FILE) and not name.startswith((WAIVERS, MUSTPASS)):
             problem = "is no file that a bundle may have"
         else:
             continue
