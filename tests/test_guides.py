@@ -273,9 +273,8 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance bundle reports/signed --key private.pem --output run.zip": Run(says="run.zip"),
         "conformance verify run.zip --key public.pem --allow-partial": Run(says="VERIFIED"),
         "conformance selftest --output reports/test": Read(Why.LONG),
-        "conformance bundle reports/signed --key private.pem --selftest reports/test/selftest.json --output both.zip": Read(
-            Why.LONG
-        ),
+        "conformance bundle reports/signed --key private.pem --selftest reports/test/selftest.json "
+        "--output both.zip": Read(Why.LONG),
     },
     "ci.md": {
         "make conformance": Read(Why.LONG),

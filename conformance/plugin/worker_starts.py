@@ -1,6 +1,7 @@
 """Starts a worker of xdist again that is killed or stopped before it answers.
 
-The run goes on with the workers that live. xdist itself ends the run if a worker dies between its start and its first answer. The OOM killer likes such processes.
+The run goes on with the workers that live. xdist itself ends the run if a worker dies between its start and its first
+answer. The OOM killer likes such processes.
 """
 
 from __future__ import annotations

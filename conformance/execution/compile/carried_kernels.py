@@ -111,8 +111,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 class CarriedKernels:
-    """The kernels of one folder, whose file may be a stranger's. Python and SQLite run no code of it, no name in it leads
-    out of Triton's cache, and sizes have limits. Binaries are as the stranger made them: a digest shows damage only."""
+    """The kernels of one folder, whose file may be a stranger's. Python and SQLite run no code of it, no name in it
+    leads out of Triton's cache, and sizes have limits. Binaries are as the stranger made them: a digest shows damage
+    only."""
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         """Opens those in ``folder``; with ``write`` makes the file if there is none. Raises :class:`Unusable`, or

@@ -97,8 +97,8 @@ class Compiler:
         return self._done[key]
 
     def _checked(self, launch: Launch, target: Target, deduplicate: bool = True) -> ChildAnswer:
-        """Returns the artefact of ``launch``. A kernel from Triton's cache that cannot be loaded is compiled in an empty
-        folder, and so is one whose files contradict each other. If that succeeds, the cache is to blame."""
+        """Returns the artefact of ``launch``. A kernel from Triton's cache that cannot be loaded is compiled in an
+        empty folder, and so is one whose files contradict each other. If that succeeds, the cache is to blame."""
         with cache_entries.reads_noted() as folders:
             try:
                 artefact = self.compile(launch, target, deduplicate)

@@ -57,6 +57,10 @@ _SUBSTITUTIONS = tuple(
 )
 
 
+#: Characters of a cause that count. The patterns take time by the square of a text without a blank.
+LONGEST_CAUSE = 5000
+
+
 def signature(kind: Kind | str, cause: str) -> str:
     """Returns the signature of a finding of ``kind`` with ``cause``, such as "NEW_FAIL-3f2a91c04b7e".
 
@@ -81,7 +85,7 @@ def stable_cause(cause: str) -> str:
         kept.append(match[0])
         return f"\0{chr(0xE000 + len(kept) - 1)}"  # no pattern below matches these characters
 
-    text = _KEPT.sub(keep, cause.replace("\0", " "))
+    text = _KEPT.sub(keep, cause[:LONGEST_CAUSE].replace("\0", " "))
     for pattern, replacement in _SUBSTITUTIONS:
         text = pattern.sub(replacement, text)
     for number, original in enumerate(kept):
