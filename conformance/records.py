@@ -49,6 +49,7 @@ from conformance.plain_json import RecordError, jsonable
 
 __all__ = [
     "FAILING",
+    "LINE_LIMIT",
     "PACKED_FILE",
     "PROGRESS_FILE",
     "RECORDS_FILE",

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from msgspec.structs import replace
-
 from conformance.proof_level import PROOF_LIMIT, ProofLevel
 from conformance.records import CaseRecord, ExecutorName, Fault, Reason, Status, Verdict, jsonable
 
 _NAMED = {"kernel": "name", "target": "id"}  # fields that take an object and keep the attribute that names it
 _WHOLE = ("problem", "config")  # objects kept with their id and all their fields
 _MERGED = ("options", "observed")  # mappings that grow
+#: Names of NumPy's type, in its versions 1 and 2.
+_BOOLS_OF_NUMPY = (("numpy", "bool_"), ("numpy", "bool"))
 _EXECUTORS = (None, *(name.value for name in ExecutorName))  # a later one shows more
 
 
@@ -116,12 +116,26 @@ class CaseRecorder:
 
     def verdict(self, check: str, passed: bool, text: str = "", /, **details: Any) -> None:
         """Adds a verdict. If it failed, so does the case, even if nothing is raised. ``details`` may have any name:
-        the other arguments are positional."""
-        self.add(Verdict(check, bool(passed), text, details))
+        the other arguments are positional. Raises TypeError if ``passed`` is no bool, Python's or NumPy's: a ratio or a
+        text would always pass."""
+        self.add(Verdict(check, passed, text, details))
 
     def add(self, *verdicts: Verdict) -> None:
         """Adds ``verdicts``, as :meth:`verdict` does."""
-        self.verdicts += [replace(verdict, details=jsonable(verdict.details)) for verdict in verdicts]
+        for verdict in verdicts:
+            name: object = verdict.check
+            text: object = verdict.text
+            passed: object = verdict.passed
+            if not isinstance(passed, bool) and (type(passed).__module__, type(passed).__name__) not in _BOOLS_OF_NUMPY:
+                given = f"{jsonable(passed)!r:.80} of type {type(passed).__name__}"
+                raise TypeError(f"verdict {name!r:.80}: True or False is required, got {given}; compare it first")
+            if not isinstance(name, str) or not isinstance(text, str):
+                given = f"{type(name).__name__} and {type(text).__name__}"
+                raise TypeError(f"a verdict needs the name of its check and a text, both of type str, got {given}")
+        self.verdicts += [
+            Verdict(str.__str__(each.check), bool(each.passed), str.__str__(each.text), jsonable(each.details))
+            for each in verdicts
+        ]
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 
+from conformance.exception_text import text_of, words_of
 from conformance.records import Reason, ReasonCode
 
 
@@ -22,7 +23,7 @@ def device_fault() -> str | None:
     try:
         cuda.synchronize()
     except Exception as error:  # whatever a broken context raises
-        return f"{type(error).__name__}: {error}"
+        return text_of(error)
     return None
 
 
@@ -60,7 +61,7 @@ def ran_out(error: BaseException) -> bool:
     imported; Triton and the libraries say so in the message alone."""
     if any(cls.__name__ in ("OutOfMemoryError", "MemoryError") for cls in type(error).__mro__):
         return True
-    text = str(error)
+    text = words_of(error)
     return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
 
 

@@ -2,26 +2,21 @@
 
 A kernel cannot fill a disk, make a file of a cache or use up the open files of its process. An error that says so is
 the machine's, whoever raised it.
-
-Finds the first error of a chain, too: compilers and interpreters wrap what went wrong.
 """
 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import re
 import resource
 import signal
 import sqlite3
 import sys
-import sysconfig
 import tempfile
-import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
+from conformance.exception_text import causes_of, text_of, words_of
 from conformance.faults import Fault, FaultKind
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -105,17 +100,17 @@ def _temporary() -> list[str]:
 def fault_of_error(error: BaseException) -> Fault | None:
     """Returns the fault of the environment that ``error``, or an error that it was raised from, reports; None if it
     reports none. A failed check reports none, whatever its text says."""
-    causes = _causes(error)
+    causes = causes_of(error, _reports_full_disk)
     if isinstance(causes[-1], AssertionError):
         return None
     for one in causes:
         if isinstance(one, OSError) and (kind := _kind(one.errno, one.filename)) is not None:
-            return _fault(kind, f"{type(one).__name__}: {one}")
+            return _fault(kind, text_of(one))
         if isinstance(one, sqlite3.OperationalError):
-            return _fault(FaultKind.FILES, f"a database of the harness or of a cache cannot be used: {one}")
+            return _fault(FaultKind.FILES, f"a database of the harness or of a cache cannot be used: {words_of(one)}")
         if isinstance(one, MemoryError) and _memory_is_limited():
             return _fault(FaultKind.LIMIT, "memory ran out, and the memory of this process is limited (ulimit -v)")
-    return fault_of_text("\n".join(map(_words, causes)))
+    return fault_of_text("\n".join(map(words_of, causes)))
 
 
 def fault_of_text(text: str) -> Fault | None:
@@ -176,9 +171,9 @@ def _fault(kind: FaultKind, text: str) -> Fault:
     return Fault.of(kind, f"{text}; {_REMEDIES[kind]}")
 
 
-def _kind(number: int | None, filename: object) -> FaultKind | None:
+def _kind(number: object, filename: object) -> FaultKind | None:
     place = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else ""
-    kind = _KINDS.get(number) if number is not None else None
+    kind = _KINDS.get(number) if isinstance(number, int) else None
     if kind is None and number in _IN_FOLDERS and _is_of_environment(place, number == errno.ENOENT):
         kind = FaultKind.FILES
     return None if kind is FaultKind.FILES and _is_installed(place) else kind
@@ -215,80 +210,12 @@ def _is_installed(place: str) -> bool:
     return any(_is_in(place, os.path.dirname(file)) for file in files if file)
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """``error`` and the errors that it was raised from, each once. An error that was only being handled when ``error``
-    was raised is a cause if it reports a full disk. Others are none, because a compiler handles missing files all the
-    time."""
-    causes, one = [error], error
-    while True:
-        cause = one.__cause__
-        if cause is None and isinstance(one.__context__, OSError) and one.__context__.errno in _DISK_FULL:
-            cause = one.__context__
-        if cause is None or any(cause is earlier for earlier in causes):
-            return causes
-        causes.append(one := cause)
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # code of whoever raised it
-        return ""
+def _reports_full_disk(error: BaseException) -> bool:
+    """True if ``error`` is a cause although it was only being handled: it reports a full disk. Others are none, because
+    a compiler handles missing files all the time."""
+    return isinstance(error, OSError) and error.errno in _DISK_FULL
 
 
 def _memory_is_limited() -> bool:
     limits = (resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
     return any(limit != resource.RLIM_INFINITY for limit in limits)
-
-
-#: Packages that stand between a line of a kernel and the error that it raised, apart from this one and Python's own.
-_BETWEEN = ("triton", "numpy", "torch")
-_STANDARD = sysconfig.get_path("stdlib")
-#: Lines of a kernel that are told, the innermost first.
-_LINES = 3
-
-
-def with_first_error(error: BaseException) -> str:
-    """Returns the type and words of ``error``. On the next line follows the error that it was raised from first, unless
-    its words are there already. Of one without words, such as an assertion, the line of source that raised it is given.
-    """
-    text = f"{type(error).__name__}: {error}"
-    first = error
-    while first.__cause__ is not None:
-        first = first.__cause__
-    frames = traceback.extract_tb(first.__traceback__)
-    words = str(first) or (frames[-1].line if frames else "")
-    return text if first is error or not words or words in text else f"{text}\n{type(first).__name__}: {words}"
-
-
-def raised_by_kernel(error: BaseException) -> str:
-    """The line of the kernel that raised ``error`` in the interpreter, the lines that called it, and the words of the
-    first error; empty if no kernel ran."""
-    chain = [error]
-    while chain[-1].__cause__ is not None:
-        chain.append(chain[-1].__cause__)
-    places = [f"{Path(file).name.split('#')[0]}:{line} in {name}" for file, line, name in _kernel_lines(chain)]
-    if not places:
-        return ""
-    first = chain[-1]
-    frames = traceback.extract_tb(first.__traceback__)
-    words = str(first).split("\n")[0] or (f"not {frames[-1].line}" if frames and frames[-1].line else "")
-    inner, *callers = [place for place, _ in itertools.groupby(reversed(places))][:_LINES]
-    called = f", called at {', '.join(callers)}" if callers else ""
-    return f"the kernel raises {type(first).__name__} ({words[:160]}) at {inner}{called}"
-
-
-def _kernel_lines(chain: list[BaseException]) -> Iterator[tuple[str, int, str]]:
-    """File, line and function of every frame below Triton's that is neither its own nor a library's, from the launch
-    on."""
-    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in _BETWEEN}
-    triton, *folders = [str(Path(file).parent) if file else "no such package" for file in files.values()]
-    folders += [triton, str(Path(__file__).parents[1]), "<"]
-    below = False
-    for error in chain:
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            file = frame.f_code.co_filename
-            below |= file.startswith(triton)
-            standard = file.startswith(_STANDARD) and "site-packages" not in file
-            if below and not standard and not file.startswith(tuple(folders)):
-                yield file, line, frame.f_code.co_name

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from conformance.exception_text import raised_by_kernel
 from conformance.execution.interpreter.executor import InterpreterUnsupported
 from conformance.execution.trial import trial as trials
 from conformance.execution.trial.fill_groups import fills_for
@@ -23,7 +24,6 @@ from conformance.inputs.fills import applicable_fills
 from conformance.judging.harness import needed
 from conformance.kernels.catalogue import get
 from conformance.machine import device_state
-from conformance.machine.environment_faults import raised_by_kernel
 from conformance.machine.gpus import Turns
 from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import ForkEnded, TooLong, limit_processor, told

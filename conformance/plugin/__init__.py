@@ -199,7 +199,7 @@ def _configure_main(config: pytest.Config) -> None:
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
     if not workers:
-        process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort)
+        process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")
 
 

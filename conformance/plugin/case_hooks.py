@@ -7,26 +7,36 @@ import os
 import shlex
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO, cast
 
 import pytest
 
+from conformance.exception_text import printable, raised_by_kernel, text_of, with_first_error, words_of
 from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.machine import device_state
 from conformance.machine.device_state import device_fault
-from conformance.machine.environment_faults import fault_of_error, fault_of_text, raised_by_kernel, with_first_error
+from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.versions import imported_versions
-from conformance.plugin import case_ids
+from conformance.plugin import case_ids, record_files
 from conformance.plugin.case_reports import RAISED
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
-from conformance.plugin.run_signals import RunEnded
+from conformance.plugin.run_signals import Signals, WorkerSignals
 from conformance.plugin.watchdog import Watchdog
-from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Fault, Status, Verdict
+from conformance.records import (
+    FAILING,
+    LINE_LIMIT,
+    CaseRecord,
+    CompileFailure,
+    ConformanceFailure,
+    Fault,
+    Status,
+    Verdict,
+)
 from conformance.reporting.text import log_safe
 from conformance.user_files.run_options import DEFAULT_SEED
 
@@ -42,9 +52,9 @@ def status_of(error: BaseException) -> tuple[Status, str, Fault | None]:
     """The status that an exception means for its case, its diagnosis, and the fault of the machine if that is to
     blame."""
     if isinstance(error, ConformanceFailure):
-        return Status.FAIL, str(error), None
-    if isinstance(error, CompileFailure):
-        return error.status, str(error), error.fault
+        return Status.FAIL, words_of(error), None
+    if isinstance(error, CompileFailure) and getattr(error, "status", None) in FAILING:
+        return error.status, words_of(error), error.fault if isinstance(error.fault, Fault) else None
     text = with_first_error(error)
     if cause := raised_by_kernel(error):
         return Status.OOM if device_state.ran_out(error) else Status.FAIL, f"{text}\nCAUSE {cause}", None
@@ -90,7 +100,7 @@ BACKEND_HASHES = "conformance_backend_hashes"
 class CaseProcess:
     """A process that runs cases: the run's ``folder``, the process's ``name`` in it, its GPU, and the versions of the
     stack. Only the process that the user started has the ``terminal`` and ``end_of_run``. The latter is called with the
-    record of the case that ends the process early."""
+    record of the case that ends the process early. ``signals`` are the process's own: the caller installs them."""
 
     folder: Path
     name: str
@@ -98,6 +108,7 @@ class CaseProcess:
     stack: dict[str, Any]
     terminal: TextIO | None = None
     end_of_run: Callable[[CaseRecord], None] | None = None
+    signals: Signals = field(default_factory=WorkerSignals)
 
 
 class ItemRecording:
@@ -110,6 +121,9 @@ class ItemRecording:
         self.file = RecordFile(process.folder, process.name)
         self._watchdog: Watchdog | None = None
         self._options = _options(settings)
+        self._current: tuple[pytest.Item, CaseRecorder] | None = None
+        self._foreseen_size = 0  # bytes of the record of the current case, so far
+        self._unreported = ""  # why the report of the current case could not be made
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
@@ -120,11 +134,15 @@ class ItemRecording:
             self._watchdog = Watchdog(self.settings.case_timeout_s, stacks, process.terminal, self._end)
         except OSError as error:
             pytest.exit(cannot_write(process.folder, error))
+        if process.end_of_run is None:
+            process.signals.install()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         if self._watchdog is not None:
             self._watchdog.stop()
+        if self.process.end_of_run is None:
+            self.process.signals.restore()
         self.file.close()
         output = getattr(self._session.config, "workeroutput", None)  # None in a run without workers
         if output is not None:
@@ -149,19 +167,18 @@ class ItemRecording:
         recorder.ending = TypedSkip
         recorder.on_change = lambda: self._foresee(recorder)
         item.stash[RECORDER] = recorder
+        self._current, self._unreported = (item, recorder), ""
+        self.process.signals.raise_received()
         self._foresee(recorder)
         assert self._watchdog is not None  # the session has started
         with self._watchdog.watching(recorder):
             try:
                 result = yield
-            except RunEnded:  # a signal ended the run: that says nothing of this case
-                raise
             except pytest.exit.Exception as error:  # in a process without workers, where it ends the run
-                recorder.conclude(Status.FAIL, f"ended the run with pytest.exit: {error}")
-                self.file.write(recorder.record())
+                self._write(case, recorder, f"ended the run with pytest.exit: {words_of(error)}")
                 raise
-            if recorder.status is Status.PASS and not recorder.phases >= {"setup", "teardown"}:
-                recorder.conclude(Status.FAIL, _UNSEEN)
+            self.process.signals.raise_received()  # a signal ended the run: that says nothing of this case
+            unseen = recorder.status is Status.PASS and not recorder.phases >= {"setup", "teardown"}
             fault = device_fault()
             if fault is not None and (recorder.fault_named or _LEFT in recorder.diagnosis):  # the failure says so
                 with contextlib.suppress(OSError):
@@ -170,68 +187,128 @@ class ItemRecording:
             elif fault is not None:
                 recorder.fault = fault_of_text(fault)
                 self._watchdog.finish(recorder, Status.CRASH, _with_fault(recorder.diagnosis, fault))
-        try:
-            if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
-                recorder.keep_artefacts()  # a failure is read later, and elsewhere
-            self.file.write(recorder.record())
-        except OSError as error:
-            self._session.shouldstop = cannot_write(self.process.folder, error)
+        self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
         device_state.give_back(device_state.KEPT)
         return result
 
+    def _write(self, case: str, recorder: CaseRecorder, failure: str = "") -> None:
+        """Writes the record of ``case``, which failed if there is a ``failure``. If the case has spoiled its
+        ``recorder``, a bare record takes its place."""
+        try:
+            try:
+                if failure:
+                    recorder.conclude(Status.FAIL, failure)
+                if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
+                    recorder.keep_artefacts()  # a failure is read later, and elsewhere
+                record = replace(recorder.record(), case=case)
+            except OSError:
+                raise
+            except Exception as error:
+                text = "\n".join(filter(None, (failure, f"{_SPOILED}: {text_of(error)}")))
+                record = CaseRecord(
+                    case,
+                    case_ids.suite_of(case),
+                    Status.FAIL,
+                    tier=self.settings.tier,
+                    seed=self.settings.seed,
+                    stack=self.process.stack,
+                    worker=self.process.name,
+                    gpu=self.process.gpu,
+                    outcome="failed",
+                    diagnosis=text,
+                )
+            self.file.write(record)
+        except OSError as error:
+            self._session.shouldstop = cannot_write(self.process.folder, error)
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, None]:
-        recorder = item.stash.get(RECORDER, None)
+        recorder = self._recorder(item)
         if recorder is not None:
             for mark in item.iter_markers("proves_at_most"):
                 recorder.proves_at_most(*mark.args, **mark.kwargs)
-        with self._no_exit():
+        with self._contained():
             yield
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self) -> Generator[None, Any, None]:
-        with self._no_exit():
+        with self._contained():
             yield
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
+        with environment_restored(), self._contained():
+            yield
+        recorder = self._recorder(item)
+        if recorder is not None and recorder.unjudged is not None:
+            recorder.not_run(recorder.unjudged)
+
+    def _recorder(self, item: pytest.Item) -> CaseRecorder | None:
+        """Returns the recorder of ``item``; None if it is no case."""
+        return self._current[1] if self._current is not None and self._current[0] is item else None
+
     @contextlib.contextmanager
-    def _no_exit(self) -> Iterator[None]:
-        """Inside, pytest.exit is a failure of the case if this process is a worker, whose end xdist could not explain.
-        Elsewhere a person may have left a debugger with it."""
+    def _contained(self) -> Iterator[None]:
+        """Inside, an exception fails its case and ends nothing else. One whose own code fails is replaced, because
+        pytest and other plugins print it. pytest.exit is a failure of the case if this process is a worker, whose end
+        xdist could not explain. Elsewhere a person may have left a debugger with it. KeyboardInterrupt ends the run
+        only if a signal caused it."""
+        signals = self.process.signals
         try:
             yield
+        except TypedSkip:
+            raise
+        except KeyboardInterrupt as error:
+            if signals.received or not signals.interrupts:
+                raise
+            text = "KeyboardInterrupt was raised, but no signal was received; a case cannot interrupt the run"
+            raise RuntimeError(text) from error
         except pytest.exit.Exception as error:
             if self.process.end_of_run is not None:
                 raise
-            raise RuntimeError(f"pytest.exit was called: {error}; a case cannot end the run of all workers") from error
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
-        with environment_restored(), self._no_exit():
-            yield
-        recorder = item.stash.get(RECORDER, None)
-        if recorder is not None and recorder.unjudged is not None:
-            recorder.not_run(recorder.unjudged)
+            text = f"pytest.exit was called: {words_of(error)}; a case cannot end the run of all workers"
+            raise RuntimeError(text) from printable(error)
+        except BaseException as error:
+            replacement = printable(error)
+            if replacement is error:
+                raise
+            raise replacement from None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, Any, pytest.TestReport]:
-        report: pytest.TestReport = yield
-        recorder = item.stash.get(RECORDER, None)
-        if recorder is not None:
-            self.process.stack.update(imported_versions())  # the recorder's stack, too
-            self._record_phase(recorder, report, call)
-            recorder.phases.add(report.when)
-            if report.failed:
-                safe = log_safe(encodable(report.longreprtext))
-                if safe != report.longreprtext:  # terminals refuse lone surrogates, and logs run commands
-                    report.longrepr = safe
-                report.sections = [(title, log_safe(encodable(text))) for title, text in report.sections]
-                report.sections.append(("conformance: reproduce with", recorder.record().repro))
-            if report.when == "call" or not report.passed:
-                outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
-                recorder.outcome = outcome if report.when == "call" else f"{outcome} in {report.when}"
+        recorder = self._recorder(item)
+        if recorder is None:
+            return cast(pytest.TestReport, (yield))
+        report: pytest.TestReport
+        try:
+            report = yield
+        except BaseException as error:  # code of the case runs in pytest's hooks, too
+            report = _report_of_failure(item, call, f"{_UNREPORTED}: {text_of(error)}")
+        try:
+            self._take(recorder, report, call)
+        except BaseException as error:
+            self._unreported = f"{_UNREPORTED}: {text_of(error)}"
+            _mark_failed(report, self._unreported)
         return report
+
+    def _take(self, recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+        """Records one phase of the case, and makes its report safe to print."""
+        self.process.stack.update(imported_versions())  # the recorder's stack, too
+        self._record_phase(recorder, report, call)
+        recorder.phases.add(report.when)
+        for name in ("sections", "user_properties", "keywords"):  # a case may have added anything
+            setattr(report, name, encodable(getattr(report, name)))
+        if report.failed:
+            safe = log_safe(encodable(report.longreprtext))
+            if safe != report.longreprtext:  # terminals refuse lone surrogates, and logs run commands
+                report.longrepr = safe
+            report.sections = [(title, log_safe(text)) for title, text in report.sections]
+            report.sections.append(("conformance: reproduce with", recorder.record().repro))
+        if report.when == "call" or not report.passed:
+            outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+            recorder.outcome = outcome if report.when == "call" else f"{outcome} in {report.when}"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
@@ -254,7 +331,7 @@ class ItemRecording:
         if isinstance(error, TypedSkip) and report.skipped:
             recorder.conclude(error.status, reason=error.reason)
         elif report.skipped or hasattr(report, "wasxfail"):
-            why = getattr(report, "wasxfail", "") or (str(error) if error is not None else "")
+            why = getattr(report, "wasxfail", "") or (words_of(error) if error is not None else "")
             text = f"skip or xfail without a typed reason ({why}): use recorder.not_applicable or recorder.not_run"
             _fail(recorder, report, text)
         elif error is not None:
@@ -299,6 +376,8 @@ class ItemRecording:
         """Fails a case that has not failed, or only as expected, for one of three reasons. It judged nothing, or a
         check failed in addition to the expected ones, or it passed although an entry says that it always fails."""
         objection = recorder.objection()
+        if objection is None and self._foreseen_size > LINE_LIMIT // 2:  # what is small is checked when it is written
+            objection = record_files.objection(recorder.record()) or None
         if objection is not None:
             self._record_failure(recorder, report, Status.FAIL, objection, fault_of_checks(recorder.verdicts))
         elif recorder.status is Status.EXPECTED_FAIL:
@@ -316,7 +395,9 @@ class ItemRecording:
     def _foresee(self, recorder: CaseRecorder) -> None:
         stage = f" in stage {recorder.stage}" if recorder.stage else ""
         try:
-            self.file.foresee(recorder.record(Status.CRASH, f"the process died while it ran this case{stage}"))
+            self._foreseen_size = self.file.foresee(
+                recorder.record(Status.CRASH, f"the process died while it ran this case{stage}")
+            )
         except OSError as error:
             self._session.shouldstop = cannot_write(self.process.folder, error)
 
@@ -340,6 +421,9 @@ _UNSEEN = (
 )
 
 
+#: How the diagnosis begins of a case whose own code, or a plugin's, raised in a hook.
+_UNREPORTED = "no report could be made of this case, because its code or a plugin's raised in a hook"
+_SPOILED = "no record could be made of this case, because it has changed its recorder"
 #: What a diagnosis says of a case after which its process can use the GPU no more.
 _LEFT = "left its GPU unusable: "
 
@@ -357,15 +441,29 @@ def cannot_write(folder: Path, error: Exception) -> str:
     return f"{CANNOT_WRITE} {folder} ({getattr(error, 'strerror', None) or error}): the run ends here"
 
 
+#: Types of plain data that every channel takes.
+_SENT = frozenset({type(None), bool, int, float, complex, bytes})
+
+
 def encodable(value: Any) -> Any:
-    """Plain data with lone surrogates escaped in its texts: they are no text elsewhere."""
-    if isinstance(value, str):
+    """Returns ``value`` as plain data that every channel takes. Lone surrogates are escaped in its texts: they are no
+    text elsewhere. What is no plain data becomes text."""
+    kind = type(value)
+    if kind is str:
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
+    if kind in _SENT:
+        return value
+    if kind is dict:
         return {encodable(key): encodable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(encodable, value))
-    return value
+    if kind is list or kind is tuple:
+        return kind(map(encodable, value))
+    try:
+        for plain in (int, float, dict, list, tuple):
+            if issubclass(kind, plain):
+                return encodable(plain(value))
+        return encodable(str.__str__(str(value)))
+    except BaseException as error:  # the case's own code
+        return text_of(error)
 
 
 _COMMAND = f"python -m pytest --pyargs {case_ids.SUITES_PACKAGE} --conformance-case"
@@ -402,6 +500,21 @@ def _mark_failed(report: pytest.TestReport, text: str) -> None:
     report.longrepr = log_safe(encodable(text))  # pytest prints it as it is
     if hasattr(report, "wasxfail"):
         del report.wasxfail
+
+
+def _report_of_failure(item: pytest.Item, call: pytest.CallInfo[None], text: str) -> pytest.TestReport:
+    """Returns the report of a phase that failed with ``text``."""
+    return pytest.TestReport(
+        str(item.nodeid),
+        item.location,
+        {},
+        "failed",
+        log_safe(encodable(text)),
+        cast(Literal["setup", "call", "teardown"], call.when),
+        duration=call.duration,
+        start=call.start,
+        stop=call.stop,
+    )
 
 
 def mark_xfailed(report: pytest.TestReport, why: str) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.plain_json import TEXT_LIMIT
+
 SUITES_PACKAGE = "conformance.suites"
 PACKAGE_SUITES = Path(__file__).resolve().parents[1] / "suites"
 SUITES_INI = "conformance_suites"
@@ -126,8 +128,15 @@ def suite_of(case: str) -> str:
 
 
 def check_case_ids(cases: Iterable[str]) -> None:
-    """Raises pytest.UsageError if two cases share an id or an id holds a path or address of this machine."""
+    """Raises pytest.UsageError if two cases share an id, or if an id is too long for a record. It may hold no path or
+    address of this machine."""
     cases = list(cases)
+    longest = max(cases, key=len, default="")
+    if len(longest) > TEXT_LIMIT:
+        given = f"a case id has {len(longest)} characters, and {TEXT_LIMIT} is the limit"
+        raise pytest.UsageError(
+            f"{given}; give its parameters short ids with pytest.param(..., id=...): {longest:.200}"
+        )
     if len(set(cases)) < len(cases):
         twice = sorted(case for case, count in Counter(cases).items() if count > 1)
         raise pytest.UsageError(f"case ids must be unique; these are shared by several cases: {', '.join(twice[:10])}")

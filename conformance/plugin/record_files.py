@@ -10,17 +10,23 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from conformance import records
+from conformance.exception_text import text_of
 from conformance.records import (
+    FAILING,
     PACKED_FILE,
     RECORDS_FILE,
     CaseRecord,
     LinePlaces,
     LineProblems,
+    Status,
+    Verdict,
     each_record,
+    jsonable,
     record_files,
 )
 
@@ -53,7 +59,7 @@ class RecordFile:
             if record.case in self._written:
                 return
             self._written.add(record.case)
-            file = self._append(self.path, record)
+            file = self._append(self.path, readable_line(record))
             if time.monotonic() - self._synced >= SYNC_S:
                 os.fsync(file)
                 self._synced = time.monotonic()
@@ -63,11 +69,14 @@ class RecordFile:
                 os.ftruncate(self._files[self._journal_path], 0)
                 self._journal_size = 0
 
-    def foresee(self, record: CaseRecord) -> None:
-        """Keeps ``record`` for the case that the process dies before it writes one of its own."""
+    def foresee(self, record: CaseRecord) -> int:
+        """Keeps ``record`` for the case that the process dies before it writes one of its own. Returns the number of
+        bytes that its line has; if these are more than the limit, a shorter one is kept."""
+        line = record.to_line().encode()
         with self._lock:
             if record.case not in self._written:
-                self._append(self._journal_path, record)
+                self._append(self._journal_path, readable_line(record) if len(line) > records.LINE_LIMIT else line)
+        return len(line)
 
     def close(self) -> None:
         """Closes the files. What is written later opens them again."""
@@ -75,12 +84,12 @@ class RecordFile:
             while self._files:
                 os.close(self._files.popitem()[1])
 
-    def _append(self, path: Path, record: CaseRecord) -> int:
-        """Writes a line at the end of ``path`` and returns the open file. The system has all of it on return."""
+    def _append(self, path: Path, line: bytes) -> int:
+        """Writes ``line`` at the end of ``path`` and returns the open file. The system has all of it on return."""
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        rest = memoryview(record.to_line().encode())
+        rest = memoryview(line)
         whole = len(rest)
         try:
             while rest:
@@ -91,6 +100,46 @@ class RecordFile:
             raise
         self._journal_size += whole if path == self._journal_path else 0
         return file
+
+
+#: The check that fails if the record of a case cannot be kept as it is.
+RECORD_CHECK = "record"
+
+
+def objection(record: CaseRecord) -> str:
+    """Returns the reason why readers would refuse the line of ``record``; empty if they take it."""
+    try:
+        line = record.to_line().encode()
+        if len(line) > records.LINE_LIMIT:
+            given = f"the record has {len(line)} bytes, and {records.LINE_LIMIT} is the limit"
+            return f"{given}: what was observed was left out; give less to recorder.set and recorder.verdict"
+        records.from_line(line)
+    except Exception as error:  # a case may have put anything into its recorder
+        return f"the record cannot be read back ({text_of(error)}): what was observed was left out"
+    return ""
+
+
+def readable_line(record: CaseRecord) -> bytes:
+    """Returns a line for ``record`` that readers take. If they would refuse its own, the case has failed: the check
+    :data:`RECORD_CHECK` says why, and the line has less of the record."""
+    why = objection(record)
+    if not why:
+        return record.to_line().encode()
+    status = record.status if record.status in FAILING else Status.FAIL
+    diagnosis = "\n".join((str(jsonable(record.diagnosis)), why)).strip()
+    failed = Verdict(RECORD_CHECK, False, why)
+    short = replace(record, status=status, reason=None, observed={}, options={}, diagnosis=diagnosis)
+    bare = CaseRecord(record.case, record.suite, status, verdicts=(failed,), diagnosis=diagnosis, outcome="failed")
+    identified = replace(bare, tier=record.tier, seed=record.seed, stack=record.stack)
+    with contextlib.suppress(Exception):  # the case may have put anything into them
+        failures = [Verdict(check, False, text) for check, text in record.failing[:_KEPT_FAILURES]]
+        short = replace(short, problem=None, config=None, artefacts={}, verdicts=(*failures, failed))
+        identified = short if not objection(short) else identified
+    return (bare if objection(identified) else identified).to_line().encode()
+
+
+#: Failed checks that a shortened record keeps.
+_KEPT_FAILURES = 20
 
 
 def part_file(folder: Path, worker: str) -> Path:

@@ -1,48 +1,52 @@
-"""Handles SIGINT, SIGTERM and SIGHUP: the run ends, and its records so far are merged."""
+"""Handles the signals that end a run: it ends in order, and its records so far are merged. A worker passes over those
+that batch systems and terminals send to every process of a run."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, TextIO
-
-import pytest
 
 #: Seconds in which pytest has heard of a signal. One that comes later finds a run that has caught it and goes on.
 AT_ONCE_S = 1.0
-#: Whoever has chosen another handling of a signal, such as ``nohup``, keeps it.
+#: Signals that end a run, with the handling that is taken over. Whoever has chosen another one, such as ``nohup``,
+#: keeps it. Slurm announces the end of a job by SIGUSR1 or another one of its user's choice.
 _DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGUSR1: signal.SIG_DFL,
+    signal.SIGUSR2: signal.SIG_DFL,
+    signal.SIGXCPU: signal.SIG_DFL,
 }
+#: Of those, what also reaches the workers when it is meant for the run. Its leader ends them.
+_FOR_THE_RUN = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class RunEnded(pytest.exit.Exception):  # type: ignore[name-defined]  # pytest names no public class
-    """Raised where a signal found the run, which ends: no fault of the case that ran."""
+class RunEnded(KeyboardInterrupt):
+    """Raised where a signal found the run, which ends: no fault of the case that ran. It is no Exception, because the
+    harness catches whatever a kernel raises."""
 
 
-class RunSignals:
-    """Handles the signals between :meth:`install` and :meth:`restore`. Until the run is :attr:`ending`, a signal ends
-    it, and :attr:`received` is its name. The next one calls ``hurry``, which must let the end wait for nothing, and
-    interrupts nothing: the records are being merged. The one after that has its usual effect."""
+class Signals:
+    """Takes over signals between :meth:`install` and :meth:`restore`. ``received`` is the name of the signal that ended
+    the run; empty if none did."""
 
-    def __init__(self, hurry: Callable[[], None], terminal: TextIO) -> None:
-        self.ending = False
-        self.received = ""  # the signal that ended the run
-        self._hurry = hurry
-        self._terminal = terminal
+    def __init__(self) -> None:
+        self.received = ""
         self._handled: list[signal.Signals] = []
-        self._raised = -math.inf  # when a signal was last raised as an exception
 
     def install(self) -> None:
         """Takes the signals over, if this is the main thread: no other may."""
         if threading.current_thread() is not threading.main_thread():
             return
-        self._handled = [number for number, usual in _DEFAULTS.items() if signal.getsignal(number) is usual]
+        self._handled = [number for number in self._numbers() if signal.getsignal(number) is _DEFAULTS[number]]
         for number in self._handled:
             signal.signal(number, self._handle)
 
@@ -52,17 +56,70 @@ class RunSignals:
             number = self._handled.pop()
             signal.signal(number, _DEFAULTS[number])
 
-    def _handle(self, number: int, frame: Any) -> None:
+    @property
+    def interrupts(self) -> bool:
+        """True if every SIGINT is seen here or passed over: a KeyboardInterrupt without one is the case's own."""
+        return signal.SIGINT in self._handled or signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+    def raise_received(self) -> None:
+        """Raises :class:`RunEnded` again if a signal has ended the run, and something caught the exception."""
+        if self.received:
+            raise RunEnded(_sentence(self.received))
+
+    def _numbers(self) -> tuple[signal.Signals, ...]:
+        """The signals that are taken over."""
+        raise NotImplementedError
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        raise NotImplementedError
+
+
+class RunSignals(Signals):
+    """Handles the signals of the process that leads a run. Until the run is :attr:`ending`, a signal ends it. The next
+    one calls ``hurry``, which must let the end wait for nothing, and interrupts nothing: the records are being merged.
+    The one after that has its usual effect."""
+
+    def __init__(self, hurry: Callable[[], None], terminal: TextIO) -> None:
+        super().__init__()
+        self.ending = False
+        self._hurry = hurry
+        self._terminal = terminal
+        self._raised = -math.inf  # when a signal was last raised as an exception
+
+    def _numbers(self) -> tuple[signal.Signals, ...]:
+        return tuple(_DEFAULTS)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         now = time.monotonic()
         if self.ending or now - self._raised < AT_ONCE_S:
             self.restore()
-            print(f"\nconformance: {name}: workers are killed, then the records so far are merged", file=self._terminal)
-            self._terminal.flush()
+            with contextlib.suppress(ValueError):  # the terminal's stream is closed: the run has all but ended
+                print(
+                    f"\nconformance: {name}: workers are killed, then the records so far are merged",
+                    file=self._terminal,
+                    flush=True,
+                )
             self._hurry()
             return
         self._raised = now
         self.received = name
         if number == signal.SIGINT:
             raise KeyboardInterrupt
-        raise RunEnded(f"{name}: the run ends here, and its records so far are merged")
+        raise RunEnded(_sentence(name))
+
+
+class WorkerSignals(Signals):
+    """Handles the signals of a worker. Only SIGINT ends it, as before; its leader decides about the others."""
+
+    def _numbers(self) -> tuple[signal.Signals, ...]:
+        return (signal.SIGINT, *_FOR_THE_RUN)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self.received = signal.Signals(number).name
+            raise KeyboardInterrupt
+
+
+def _sentence(name: str) -> str:
+    return f"{name}: the run ends here, and its records so far are merged"

@@ -168,7 +168,7 @@ class SessionRun:
         self._watch = WorkerWatch(folder, settings.case_timeout_s, _give_up)
         self._reruns = reruns
         self._judged_again: dict[str, CaseRecord] = {}
-        self._signals = RunSignals(self._hurry, stderr)
+        self.signals = RunSignals(self._hurry, stderr)
         self._early_death: Fault | None = None  # from outside, of the last worker that had not collected
         self.starts = WorkerStarts(
             workers, self._watch.watch, self._leases.give_back, self._say, self._end_without_workers
@@ -202,17 +202,17 @@ class SessionRun:
             raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
         self._earlier = descendants()
         self._cleanup.enter_context(adopted())
-        self._cleanup.callback(self._signals.restore)
-        self._signals.install()
+        self._cleanup.callback(self.signals.restore)
+        self.signals.install()
         if self._compile_stage is not None:
             self._compile_stage.prepare()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        self._signals.ending = True
-        if self._signals.received or type(excinfo.value) is KeyboardInterrupt:
+        self.signals.ending = True
+        if self.signals.received or type(excinfo.value) is KeyboardInterrupt:
             self._interrupted = True
-            self._faults.add(FaultKind.INTERRUPTED, f"{self._signals.received or 'Ctrl-C'} ended the run")
+            self._faults.add(FaultKind.INTERRUPTED, f"{self.signals.received or 'Ctrl-C'} ended the run")
         else:
             self._note_early_end(str(excinfo.value))
 
@@ -438,7 +438,7 @@ class SessionRun:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
-        self._signals.ending = True
+        self.signals.ending = True
         try:
             yield
         except OSError as error:  # pytest's junit.xml lies in the folder

@@ -66,6 +66,65 @@ def test_each_fault_costs_its_own_case_only(project):
     assert not [path for path in project.folder.iterdir() if path.name.startswith(("inflight", "process", "records-"))]
 
 
+#: Exceptions whose own code fails, by name: the body of a class, or statements that end with one that raises.
+ODD_CLASSES = {
+    "str": "def __str__(self): raise ValueError",
+    "exit": "def __str__(self): sys.exit(3)",
+    "interrupt": "def __str__(self): raise KeyboardInterrupt",
+    "endless": "def __str__(self): return str(self)",
+    "text": "def __str__(self): return Text('x')",
+    "causes": "__cause__ = property(lambda self: type(self)('next'))",
+    "attributes": "def __getattribute__(self, name): raise ValueError",
+    "kind": "__class__ = property(lambda self: 1 / 0)",
+    "lie": "__class__ = ConformanceFailure",
+    "notes": "__notes__ = property(lambda self: 1 / 0)",
+    "nameless": "__module__ = 3",
+}
+ODD_RAISES = {
+    "cycle": "a, b = ValueError('a'), KeyError('b'); a.__cause__ = b; b.__cause__ = a; raise a",
+    "group": "raise ExceptionGroup('g', [Odd_str(), ValueError('v')])",
+    "skip": "class Skip(pytest.skip.Exception): __str__ = Odd_str.__str__\n    raise Skip",
+    "syntax": "raise SyntaxError('bad', ('file', 'x', object(), 3))",
+    "long": "raise ValueError('x' * 10_000_000)",
+    "number": "raise OSError([1], 'x', object())",
+    "interrupted": "raise KeyboardInterrupt",
+    "local": "class Local: __repr__ = lambda self: sys.exit(1)\n    local = Local()\n    assert local == 3",
+    "compiled": "raise CompileFailure(Status.PASS, 'fine')",
+    "uncompiled": "class Bare(CompileFailure): __init__ = lambda self: None\n    raise Bare",
+    "recorder": "recorder.verdicts.append(3)",
+    "renamed": "recorder.durations = None; recorder.diagnosis = b'x'",
+    "fields": "recorder._fields['seed'] = 'x'",
+}
+#: What a case may leave in a report, which costs nothing.
+ODD_REPORTS = {
+    "property": "request.node.user_properties.append(('a', Odd_str()))",
+    "section": "request.node.add_report_section('call', 3, Odd_str())",
+    "keyword": "request.node.keywords[3] = Odd_str()",
+}
+
+
+def test_code_of_a_case_that_fails_in_a_hook_costs_its_own_case_only(project, workers):
+    head = "import sys\nclass Text(str):\n    __len__ = __format__ = isascii = encode = lambda *_: 1 / 0\n"
+    classes = [f"class Odd_{name}(Exception):\n    {body}\n" for name, body in ODD_CLASSES.items()]
+    bodies = {f"class_{name}": f"raise Odd_{name}('x')" for name in ODD_CLASSES} | ODD_RAISES | ODD_REPORTS
+    cases = [
+        f"def test_{name}(recorder, request):\n    recorder.verdict('x', True)\n    {body}\n"
+        f"def test_after_{name}(recorder): recorder.verdict('x', True)\n"
+        for name, body in bodies.items()
+    ]
+    project.suite("all", head + "".join(classes + cases))
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "INTERNALERROR" not in result.stdout.str()
+    expected = {f"test_{name}": "pass" if name in ODD_REPORTS else "fail" for name in bodies}
+    assert project.statuses == expected | {f"test_after_{name}": "pass" for name in bodies}
+    assert project.info.problems == ()
+    records = project.records
+    assert "Odd_str: (its words cannot be read: its own code raises ValueError)" in records["test_class_str"].diagnosis
+    assert "KeyError: 'b'" in records["test_cycle"].diagnosis
+    assert "no signal was received" in records["test_interrupted"].diagnosis
+
+
 def runs(pid: int) -> bool:
     """Returns True if the process has not ended; its exit status may not have been collected yet."""
     try:

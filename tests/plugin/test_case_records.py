@@ -251,3 +251,64 @@ def test_text_of_a_failure_gives_a_workflow_no_command(project, workers):
     lines = project.run(*workers).stdout.lines
     assert any("forged" in line for line in lines)
     assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line or "\x1b[2J" in line]
+
+
+#: Verdicts that are no bool, and those that are one to NumPy.
+TRUTHS = {
+    "nan": "float('nan')",
+    "ratio": "0.5",
+    "number": "1",
+    "text": "'false'",
+    "none": "None",
+    "array": "numpy.ones(3) == 1",
+    "method": "'a'.isascii",
+    "false": "numpy.False_",
+}
+
+
+def test_a_verdict_is_a_bool(project):
+    cases = [f"def test_{name}(recorder): recorder.verdict('x', {truth})\n" for name, truth in TRUTHS.items()]
+    cases.append("def test_numpy(recorder): recorder.verdict('x', numpy.float64(1) == 1)\n")
+    cases.append("def test_given(recorder): recorder.add(Verdict('x', 0.5))\n")
+    cases.append("def test_words(recorder): recorder.verdict('x', True, 3)\n")
+    project.suite("truths", "import numpy\n" + "".join(cases))
+    assert project.run().ret == pytest.ExitCode.TESTS_FAILED
+    records = project.records
+    assert {name for name, record in records.items() if record.status.value == "pass"} == {"test_numpy"}
+    assert "TypeError: verdict 'x': True or False is required, got 0.5 of type float" in records["test_ratio"].diagnosis
+    assert "both of type str, got str and int" in records["test_words"].diagnosis
+
+
+LARGE = """
+def test_observed(recorder):
+    recorder.verdict("x", True)
+    recorder.set(observed={"lines": ["x" * 10_000] * 500})
+def test_verdicts(recorder):
+    recorder.verdict("first", False, "wrong numbers")
+    for number in range(50_000): recorder.verdict(f"check {number}", True, "y" * 80)
+def test_skip(recorder):
+    recorder.set(observed={"lines": ["x" * 10_000] * 500})
+    recorder.not_run(Reason(ReasonCode.TIER, "x", "y"))
+def test_good(recorder): recorder.verdict("x", True)
+"""
+
+
+def test_a_record_past_the_limit_is_cut_and_its_case_has_failed(project, workers):
+    project.suite("large", LARGE)
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    names = ("test_observed", "test_verdicts", "test_skip")
+    assert project.statuses == {**dict.fromkeys(names, "fail"), "test_good": "pass"}
+    assert result.parseoutcomes() == {"failed": 3, "passed": 1}
+    assert project.info.problems == ()
+    for name in names:
+        record = project.records[name]
+        assert record.observed == {}
+        assert record.failing[-1][0] == "record"
+        assert "is the limit: what was observed was left out" in record.diagnosis
+    assert project.records["test_verdicts"].failing[0] == ("first", "wrong numbers")
+
+
+def test_an_id_that_no_record_holds_is_refused(project, workers):
+    project.suite("ids", "@pytest.mark.parametrize('a', [1], ids=['x' * 30_000])\ndef test_a(recorder, a): pass\n")
+    project.refused("*a case id has 30021 characters, and 20000 is the limit; give its parameters short ids*", *workers)

@@ -140,9 +140,9 @@ FULL = """
 import errno
 from conformance.plugin.record_files import RecordFile
 append = RecordFile._append
-def fails(self, path, record):
-    if "good[2]" in record.case: raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    return append(self, path, record)
+def fails(self, path, line):
+    if b"good[2]" in line: raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    return append(self, path, line)
 RecordFile._append = fails
 """
 
@@ -188,6 +188,34 @@ def test_a_signal_leaves_the_case_in_flight_without_a_record(project, number):
     assert set(project.statuses.values()) == {"pass"}
     assert [(fault.fault_class.value, fault.kind) for fault in project.info.faults] == [("unfinished", "interrupted")]
     assert number.name in project.info.faults[0].text
+
+
+def test_a_case_that_catches_a_signal_ends_with_the_run(project):
+    project.suite(
+        "a",
+        "import signal\n"
+        "def test_catches(recorder):\n    recorder.verdict('x', False)\n"
+        "    try:\n        os.kill(os.getpid(), signal.SIGTERM)\n        time.sleep(9)\n"
+        "    except BaseException: pass\n",
+    )
+    project.suite("good", GOOD)
+    assert project.run("-n", "0").ret == pytest.ExitCode.INTERRUPTED
+    assert project.statuses == {}
+    assert [(fault.fault_class.value, fault.kind) for fault in project.info.faults] == [("unfinished", "interrupted")]
+
+
+def test_a_signal_whose_handling_was_chosen_keeps_it(project):
+    """A batch script that passes over a signal, as nohup does, passes it on to what it starts."""
+    project.suite(
+        "a",
+        "import signal\n"
+        "def test_a(recorder):\n    for number in (signal.SIGUSR1, signal.SIGHUP): os.kill(os.getpid(), number)\n"
+        "    recorder.verdict('x', True)\n",
+    )
+    (project.path / "conftest.py").write_text(
+        "import signal\nfor number in (signal.SIGUSR1, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\n"
+    )
+    assert project.run("-n", "0").ret == pytest.ExitCode.OK
 
 
 def test_a_run_that_judged_nothing_is_not_green(project, workers):

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from conformance.exception_text import causes_of, text_of, traceback_of, with_first_error, words_of
 from conformance.execution.compile import cache_entries, carried_kernels, kernel_figures
 from conformance.execution.compile.cache_entries import contents
 from conformance.execution.compile.compilation import (
@@ -37,7 +38,7 @@ from conformance.execution.compile.compilation import (
 from conformance.execution.compile.kernel_figures import read_resources
 from conformance.execution.compile.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
-from conformance.machine.environment_faults import cache_suspect, fault_of_error, with_first_error
+from conformance.machine.environment_faults import cache_suspect, fault_of_error
 from conformance.records import Reason, Status
 from conformance.targets import Target
 
@@ -255,12 +256,11 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
     try:
         return pickle.dumps(compiler.answer(pickle.loads(blob)))
     except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
-        text = f"{type(error).__name__}: {error}"
-        return pickle.dumps(ChildAnswer(_status(error), error=text, fault=fault_of_error(error)))
+        return pickle.dumps(ChildAnswer(_status(error), error=text_of(error), fault=fault_of_error(error)))
 
 
 def _failed(error: Exception) -> ChildAnswer:
-    where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    where = "".join(traceback.format_tb(traceback_of(error))[-3:])
     reason = getattr(error, "reason", None)
     return ChildAnswer(
         _status(error),
@@ -291,12 +291,10 @@ def suspicion(payload: tuple[CompileRequest, Mapping[str, Path]], target: Target
 def _status(error: BaseException) -> Status:
     """Returns the status of a request that raised ``error``: OOM if it or one of its causes reports a lack of memory.
     Triton wraps an exception of its code generator."""
-    cause: BaseException | None = error
-    while cause is not None:
-        short = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM
-        if short or any(text in str(cause) for text in NO_MEMORY):
+    for cause in causes_of(error, lambda context: True):
+        short = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM)
+        if short or any(text in words_of(cause) for text in NO_MEMORY):
             return Status.OOM
-        cause = cause.__cause__ or cause.__context__
     return Status.COMPILE_ERROR
 
 

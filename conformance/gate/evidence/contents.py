@@ -18,14 +18,13 @@ from conformance.gate.evidence.selftest_result import SELFTEST_FILE, SelftestRes
 from conformance.gate.mustpass import mustpass_check, mustpass_lists
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.runs.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
-from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RecordError, RunInfo, Status, first_of
+from conformance.records import LINE_LIMIT, RECORDS_FILE, RUN_FILE, CaseRecord, RecordError, RunInfo, Status, first_of
 
 ENVELOPE_FILE = "statement.dsse.json"
 SELECTED_FILE = "selected.txt"
 REQUIRED = (ENVIRONMENT_FILE, RECORDS_FILE, RUN_FILE, SELECTED_FILE)
 OPTIONAL = ("junit.xml", "summary.md")
 WAIVERS, MUSTPASS = "waivers/", "mustpass/"  # folders in the archive
-LINE_LIMIT = 1 << 20  # bytes of one record
 _Parsed = TypeVar("_Parsed")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.machine.environment_faults import raised_by_kernel, with_first_error
+from conformance.exception_text import raised_by_kernel, with_first_error
 from tests.kernels.interpreter_runs import in_interpreter
 
 
