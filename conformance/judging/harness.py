@@ -31,7 +31,7 @@ from conformance.kernels.kernel import Kernel, Plan
 from conformance.kernels.launch import Executor
 from conformance.machine import device_state
 from conformance.machine.device_state import device_fault
-from conformance.machine.gpus import NotAlone, Turns
+from conformance.machine.gpus import NotAlone, Turns, device_node
 from conformance.machine.kept_answers import code_digest, default_cache
 from conformance.problems import Problem, itemsize
 from conformance.records import ConformanceFailure, Reason, ReasonCode, Verdict
@@ -133,7 +133,9 @@ class Harness:
     @functools.cached_property
     def turns(self) -> Turns:
         """The turns in which processes use this process's device."""
-        return Turns(os.environ.get(self.settings.gpus.variable, "all"))
+        variable = self.settings.gpus.variable
+        entry = os.environ.get(variable, "all")
+        return Turns(entry, node=device_node(variable, entry))
 
     def together(self) -> contextlib.AbstractContextManager[None]:
         """Uses the device, if there is one, together with other workers, but not with one that times something."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from conformance.exception_text import causes_of, text_of, words_of
 from conformance.faults import Fault, FaultKind
+from conformance.machine.gpus import HELD
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: What each error of the system means. Others, such as a missing file, may be of the compiler's making.
@@ -48,6 +49,7 @@ _WORDS = {
     "device(s) is/are busy or unavailable": FaultKind.DEVICE,
     "uncorrectable ECC error": FaultKind.DEVICE,
     "GPU is lost": FaultKind.DEVICE,
+    HELD: FaultKind.DEVICE,
     "GPU has fallen off the bus": FaultKind.DEVICE,
     "system not yet initialized": FaultKind.DEVICE,
 }
@@ -57,7 +59,7 @@ _REMEDIES = {
     FaultKind.FILES: "mend that path, or the variable that names it, and run again",
     FaultKind.CACHE_SUSPECT: "the compiler is not to blame: delete that folder, and run again",
     FaultKind.LIMIT: "raise that limit (see 'ulimit -a'), or start fewer workers with -n, and run again",
-    FaultKind.DEVICE: "mend the GPU or its driver, and run again",
+    FaultKind.DEVICE: "mend the GPU or its driver, or end what holds it, and run again",
     FaultKind.KILLED: "see the system's log for who ended it, such as the OOM killer; start fewer workers with -n, or "
     "free memory, and run again",
     FaultKind.PROCESS: "run again; if it stays, the text above says what the process wrote",

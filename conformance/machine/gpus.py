@@ -1,23 +1,26 @@
 """The GPUs and cores of this machine, who gets which, and locks on one device. Starts no CUDA and imports no torch.
 
-A kernel that shares the device with other workers takes longer, and has only the memory that they leave. Two locks on
-files settle who may use it. Every user holds the first, shared or alone. The second is a turnstile before it: processes
-that wait to be alone hold it together, so that no other comes in. Once the device is empty, they are alone one after
-another: to empty it takes longer than to time a kernel. A third lock is held by the case that needs much memory. The
-system releases the locks of a process that dies.
+A kernel that shares the device with other workers takes longer, and has only the memory that they leave. Two locks
+settle who may use it. Every user holds the first, shared or alone. It is on the device's own node, which the processes
+of all users of this machine open. The second is a turnstile before it: processes that wait to be alone hold it
+together, so that no other of this user comes in. Once the device is empty, they are alone one after another: to empty
+it takes longer than to time a kernel. A third lock is held by the case that needs much memory. The system releases the
+locks of a process that dies.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import math
 import os
+import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -46,7 +49,7 @@ def find_gpus(most: int | None = None) -> Gpus:
     if most is not None and most < 0:
         raise ValueError(f"--gpus {most}: a number of GPUs, 0 or more, is required")
     gpus = _nvidia_gpus()
-    amd = 0 if gpus.entries else _amd_gpu_count()
+    amd = 0 if gpus.entries else len(_amd_gpus())
     if amd:
         gpus = Gpus("HIP_VISIBLE_DEVICES", tuple(map(str, range(amd))))
     listed = len(gpus.entries)
@@ -120,16 +123,18 @@ def _nvidia_gpus() -> Gpus:
     )
 
 
-def _amd_gpu_count() -> int:
-    """GPUs that the kernel's amdkfd driver lists; its nodes without SIMDs are CPUs."""
-    count = 0
-    for node in (ROOT / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
+def _amd_gpus() -> list[dict[str, str]]:
+    """The properties of each GPU that the kernel's amdkfd driver lists; its nodes without SIMDs are CPUs."""
+    gpus = []
+    nodes = (ROOT / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
+    for node in sorted(nodes, key=lambda path: (len(path.parent.name), path.parent.name)):
         try:
             properties = dict(line.split(maxsplit=1) for line in node.read_text().splitlines() if " " in line)
         except OSError:
             continue  # a node of another container
-        count += int(properties.get("simd_count", "0")) > 0
-    return count
+        if int(properties.get("simd_count", "0")) > 0:
+            gpus.append(properties)
+    return gpus
 
 
 def core_count() -> int:
@@ -189,65 +194,145 @@ def worker_environment(gpus: Gpus, entry: str | None, interpret: bool, workers: 
 TRY_SECONDS = 0.002
 #: Seconds to wait for other cases to leave the device, unless told otherwise: each may compile with Inductor meanwhile.
 ALONE_SECONDS = 120.0
+#: Seconds to wait for a turn: less than the deadline of a case, which would not say why.
+TURN_SECONDS = 240.0
+#: How the message begins when a turn did not come.
+HELD = "the GPU is held by another process"
 
 
 class NotAlone(Exception):
     """The device was in use by others for too long."""
 
 
+def device_node(variable: str, entry: str) -> Path | None:
+    """Returns the node in /dev of the GPU that ``entry`` of ``variable`` makes visible; None if it is not known, as of
+    a part of a GPU."""
+    if variable == "CUDA_VISIBLE_DEVICES":
+        minors = _nvidia_minors()
+        minor = minors.get(entry, entry if not minors else "")
+        return ROOT / f"dev/nvidia{minor}" if minor.isdecimal() else None
+    renders = [node.get("drm_render_minor", "0") for node in _amd_gpus()]
+    known = entry.isdecimal() and int(entry) < len(renders) and renders[int(entry)] != "0"
+    return ROOT / f"dev/dri/renderD{renders[int(entry)]}" if known else None
+
+
+def _nvidia_minors() -> dict[str, str]:
+    """The minor number of the node of each GPU, by its number in the order of their buses and by its UUID."""
+    minors = {}
+    folders = sorted((ROOT / "proc/driver/nvidia/gpus").glob("*/information"))
+    for number, path in enumerate(folders):
+        with contextlib.suppress(OSError):
+            rows = [row.split(":", 1) for row in path.read_text().splitlines() if ":" in row]
+            facts = {name.strip(): value.strip() for name, value in rows}
+            minors[str(number)] = minors[facts.get("GPU UUID", "")] = facts.get("Device Minor", "")
+    return minors
+
+
 class Turns:
-    """Turns on the device that is called ``name``, among the processes of one user on this machine."""
+    """Turns on the device that is called ``name``. Processes of one user on this machine take them, and those of other
+    users too if the device has the ``node``. The other locks are files in a folder below ``folder`` that nobody else
+    can write."""
 
-    def __init__(self, name: str, folder: Path | None = None) -> None:
-        safe = "".join(char if char.isalnum() or char in "-." else "_" for char in name)
-        base = (folder or Path(tempfile.gettempdir())) / f"triton-conformance-{os.getuid()}-device-{safe}"
-        self._use, self._turnstile = base.with_name(base.name + ".use"), base.with_name(base.name + ".turnstile")
-        self._memory, self._timed = base.with_name(base.name + ".memory"), base.with_name(base.name + ".timed")
+    def __init__(self, name: str, folder: Path | None = None, node: Path | None = None) -> None:
+        safe = "".join(char if char.isalnum() or char in "-." else "_" for char in name)[:100]
+        self._folder = (folder or Path(tempfile.gettempdir())) / f"triton-conformance-{os.getuid()}-locks"
+        self._name = f"device-{safe}"
+        self._node = node
+
+    def _open(self, lock: str) -> IO[bytes]:
+        """Returns the file of ``lock``. Raises OSError if it, or its folder, is a link or another user's."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        _check(self._folder, os.lstat(self._folder), stat.S_ISDIR)
+        path = self._folder / f"{self._name}.{lock}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = open(os.open(path, flags, 0o600), "r+b", buffering=0)  # noqa: SIM115  # the caller closes it
+        try:
+            _check(path, os.fstat(file.fileno()), stat.S_ISREG)
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def _open_use(self) -> IO[bytes]:
+        """Returns what is locked to use the device: its node, or a file if there is none that takes locks."""
+        return (_lockable(self._node) if self._node is not None else None) or self._open("use")
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Uses the device together with other processes; waits while one of them is alone or about to be."""
-        with self._use.open("a") as use:
-            with self._turnstile.open("a") as turnstile:
-                fcntl.flock(turnstile, fcntl.LOCK_EX)
-                fcntl.flock(use, fcntl.LOCK_SH)
+    def together(self, seconds: float = TURN_SECONDS) -> Iterator[None]:
+        """Uses the device together with other processes; waits while one of them is alone or about to be. Raises
+        OSError after ``seconds``."""
+        with self._open_use() as use:
+            until = time.monotonic() + seconds
+            with self._open("turnstile") as turnstile:
+                self._wait(turnstile, fcntl.LOCK_EX, until, seconds)
+                self._wait(use, fcntl.LOCK_SH, until, seconds)
             yield
 
     @contextlib.contextmanager
-    def with_much_memory(self) -> Iterator[None]:
-        """Waits until no other process needs much of the device's memory. To be entered before :meth:`together`."""
-        with self._memory.open("a") as memory:
-            fcntl.flock(memory, fcntl.LOCK_EX)
+    def with_much_memory(self, seconds: float = TURN_SECONDS) -> Iterator[None]:
+        """Waits until no other process needs much of the device's memory. To be entered before :meth:`together`.
+        Raises OSError after ``seconds``."""
+        with self._open("memory") as memory:
+            self._wait(memory, fcntl.LOCK_EX, time.monotonic() + seconds, seconds)
             yield
+
+    def _wait(self, lock: IO[bytes], how: int, until: float, seconds: float) -> None:
+        if not _locked(lock, how, until):
+            text = f"{HELD}: its lock was not free within {seconds:g} s; 'lslocks' and /proc/locks name the process"
+            raise OSError(errno.EBUSY, text, os.readlink(f"/proc/self/fd/{lock.fileno()}"))
 
     @contextlib.contextmanager
     def alone(self, seconds: float = ALONE_SECONDS) -> Iterator[None]:
         """Uses the device alone. Raises :class:`NotAlone` if others do not leave within ``seconds``."""
         until = time.monotonic() + seconds
-        with self._use.open("a") as use, self._turnstile.open("a") as turnstile:
-            for lock, how in ((turnstile, fcntl.LOCK_SH), (use, fcntl.LOCK_EX)):
-                while not _locked(lock, how):
-                    if time.monotonic() > until:
-                        raise NotAlone(f"other cases used the device for {seconds:g} s without a pause")
-                    time.sleep(TRY_SECONDS)
+        with self._open_use() as use, self._open("turnstile") as turnstile:
+            if not (_locked(turnstile, fcntl.LOCK_SH, until) and _locked(use, fcntl.LOCK_EX, until)):
+                raise NotAlone(f"other cases used the device for {seconds:g} s without a pause")
             yield
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[float]:
         """As :meth:`alone`, for work that keeps the device busy to its end. Gives the seconds since other such work
         ended: infinity if there was none."""
-        with self.alone():
-            try:
-                ended = self._timed.stat().st_mtime
-            except FileNotFoundError:
-                ended = -math.inf
+        with self.alone(), self._open("timed") as timed:
+            ended = os.fstat(timed.fileno()).st_mtime if os.fstat(timed.fileno()).st_size else -math.inf
             yield time.time() - ended
-            self._timed.touch()
+            timed.write(b".")  # the first one only makes it count
+            os.utime(timed.fileno())
 
 
-def _locked(file: IO[str], how: int) -> bool:
+def _check(path: Path, seen: os.stat_result, is_kind: Callable[[int], bool]) -> None:
+    """Raises OSError unless ``path``, of which the system says ``seen``, is of this kind and of this user alone."""
+    if not is_kind(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o077:
+        raise OSError(
+            errno.EACCES, "a folder or plain file that only you may use is required for locks: remove it", str(path)
+        )
+
+
+def _lockable(node: Path) -> IO[bytes] | None:
+    """Returns the device's ``node``, opened, if it is one and takes locks; None if not, as in a sandbox."""
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        descriptor = os.open(node, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    file = open(descriptor, "rb", buffering=0)  # noqa: SIM115  # the caller closes it
+    with contextlib.suppress(OSError):
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            with contextlib.suppress(BlockingIOError):  # another process is alone: so locks work
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_UN)
+            return file
+    file.close()
+    return None
+
+
+def _locked(lock: IO[bytes], how: int, until: float) -> bool:
+    """Locks ``lock`` and returns True, or False if it was not free at the moment ``until``."""
+    while True:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(TRY_SECONDS)

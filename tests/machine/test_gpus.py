@@ -59,14 +59,14 @@ def test_find_gpus(four_gpus, monkeypatch, preset, count, entries):
 
 def test_a_list_alone_is_no_gpu(monkeypatch):
     monkeypatch.setattr(gpus, "_nvidia_gpus", Gpus)
-    monkeypatch.setattr(gpus, "_amd_gpu_count", lambda: 0)
+    monkeypatch.setattr(gpus, "_amd_gpus", list)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert find_gpus().entries == ()
 
 
 def test_amd_gpus_have_their_own_variable(monkeypatch):
     monkeypatch.setattr(gpus, "_nvidia_gpus", Gpus)
-    monkeypatch.setattr(gpus, "_amd_gpu_count", lambda: 2)
+    monkeypatch.setattr(gpus, "_amd_gpus", lambda: [{}, {}])
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     assert find_gpus() == Gpus("HIP_VISIBLE_DEVICES", ("0", "1"), listed=2)
 

@@ -111,7 +111,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 class CarriedKernels:
-    """The kernels of one folder, whose file may be a stranger's. Python and SQLite run no code of it, no name in it
+    """The kernels of one folder, whose file may be a stranger's. Python and SQLite run no code of it. No name in it
     leads out of Triton's cache, and sizes have limits. Binaries are as the stranger made them: a digest shows damage
     only."""
 
