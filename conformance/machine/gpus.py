@@ -212,8 +212,8 @@ def device_node(variable: str, entry: str) -> Path | None:
         minor = minors.get(entry, entry if not minors else "")
         return ROOT / f"dev/nvidia{minor}" if minor.isdecimal() else None
     renders = [node.get("drm_render_minor", "0") for node in _amd_gpus()]
-    known = entry.isdecimal() and int(entry) < len(renders) and renders[int(entry)] != "0"
-    return ROOT / f"dev/dri/renderD{renders[int(entry)]}" if known else None
+    render = dict(enumerate(renders)).get(int(entry) if entry.isdecimal() else -1, "0")
+    return ROOT / f"dev/dri/renderD{render}" if render != "0" else None
 
 
 def _nvidia_minors() -> dict[str, str]:
@@ -230,8 +230,8 @@ def _nvidia_minors() -> dict[str, str]:
 
 class Turns:
     """Turns on the device that is called ``name``. Processes of one user on this machine take them, and those of other
-    users too if the device has the ``node``. The other locks are files in a folder below ``folder`` that nobody else
-    can write."""
+    users too if the device has the ``node``. The other locks are files in a folder below ``folder``, which is this
+    user's alone."""
 
     def __init__(self, name: str, folder: Path | None = None, node: Path | None = None) -> None:
         safe = "".join(char if char.isalnum() or char in "-." else "_" for char in name)[:100]

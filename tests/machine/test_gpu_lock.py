@@ -134,8 +134,8 @@ def locks(folder):
     """The folder of this user's locks, made as a process makes it."""
     with Turns("0", folder).together():
         pass
-    (made,) = folder.iterdir()
-    return made
+    (own,) = folder.iterdir()
+    return own
 
 
 def test_the_files_of_another_user_are_not_touched(tmp_path, monkeypatch):
