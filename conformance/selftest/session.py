@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
@@ -25,10 +25,10 @@ from conformance.records import Reason, ReasonCode, RecordError, read_records, r
 from conformance.selftest.faults import FAULTS, PlantedFault
 from conformance.selftest.judge import SeenRun, by_kernel, judged
 from conformance.selftest.planting import FOLDER, KILLS, MARK, PACKAGE, innocent, plant
-from conformance.user_files.run_options import OPTIONS
 
-#: Seconds that a case may take: an innocent one takes a few, also on a busy machine.
-CASE_S = 30.0
+#: Seconds that a case of each run may take. An innocent one takes a few on a busy machine. In the first run other
+#: processes look for the operand of an illegal access; in the second one a case does not end.
+FIRST_CASE_S, SECOND_CASE_S = 60.0, 30.0
 #: Seconds after which a run is ended.
 RUN_S = 900.0
 #: Workers of a run, at least and at most.
@@ -39,8 +39,16 @@ ENDED, REFUSED = (0, 1), 4
 TARGETS = {"nvidia": "sm_90", "amd": "gfx942"}
 #: One case of each kernel.
 CASES = "order=row.row and static=False and not tma_store=True and not descriptors=host and not flatten=True"
+#: Folders of installed packages, which Python finds by itself.
+_INSTALLED = ("site-packages", "dist-packages")
 #: Variables of a user that could change the runs.
-_REMOVED = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "TRITON_INTERPRET", "TRITON_ALWAYS_COMPILE", "TRITON_CACHE_DIR")
+_REMOVED = (
+    "PYTEST_ADDOPTS",
+    "PYTEST_PLUGINS",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
+    "TRITON_INTERPRET",
+    "TRITON_CACHE_DIR",
+)
 
 
 class CannotRun(Exception):
@@ -81,7 +89,9 @@ class Selftest:
         )
 
     def _not_run(self, fault: PlantedFault) -> FaultResult:
-        reason = Reason(ReasonCode.NO_DEVICE, "device", f"a GPU is required: {lacking(self.gpus)}")
+        unwanted = self.gpus.listed and self.gpus.variable not in os.environ
+        why = "--no-gpu was given" if unwanted else lacking(self.gpus)
+        reason = Reason(ReasonCode.NO_DEVICE, "device", f"a GPU is required: {why}")
         return FaultResult(fault.name, fault.planted, fault.expected, not_run=str(reason))
 
     def _planted(self, folder: Path, faults: Sequence[PlantedFault]) -> dict[str, FaultResult]:
@@ -93,13 +103,13 @@ class Selftest:
         filled = [fault for fault in planted if "damage_cache" in fault.run]
         results = {}
         if first or filled:
-            seen = self._seen(folder, "run-1", faults, [*first, *filled], ())
+            seen = self._seen(folder, "run-1", faults, [*first, *filled], FIRST_CASE_S)
             results = {fault.name: judged(fault, seen, _neighbours(faults, fault)) for fault in first}
         for fault in filled:
             damage(folder / "cache", fault.entry, folder / PACKAGE / f"{MARK}damage_cache")
         if second:
-            kills = [fault for fault in planted if "kill_replacement" in fault.run]
-            seen = self._seen(folder, "run-2", faults, second, kills)
+            kills = {KILLS: "1"} if any("kill_replacement" in fault.run for fault in planted) else {}
+            seen = self._seen(folder, "run-2", faults, second, SECOND_CASE_S, kills)
             results |= {fault.name: judged(fault, seen, _neighbours(faults, fault)) for fault in second}
         return results
 
@@ -109,15 +119,18 @@ class Selftest:
         name: str,
         faults: Sequence[PlantedFault],
         chosen: Sequence[PlantedFault],
-        kills: Sequence[PlantedFault],
+        case_s: float,
+        variables: Mapping[str, str] | None = None,
     ) -> SeenRun:
-        """Runs the kernels of ``chosen`` and their neighbours, and returns what the run left."""
+        """Runs the kernels of ``chosen`` and their neighbours, ``case_s`` seconds each at most, with further
+        ``variables`` of the environment. Returns what the run left."""
         kernels = [kernel for fault in chosen for kernel in (fault.planted_kernel, *_neighbours(faults, fault))]
         run, output = self.folder / name, self.folder / f"{name}.txt"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.say(f"{name}: {len(chosen)} faults among {len(set(kernels))} kernels; what it prints is in {output}")
         (folder / "pytest.ini").write_text("[pytest]\n")
-        command = [sys.executable, "-m", "pytest", *self._words(folder, run, list(dict.fromkeys(kernels)))]
+        chosen_kernels = [word for kernel in dict.fromkeys(kernels) for word in ("--kernel", kernel)]
+        command = [sys.executable, "-m", "pytest", *self._words(folder, run, case_s), *chosen_kernels, *self.words]
         problems: tuple[str, ...] = ()
         with output.open("wb") as stream:
             process = subprocess.Popen(
@@ -126,7 +139,7 @@ class Selftest:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env=self._environment(folder, bool(kills)),
+                env={**self._environment(folder), **(variables or {})},
             )
             try:
                 code = process.wait(RUN_S)
@@ -147,27 +160,23 @@ class Selftest:
         problems = (*problems, *records.problems, *info.problems)
         return SeenRun(by_kernel(records.records), marks, tuple(f"{name}: {problem}" for problem in problems))
 
-    def _words(self, folder: Path, run: Path, kernels: Sequence[str]) -> list[str]:
-        words = [
+    def _words(self, folder: Path, run: Path, case_s: float) -> list[str]:
+        without = [] if self.gpus.entries else ["--no-gpu", "--target", _target()]
+        return [
             *("-p", "conformance.plugin", "-p", "conformance.selftest.run_plugin", "-p", "no:cacheprovider"),
             *("-c", str(folder / "pytest.ini"), "--rootdir", str(folder), "--pyargs", "conformance.suites"),
             *("--suite", "transposition", "--tier", "full", "--ttgir", "never", "-k", CASES),
-            *("-n", str(max(LEAST_WORKERS, min(MOST_WORKERS, core_count()))), "--case-timeout", str(CASE_S)),
-            f"--run-dir={run.resolve()}",
+            *("-n", str(max(LEAST_WORKERS, min(MOST_WORKERS, core_count()))), "--case-timeout", str(case_s)),
+            *(f"--run-dir={run.resolve()}", "--conformance-reruns=0", *without),
         ]
-        if any(option.long == "--conformance-reruns" for option in OPTIONS):
-            words.append("--conformance-reruns=0")  # each fault is judged once
-        if not self.gpus.entries:
-            words += ["--no-gpu", "--target", _target()]
-        return [*words, *(word for kernel in kernels for word in ("--kernel", kernel)), *self.words]
 
-    def _environment(self, folder: Path, kills: bool) -> dict[str, str]:
-        checkout = str(Path(__file__).resolve().parents[2])
-        paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep), checkout]
+    def _environment(self, folder: Path) -> dict[str, str]:
+        package = Path(__file__).resolve().parents[2]
+        checkout = [] if package.name in _INSTALLED else [str(package)]
+        paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep), *checkout]
         environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
         environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TRITON_CACHE_DIR": str(folder / "cache")}
-        environment |= {FOLDER: str(folder / PACKAGE), **({KILLS: "1"} if kills else {})}
-        return environment
+        return {**environment, FOLDER: str(folder / PACKAGE)}
 
 
 def _neighbours(faults: Sequence[PlantedFault], fault: PlantedFault) -> list[str]:
