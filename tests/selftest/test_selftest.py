@@ -24,7 +24,7 @@ def result_of(faults, folder, **fields):
     return Selftest(faults, Gpus(), folder, say=lambda line: None, **fields).run()
 
 
-@pytest.mark.long(90)
+@pytest.mark.long(130)
 def test_each_fault_is_contained(tmp_path):
     result = result_of(FAULTS, tmp_path)
     assert [(fault.name, fault.problems) for fault in result.faults if fault.problems] == []
@@ -32,7 +32,7 @@ def test_each_fault_is_contained(tmp_path):
     assert result.contained
 
 
-@pytest.mark.long(60)
+@pytest.mark.long(75)
 def test_each_fault_that_is_not_planted_is_reported(tmp_path):
     result = result_of(HERE, tmp_path, planted_as=lambda fault: fault.unplanted)
     assert [fault.name for fault in result.faults if fault.contained] == []
@@ -53,7 +53,7 @@ def test_each_fault_that_no_check_sees_is_reported(tmp_path):
     assert [fault.name for fault in result.faults if fault.contained] == []
 
 
-@pytest.mark.long(30)
+@pytest.mark.long(25)
 def test_a_fault_that_costs_other_cases_is_reported(tmp_path):
     """Here no worker is replaced."""
     faults = [fault for fault in HERE if fault.name == "host-segfault"]
