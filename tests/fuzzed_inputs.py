@@ -9,6 +9,8 @@ outside the folder of the input, and a signed bundle that is taken with other co
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import gzip
 import io
 import json
@@ -16,18 +18,22 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from conformance.case_record import run_from_text
+from conformance.execution.compile import carried_kernels
+from conformance.execution.compile.carried_kernels import KERNELS_FILE, CarriedKernels, Toolchain, Unusable
 from conformance.gate.evidence.archive import Rejected, read_archive, write_archive
+from conformance.gate.evidence.selftest_result import SELFTEST_FILE, FaultResult, SelftestResult, read_selftest, to_json
 from conformance.gate.evidence.verify import verify
 from conformance.gate.mustpass.mustpass_lists import MustpassError, read_list
 from conformance.gate.mustpass.profiles import read_profiles
@@ -41,7 +47,7 @@ from conformance.user_files.expected_failures import read_expected_failures
 from conformance.user_files.thresholds import read_thresholds
 from conformance.user_files.toml_entries import EntryError
 from conformance.user_files.waiver_file import read_waivers
-from tests.gate.sample_bundles import Sample, sample
+from tests.gate.sample_bundles import CODE, STACK, STARTED, Sample, sample
 from tests.gate.sample_entries import entry, waiver
 
 DATA = Path(__file__).parents[1] / "conformance" / "data"
@@ -164,7 +170,7 @@ def below(reader: Reader, draw: random.Random) -> bytes:
     """Returns the reader's content with a change below its packing: in a member, or in a member's name."""
     assert reader.unpack is not None
     assert reader.pack is not None
-    members = reader.unpack(reader.content)
+    members = dict(reader.unpack(reader.content))
     name = draw.choice(sorted(members))
     content = members.pop(name)
     if len(members) > 0 and draw.randrange(6) == 0:
@@ -172,6 +178,39 @@ def below(reader: Reader, draw: random.Random) -> bytes:
     else:
         content = changed(content, draw)
     return reader.pack({**members, name: content})
+
+
+SELFTEST = SelftestResult(
+    *(1, STARTED, 60.5, CODE, dict(STACK), "NVIDIA H200"),
+    (FaultResult("wrong-tile", "a tile", "fail by numerics/", "fail", "numerics/randn", 2, 2),),
+    ("compiler-hang",),
+)
+CARRIED_KEY, CARRIED = "a" * 64, Toolchain("3.9.0", {"ptxas": "13.1"}, {}, "b" * 64, "3.11")
+CARRIED_FILES = {"mm.json": b'{"hash": "c", "target": {"arch": 90}}', "mm.ptx": b".version 8.8", "mm.cubin": b"\x7fELF"}
+
+
+def carried_file(files: dict[str, bytes]) -> bytes:
+    """Returns the database of one carried kernel with ``files``, as ``conformance precompile`` would write them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        kernels = CarriedKernels(Path(scratch), write=True)
+        edition = CARRIED.edition
+        digest = carried_kernels._digest(CARRIED_KEY, edition, "pass", "", files)
+        with contextlib.closing(kernels), kernels._database as database:
+            database.execute("INSERT INTO toolchains VALUES (?, ?)", (edition, json.dumps(dataclasses.asdict(CARRIED))))
+            database.execute("INSERT INTO kernels VALUES (?, ?, 'pass', '', ?)", (CARRIED_KEY, edition, digest))
+            rows = [(CARRIED_KEY, edition, name, zlib.compress(content)) for name, content in files.items()]
+            database.executemany("INSERT INTO files VALUES (?, ?, ?, ?)", rows)
+        return (Path(scratch) / KERNELS_FILE).read_bytes()
+
+
+def take_carried(path: Path) -> Any:
+    """Reads a carried kernel and writes its files into a cache, as Triton does."""
+    with contextlib.closing(CarriedKernels(path.parent)) as kernels:
+        editions = [one.edition for one in kernels.toolchains()]
+        found = kernels.get(CARRIED_KEY, CARRIED.edition)
+        for name, content in found[2].items() if found else ():
+            (path.parent / name).write_bytes(content)
+        return editions, found
 
 
 def readers(bundle: Sample) -> list[Reader]:
@@ -207,6 +246,7 @@ def readers(bundle: Sample) -> list[Reader]:
     sides = {"baseline": {"name": "a"}, "candidate": {"name": "b", "started": "2026-11-01"}}
     answer = {"schema": 2, "answer": "NOT SAFE", "groups": [group], **sides}
     refused = (EntryError,)
+    carried_refusals = (Unusable, sqlite3.Error, OSError)
     listed = bundle.files["mustpass"].read_bytes()
     calibration = json.dumps(json.loads((DATA / "tensor_cores.json").read_text())[0]).encode()
     stacks = b'compare = "previous"\n[stack.a]\nuse = "current"\n[stack.b]\nuse = "triton==3.9.0"\nenv = { A = "b" }\n'
@@ -234,6 +274,15 @@ def readers(bundle: Sample) -> list[Reader]:
         Reader("cases.txt", b"test_a.py::test_b[c]\n# d\n", read_case_list, (CaseListError,)),
         Reader("list.txt", listed, read_list, (MustpassError,)),
         Reader("calibration.json", calibration, read_calibration, (CalibrationError,)),
+        Reader(
+            KERNELS_FILE,
+            carried_file(CARRIED_FILES),
+            take_carried,
+            carried_refusals,
+            lambda _: CARRIED_FILES,
+            carried_file,
+        ),
+        Reader(SELFTEST_FILE, to_json(SELFTEST), lambda path: read_selftest(path.read_bytes()), (Rejected,)),
         Reader("comparison.json", json.dumps(answer).encode(), read_earlier_answer, (EarlierAnswerError,)),
     ]
 
@@ -265,7 +314,7 @@ class Watched:
     def _is_inside(self, path: Any) -> bool:
         return isinstance(path, int) or os.path.realpath(os.fsdecode(path)).startswith(self._folder)
 
-    @contextmanager
+    @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         self.on = True
         try:

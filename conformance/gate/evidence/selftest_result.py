@@ -74,7 +74,7 @@ def read_selftest(content: bytes, name: str = SELFTEST_FILE) -> SelftestResult:
     data: dict[str, Any] = decode_object(content, name)
     try:
         result = msgspec.convert(data, SelftestResult)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate is no text
         raise Rejected(RejectReason.UNREADABLE, f"{name}: {error}; 'conformance selftest' writes such files") from None
     names = [fault.name for fault in result.faults]
     if len({*names, *result.left_out}) != len(names) + len(result.left_out):
