@@ -20,17 +20,19 @@ import pytest
 
 from conformance.execution.compile.fork_server import RUN_VARIABLE
 from conformance.judging.settings import Settings
+from conformance.machine import overdue
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput
+from conformance.plugin.collection_watch import CollectionWatch
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
-from conformance.plugin.record_files import breakage_file, refusal_file
+from conformance.plugin.record_files import breakage_file, refusal_file, stacks_file
 from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
@@ -199,6 +201,7 @@ def _configure_main(config: pytest.Config) -> None:
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
     if not workers:
+        config.option.continue_on_collection_errors = True  # as with workers: a broken file costs no other
         process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")
 
@@ -287,6 +290,7 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
     """Sets the environment before torch and triton read it, and loads what needs them. ``executes``: whether this
     process collects and runs cases; if not, it only passes the environment on."""
     settings = options.settings(config)
+    overdue.LIMIT_S = settings.case_timeout_s
     interpret = not settings.has_gpu
     if executes and interpret and "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise pytest.UsageError(
@@ -299,8 +303,18 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
             config.add_cleanup(gc.unfreeze)
         collecting = Collecting(settings, CaseIds(config), keyword_filter.take(config))
         config.pluginmanager.register(collecting, "conformance-collecting")
+        config.pluginmanager.register(_collection_watch(config, settings), "conformance-collection-watch")
         if case_ids.selects_package(config):
             _load_judging(config)
+
+
+def _collection_watch(config: pytest.Config, settings: Settings) -> CollectionWatch:
+    from_main = getattr(config, "workerinput", None)
+    if from_main is None:
+        return CollectionWatch(settings.case_timeout_s)
+    folder, worker = Path(from_main["conformance_folder"]), from_main["workerid"]
+    overdue.stuck = partial(overdue.write_stacks, stacks_file(folder, worker))
+    return CollectionWatch(settings.case_timeout_s, folder, worker)
 
 
 def _load_judging(config: pytest.Config) -> None:

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
@@ -47,6 +48,7 @@ from conformance.plugin.case_hooks import (
 )
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.case_reports import CaseReports, GuardedOutput
+from conformance.plugin.collection_watch import MARKED_FILE, collected_now, mark, marked
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
@@ -169,6 +171,7 @@ class SessionRun:
         self._reruns = reruns
         self._judged_again: dict[str, CaseRecord] = {}
         self.signals = RunSignals(self._hurry, stderr)
+        self._died_in: Counter[str] = Counter()  # workers, by the file that they collected
         self._early_death: Fault | None = None  # from outside, of the last worker that had not collected
         self.starts = WorkerStarts(
             workers, self._watch.watch, self._leases.give_back, self._say, self._end_without_workers
@@ -259,6 +262,7 @@ class SessionRun:
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         self._collected_workers.add(node.gateway.id)
         self.starts.collected()
+        self._watch.collected(node)
         if ids == [shared_collection.IN_FOLDER]:
             self._shared = self._shared or shared_collection.shared(self.folder)
             ids[:] = self._shared  # xdist goes on with this list
@@ -367,9 +371,27 @@ class SessionRun:
         self._backend_hashes |= getattr(node, "workeroutput", {}).get(BACKEND_HASHES, {})
         if error is None or node.gateway.id in self._collected_workers:
             return
-        self.starts.early_death(error)
         ending = _ending(node)
         self._early_death = fault_of_signal(ending, f"worker {node.gateway.id}") if ending else None
+        if not self._marks_file(node.gateway.id, ending):
+            self.starts.early_death(error, hung=bool(self._watch.reason(node.gateway.id)))
+
+    def _marks_file(self, worker: str, ending: int | None) -> bool:
+        """Returns True if the worker died because of the file that it collected, which later ones then report as
+        failed. A signal from outside may have met the file by chance, in each worker once."""
+        nodeid, why = collected_now(self.folder, worker), self._watch.reason(worker)
+        if not nodeid:
+            return False
+        self._died_in[nodeid] += 1
+        outside = self._early_death is not None and not why or self._watch.was_stopped(worker)
+        if outside and self._died_in[nodeid] <= self._workers:
+            return False
+        if nodeid not in marked(self.folder):
+            stacks = stacks_file(self.folder, worker)
+            why = why or (f"signal {ending}" if ending else "it ended by itself")
+            text = stacks.read_text(errors="replace") if stacks.exists() else ""
+            mark(self.folder, nodeid, f"a process died while it collected {nodeid}: {why}\n{text}".rstrip())
+        return self._died_in[nodeid] <= 2 * self._workers + 1
 
     def _end_without_workers(self, text: str, error: BaseException | None) -> NoReturn:
         """Ends the run, which has no worker and gets none; ``error`` is that of the last start, if none came up."""
@@ -543,7 +565,7 @@ class SessionRun:
         if self._uncollectable:
             self._write_selected()
         shared = (shared_collection.NODE_IDS_FILE, shared_collection.LOCK_FILE)
-        for pattern in ("inflight-*.jsonl", "process-*.txt", "broken-*.txt", *shared, "stacks-*.txt"):
+        for pattern in ("inflight-*.jsonl", "process-*.txt", "broken-*.txt", "collecting-*.txt", MARKED_FILE, *shared, "stacks-*.txt"):
             for leftover in self.folder.glob(pattern):
                 if not pattern.startswith("stacks") or leftover.stat().st_size == 0:
                     leftover.unlink()

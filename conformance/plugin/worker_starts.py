@@ -54,9 +54,9 @@ class WorkerStarts:
         self._last_death = ""
         self._error: BaseException | None = None
 
-    def early_death(self, error: object) -> None:
-        """A worker died of ``error`` before it had collected the suites."""
-        self._deaths += 1
+    def early_death(self, error: object, hung: bool) -> None:
+        """A worker died of ``error`` before it had collected the suites. One that ``hung`` has cost much time."""
+        self._deaths += 1 if not hung else LEAST_DEATHS // 2
         self._last_death = str(error)
 
     def collected(self) -> None:

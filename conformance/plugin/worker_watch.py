@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.machine import overdue
 from conformance.plugin import watchdog
+from conformance.plugin.collection_watch import collected_now, collecting_file
 from conformance.plugin.record_files import in_flight, journal_file, part_file, process_file
 
 #: Seconds between two looks at the workers.
 LOOK_S = 1.0
 #: Seconds within which a process that is killed must be gone. One in the kernel may stay; the run goes on without it.
 GONE_S = 10.0
+#: Seconds for which a worker may do nothing before it has collected the suites, unless it collects a file.
+PREPARE_S = 600.0
 #: States of a process whose first thread does not run, and what each means. One that ended keeps its pipes open as
 #: long as the kernel holds another of its threads.
 _STILL = {
@@ -42,6 +46,7 @@ class _Watched:
     seen: object = None  # sizes of its files when they last changed
     quiet_s: float = 0.0  # for how long they have not
     still_s: float = 0.0  # for how long it has been in a state of _STILL
+    has_collected: bool = False
     killed_at: float | None = None
 
 
@@ -65,6 +70,11 @@ class WorkerWatch:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="worker-watch", daemon=True)
             self._thread.start()
+
+    def collected(self, node: Any) -> None:
+        """The worker has collected the suites, and waits for cases."""
+        if node.gateway.id in self._workers:
+            self._workers[node.gateway.id].has_collected = True
 
     def forget(self, node: Any) -> None:
         """The worker has ended."""
@@ -103,20 +113,32 @@ class WorkerWatch:
                 self.forget(watched.node)
                 self._lost(watched.node)
             return
-        files = [_facts(path(self._folder, name)) for path in (journal_file, part_file)]
+        files = [_facts(path(self._folder, name)) for path in (journal_file, part_file, collecting_file)]
         watched.quiet_s = watched.quiet_s + passed if files == watched.seen else 0.0
         watched.seen = files
-        state = _state(process_file(self._folder, name))
+        state = _state(process_file(self._folder, name), watched.node)
         watched.still_s = watched.still_s + passed if state in _STILL else 0.0
         late = watched.quiet_s > self._limit_s
-        if watched.still_s > self._limit_s or (late and in_flight(self._folder, name) is not None):
+        hangs = self._hangs_early(name, watched) if not watched.has_collected else late and self._runs(name)
+        if watched.still_s > self._limit_s or hangs:
             doing = f": {_STILL[state]}" if state in _STILL else ""
             self._reasons[name] = f"its process did nothing for {watched.quiet_s:.0f} s{doing}; the run killed it"
             self._stopped |= {name} if state in _BY_SOMEBODY else set()
             watched.killed_at = now
             _kill(watched.node)
-        elif late:
+        elif late and watched.has_collected:
             watched.quiet_s = 0.0  # it waits for its next case
+
+    def _runs(self, name: str) -> bool:
+        return in_flight(self._folder, name) is not None
+
+    def _hangs_early(self, name: str, watched: _Watched) -> bool:
+        """True for a worker that has collected one file for too long: it could not end itself. Also if no worker that
+        must collect has done anything for long: one of them may wait for another."""
+        if collected_now(self._folder, name):
+            return watched.quiet_s > self._limit_s + overdue.STUCK_S
+        others = [other.quiet_s for other in list(self._workers.values()) if not other.has_collected]
+        return min(others, default=watched.quiet_s) > max(PREPARE_S, self._limit_s)
 
 
 def _kill(node: Any) -> None:
@@ -134,10 +156,13 @@ def _facts(file: Path) -> tuple[int, int] | None:
     return facts.st_size, facts.st_mtime_ns
 
 
-def _state(file: Path) -> str:
-    """The state of the process whose number is in ``file``, a letter; "-" if it is not known."""
+def _state(file: Path, node: Any) -> str:
+    """The state of the process of ``node``, a letter; "-" if it is not known. Its number is in ``file``, or execnet has
+    asked it."""
+    spec = node.gateway.spec
     try:
-        stat = Path(f"/proc/{int(file.read_text())}/stat").read_text(errors="replace")
-    except (OSError, ValueError):
+        number = node.gateway._rinfo().pid if spec.popen and not spec.via else int(file.read_text())
+        stat = Path(f"/proc/{number}/stat").read_text(errors="replace")
+    except (OSError, ValueError, AttributeError):
         return "-"
     return stat.rpartition(")")[2].split()[0]

@@ -159,7 +159,8 @@ def test_a_fault_without_a_name_may_be_expected_and_fails_no_run(project):
 
 
 def test_workers_that_die_in_collection_end_the_run(project):
-    project.suite("bad", "os._exit(3)\n")
+    project.suite("bad", "def test_bad(recorder): pass\n")
+    (project.path / "conftest.py").write_text("import os\nif 'PYTEST_XDIST_WORKER' in os.environ: os._exit(3)\n")
     result = project.run("-n", "2")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*workers die before they have collected the suites*"])

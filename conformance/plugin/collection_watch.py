@@ -1,0 +1,83 @@
+"""Watches the collection of each file: one that hangs or ends its process is one failed record, and costs no other file.
+
+A file that hangs in Python gets an exception. Where a process ended in the midst of a file, the one that leads the run
+marks that file, and later processes report it as failed in place of its import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from conformance.machine.overdue import Overdue, deadline
+
+#: The marked files of a run, a line each.
+MARKED_FILE = "uncollectable.jsonl"
+
+
+def collecting_file(folder: Path, worker: str) -> Path:
+    """Returns the file that names what a worker collects at the moment."""
+    return folder / f"collecting-{worker}.txt"
+
+
+def collected_now(folder: Path, worker: str) -> str:
+    """Returns the node id of the file that a worker collects, or was collecting when it ended; empty if none."""
+    try:
+        return collecting_file(folder, worker).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def mark(folder: Path, nodeid: str, why: str) -> None:
+    """Has later processes report the file ``nodeid`` as failed because of ``why``."""
+    with open(folder / MARKED_FILE, "a", encoding="utf-8") as file:
+        file.write(json.dumps([nodeid, why]) + "\n")
+
+
+def marked(folder: Path) -> dict[str, str]:
+    """Returns why each marked file cannot be collected, by node id."""
+    try:
+        lines = (folder / MARKED_FILE).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    return dict(json.loads(line) for line in reversed(lines))
+
+
+class CollectionWatch:
+    """Hooks of a process that collects, whose name in the run's ``folder`` is ``worker``; each file has ``seconds``.
+    Without a folder nothing outside this process watches."""
+
+    def __init__(self, seconds: float, folder: Path | None = None, worker: str = "") -> None:
+        self._seconds = seconds
+        self._folder = folder
+        self._place = None if folder is None else collecting_file(folder, worker)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
+        if not isinstance(collector, pytest.File):
+            return (yield)
+        why = marked(self._folder).get(collector.nodeid) if self._folder is not None else None
+        if why is not None:
+
+            def refuse() -> NoReturn:
+                raise collector.CollectError(why)
+
+            collector.collect = refuse  # type: ignore[method-assign]
+        self._note(collector.nodeid)
+        try:
+            with deadline(f"the collection of {collector.nodeid}", self._seconds):
+                return (yield)
+        except Overdue as error:  # it came as pytest had caught what the file raised itself
+            return pytest.CollectReport(collector.nodeid, "failed", str(error), [])
+        finally:
+            self._note("")
+
+    def _note(self, nodeid: str) -> None:
+        if self._place is not None:
+            with contextlib.suppress(OSError):  # whoever writes records says what is wrong with the folder
+                self._place.write_text(nodeid, encoding="utf-8")

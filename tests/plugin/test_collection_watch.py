@@ -1,0 +1,58 @@
+"""A file that hangs, or ends its process, while it is collected is one failed record; the other files are run."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+#: Short times for what a user waits longer for.
+CONFTEST = """
+from conformance.machine import overdue
+from conformance.machine.awake_time import AwakeTime
+from conformance.plugin import watchdog, worker_watch
+AwakeTime.LOOK_S = worker_watch.LOOK_S = 0.1
+overdue.STUCK_S = watchdog.LOCK_GRACE_S = watchdog.REARM_S = 0.5
+"""
+GOOD = "def test_good(recorder): recorder.verdict('x', True)\n"
+SLEEP_OUTSIDE_PYTHON = (
+    "import ctypes, signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); ctypes.CDLL(None).sleep(60)\n"
+)
+#: What a file does as it is imported, and what its record says.
+FAULTS = {
+    "time.sleep(60)\n": "did not end within 2 s; it was at test_bad.py:3 in <module>",
+    "try: time.sleep(60)\nexcept BaseException: time.sleep(60)\n": "its process did nothing for",
+    SLEEP_OUTSIDE_PYTHON: 'test_bad.py", line 3 in <module>',
+    "import ctypes; ctypes.PyDLL(None).sleep(60)\n": "its process did nothing for",
+    "os.kill(os.getpid(), 11)\n": "a process died while it collected suites/test_bad.py: signal 11",
+    "os._exit(0)\n": "it ended by itself",
+    "def test_bad(recorder): pass\ndef pytest_generate_tests(metafunc): time.sleep(60)\n": "test_bad.py:4",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=range(len(FAULTS)))
+def test_a_file_that_cannot_be_collected_is_one_record(project, fault):
+    (project.path / "conftest.py").write_text(CONFTEST)
+    project.suite("bad", fault)
+    project.suite("good", GOOD)
+    result = project.run("-n", "1", "--case-timeout", "2")
+    assert (result.ret, project.statuses) == (1, {"test_bad.py": "fail", "test_good": "pass"})
+    assert FAULTS[fault] in project.records["test_bad.py"].diagnosis
+    assert project.info.problems == ()
+    assert not list(project.folder.glob("collecting-*"))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_signal_from_outside_costs_a_file_only_if_it_comes_again(new_python, project, again):
+    first = "True" if again else "not os.path.exists('once')"
+    project.suite("good", f"if {first}: open('once', 'w'); os.kill(os.getpid(), 9)\n{GOOD}")
+    result = project.run("-n", "1")
+    assert (result.ret, project.statuses) == ((1, {"test_good.py": "fail"}) if again else (0, {"test_good": "pass"}))
+
+
+def test_without_workers_a_file_that_hangs_costs_no_other(project):
+    (project.path / "conftest.py").write_text(CONFTEST)
+    project.suite("bad", "time.sleep(60)\n")
+    project.suite("good", GOOD)
+    project.run("-n", "0", "--case-timeout", "1")
+    assert project.statuses == {"test_bad.py": "fail", "test_good": "pass"}
