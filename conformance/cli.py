@@ -65,6 +65,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader had enough
         return OK
+    finally:
+        loading = sys.modules.get("conformance.machine.entry_point_loading")
+        for why in {} if loading is None or sys.stderr.closed else loading.LEFT_OUT.values():
+            print(f"conformance: left out: {why}", file=sys.stderr)
 
 
 class _CommandParser(argparse.ArgumentParser):

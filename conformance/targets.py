@@ -19,18 +19,15 @@ import importlib.util
 import inspect
 import mmap
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from conformance.machine.entry_point_loading import OutsideError, taken, things
 from conformance.records import Reason, ReasonCode
 
 ENTRY_POINTS = "conformance.targets"
-
-
-class OutsideError(Exception):
-    """Says that a thing that an installed package adds cannot be taken; the message names the entry point."""
 
 
 KIB = 1024
@@ -343,23 +340,23 @@ def _extension_targets() -> tuple[Target, ...]:
     targets: list[Target] = []
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         where = f"entry point {entry.value!r} of group {ENTRY_POINTS!r}"
-        try:
-            returned = entry.load()()
-            added = [returned] if isinstance(returned, Target) else list(returned)
-        except Exception as error:  # whatever a stranger's module raises
-            raise OutsideError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-        for target in added:
-            if not isinstance(target, Target):
-                raise OutsideError(
-                    f"{where} returned {target!r}: it must return a conformance.targets.Target or an iterable of them"
-                )
-            used_ids = {target.id for target in (*known_targets(), *targets) if not target.is_device}
-            if target.id in used_ids and not target.is_device:
-                raise OutsideError(
-                    f"{where} returned target {target.id}, and there is one already: two share their cases"
-                )
-            targets.append(target)
+        targets += taken(where, functools.partial(_targets_of, entry, where, tuple(targets))) or ()
     return tuple(targets)
+
+
+def _targets_of(entry: Any, where: str, earlier: Sequence[Target]) -> list[Target]:
+    """Returns the targets of an entry point. Raises OutsideError if one cannot be taken."""
+    targets: list[Target] = []
+    for target in things(entry.load(), Target):
+        if not isinstance(target, Target):
+            raise OutsideError(
+                f"{where} returned {target!r}: it must return a conformance.targets.Target or an iterable of them"
+            )
+        used_ids = {one.id for one in (*known_targets(), *earlier, *targets) if not one.is_device}
+        if target.id in used_ids and not target.is_device:
+            raise OutsideError(f"{where} returned target {target.id}, and there is one already: two share their cases")
+        targets.append(target)
+    return targets
 
 
 # --- what the installed Triton can compile for ------------------------------------------------------------------------

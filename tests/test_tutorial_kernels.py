@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import subprocess
+import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.cases import outside_kernels
+from conformance.cases import kernel_answers, outside_kernels
 from conformance.cases.each_kernel import first_plan
 from conformance.cases.scenarios import ragged
 from conformance.families.gemm.refusals import GemmLimits
@@ -22,6 +25,8 @@ from conformance.kernels import catalogue
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
+from conformance.machine import entry_point_loading, overdue
+from conformance.machine.awake_time import AwakeTime
 from conformance.plugin import outside
 from conformance.problems import Layout
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, read_records
@@ -162,21 +167,78 @@ def _raise(error: Exception) -> None:
         (lambda: lambda: [3], "gave 3: it must name a conformance.kernels.kernel.Kernel"),
         (lambda: PointerGemm("my-mm", "mm", "mm"), "a kernel is called 'my-mm'; use letters"),
         (lambda: PointerGemm("mm", "mm", "mm"), "a kernel named 'mm' is already in the catalogue"),
+        (lambda: sys.exit("no licence"), "cannot be loaded: SystemExit: no licence"),
+        (lambda: itertools.count, "it gives more than 10000 things"),
+        (lambda: lambda: None, "cannot be loaded: TypeError"),
+        (lambda: time.sleep(60), "did not end within 0.2 s; it was at test_tutorial_kernels.py"),
+        (lambda: lambda: time.sleep(60), "did not end within 0.2 s"),
     ],
-    ids=["missing module", "no kernel", "name with a dash", "name of ours"],
 )
-def test_a_package_that_cannot_be_taken_is_named(
+def test_a_package_that_cannot_be_taken_is_named_and_the_others_are_taken(
     monkeypatch: pytest.MonkeyPatch, load: Callable[[], object], says: str
 ) -> None:
     package = SimpleNamespace(name="broken", version="2.0")
     entry = SimpleNamespace(name="first", value="broken_kernels:kernel", dist=package, load=load)
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
+    kernel = PointerGemm("second", "mm", "mm")
+    good = SimpleNamespace(name="second", value="good:it", dist=None, load=lambda: lambda: kernel)  # one, not a list
+    found: dict[str, object] = {}
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry, good])
     monkeypatch.setattr(outside, "entry_points", lambda group: [entry])
-    monkeypatch.setattr(catalogue, "catalogue", catalogue._loaded.__wrapped__)
-    with pytest.raises(pytest.UsageError) as error:
-        outside.load_packages()
-    assert str(error.value).startswith("entry point 'first' (broken_kernels:kernel) of broken 2.0")
-    assert says in str(error.value)
+    monkeypatch.setattr(catalogue, "catalogue", lambda: found.update(catalogue._loaded.__wrapped__()[0]))
+    monkeypatch.setattr(overdue, "LIMIT_S", 0.2)
+    monkeypatch.setattr(AwakeTime, "LOOK_S", 0.05)
+    monkeypatch.setattr(entry_point_loading, "LEFT_OUT", {})
+    left_out = outside.load_packages()
+    assert list(left_out) == ["entry point 'first' (broken_kernels:kernel) of broken 2.0"]
+    assert says in left_out[next(iter(left_out))]
+    assert {"mm", "second"} <= set(found)
+    settings = SimpleNamespace(kernels=(), case=None, case_list=None)
+    failed = outside.Outside(settings, lambda: None, True, left_out).failed_cases()  # type: ignore[arg-type]
+    assert list(failed) == ["entry_points::'first' (broken_kernels:kernel)"]
+
+
+@pytest.fixture(scope="module")
+def broken_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "broken_kernels.py").write_text("raise OSError('no licence')\n")
+    facts = folder / "broken-2.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 2.0\n")
+    (facts / "entry_points.txt").write_text("[conformance.kernels]\nfirst = broken_kernels:kernels\n")
+    return folder
+
+
+def test_a_broken_package_is_one_failed_case_of_a_run(tmp_path: Path, broken_package: Path) -> None:
+    options = ["--suite", "matrix_units", "-k", "mm-fp16 and not _mm", "--no-gpu", "--target", "sm_80"]
+    done = _run(tmp_path, *options, PACKAGE=str(broken_package))
+    records = read_records(tmp_path / "run").records
+    assert done.returncode == 1, done.stdout + done.stderr
+    (failed,) = [record for record in records if record.status is Status.FAIL]
+    assert failed.case == "entry_points::'first' (broken_kernels:kernels)"
+    assert "of broken 2.0 cannot be loaded: OSError: no licence" in failed.diagnosis
+    assert len(records) > 1
+
+
+@pytest.mark.parametrize("command", [["kernels"], ["list", "--tier", "quick", "--suite", "matrix_units"]])
+def test_a_broken_package_stops_no_command(tmp_path: Path, broken_package: Path, command: list[str]) -> None:
+    done = _python(tmp_path, "-m", "conformance", *command, PACKAGE=str(broken_package))
+    assert done.returncode == 0, done.stderr
+    assert "mm" in done.stdout
+    assert "left out: entry point 'first' (broken_kernels:kernels) of broken 2.0 cannot be loaded" in done.stderr
+
+
+def test_a_kernel_that_does_not_answer_costs_its_own_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overdue, "LIMIT_S", 0.3)
+    monkeypatch.setattr(AwakeTime, "LOOK_S", 0.05)
+    monkeypatch.setattr(kernel_answers, "RAISED", {})
+    kernel = PointerGemm("asleep", "mm", "mm")
+    for _ in range(2):
+        began = time.monotonic()
+        with kernel_answers.contained(kernel):
+            time.sleep(60)
+        took = time.monotonic() - began
+    assert "Overdue: a question to asleep did not end within 0.3 s" in kernel_answers.RAISED["asleep"]
+    assert took < 5
 
 
 # --- what suites ask --------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from conformance.cases.unrolled import UNROLLED, within_limit
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.catalogue import is_own
 from conformance.kernels.kernel import Kernel
+from conformance.machine.awake_time import AwakeTime
+from conformance.machine.overdue import Overdue, deadline
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
@@ -26,16 +28,23 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 
 #: By the name of a third-party kernel, what it raised when it was asked for its cases.
 RAISED: dict[str, str] = {}
+#: Kernels that did not answer within a deadline.
+_LATE: set[Kernel] = set()
 
 
 @contextlib.contextmanager
 def contained(kernel: Kernel) -> Iterator[None]:
-    """Inside, what a third-party kernel raises is noted in :data:`RAISED` and costs its own cases only."""
-    try:
+    """Inside, what a third-party kernel raises is noted in :data:`RAISED` and costs its own cases only. One that did not
+    answer within its deadline has a short one from then on."""
+    if is_own(kernel):
         yield
+        return
+    try:
+        with deadline(f"a question to {kernel.name}", AwakeTime.LOOK_S if kernel in _LATE else None):
+            yield
     except Exception as error:
-        if is_own(kernel):
-            raise
+        if isinstance(error, Overdue):
+            _LATE.add(kernel)
         RAISED.setdefault(kernel.name, f"{type(error).__name__}: {error}")
 
 

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from conformance.commands import CommandError
 from conformance.commands.shared.suites import import_with_stack
 from conformance.reporting.text import markdown_table
 
@@ -36,17 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the kernels and returns 0. Raises :class:`CommandError` for a package whose kernels or targets cannot be
-    loaded, and without torch or triton."""
+    """Prints the kernels and returns 0. Raises an error of the command line without torch or triton."""
     catalogue = import_with_stack("kernels.catalogue", "kernels")
     targets = import_with_stack("targets", "kernels")
-    try:
-        if arguments.markdown:
-            print(page(catalogue.own_kernels().values(), targets), end="")
-        else:
-            print(columns([COLUMNS, *rows(catalogue.catalogue().values(), targets.compile_targets())]))
-    except targets.OutsideError as error:
-        raise CommandError(error) from None
+    if arguments.markdown:
+        print(page(catalogue.own_kernels().values(), targets), end="")
+    else:
+        print(columns([COLUMNS, *rows(catalogue.catalogue().values(), targets.compile_targets())]))
     return 0
 
 

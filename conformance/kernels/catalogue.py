@@ -6,18 +6,19 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Mapping
-from importlib.metadata import entry_points
+from collections.abc import Collection, Mapping
+from importlib.metadata import EntryPoint, entry_points
 
 import torch
 from torch import Tensor
 
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
+from conformance.machine.entry_point_loading import OutsideError, taken, things
 from conformance.machine.near_names import did_you_mean
 from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import KernelDeclarations, Reason, ReasonCode
-from conformance.targets import OutsideError, Target
+from conformance.targets import Target
 from conformance.user_files.expected_failures import of_kernel, table_to_record
 from conformance.user_files.thresholds import checked
 from conformance.user_files.toml_entries import EntryError
@@ -86,9 +87,9 @@ def is_own(kernel: Kernel) -> bool:
 def catalogue() -> dict[str, Kernel]:
     """All kernels by name: ours first, then those of the entry-point group ``conformance.kernels``.
 
-    An entry point names a Kernel, or a callable that returns kernels. Raises OutsideError for one that cannot be
-    loaded, or that gives anything else. The same goes for a name that two kernels have, and for one that ids cannot
-    hold.
+    An entry point names a Kernel, or a callable that returns one or several. One that cannot be loaded, or that gives
+    anything else, is left out: see :data:`~conformance.machine.entry_point_loading.LEFT_OUT`. The same goes for a name
+    that two kernels have, and for one that ids cannot hold.
     """
     return _loaded()[0]
 
@@ -122,33 +123,37 @@ def _loaded() -> tuple[dict[str, Kernel], dict[str, str]]:
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
         where = f"entry point {entry.name!r} ({entry.value}){package}"
-        try:
-            loaded = entry.load()
-            added = [loaded] if isinstance(loaded, Kernel) else list(loaded())
-        except Exception as error:  # whatever a stranger's module raises
-            raise OutsideError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-        for kernel in added:
-            if not isinstance(kernel, Kernel):
-                raise OutsideError(
-                    f"{where} gave {kernel!r}: it must name a conformance.kernels.kernel.Kernel or a callable that "
-                    "returns some"
-                )
-            if not NAME.fullmatch(kernel.name):
-                raise OutsideError(f"{where}: a kernel is called {kernel.name!r}; use letters, digits, '_' and '.'")
-            if kernel.name in kernels:
-                raise OutsideError(f"{where}: a kernel named {kernel.name!r} is already in the catalogue")
-            strange = next((line for line in kernel.declared_spills or () if not _is_spill_of(line, kernel)), None)
-            if strange is not None:
-                raise OutsideError(
-                    f"{where}: {kernel.name} declares the spill {strange!r}; write '{kernel.name} DTYPE CONFIG "
-                    "TARGET', as 'conformance sweep RUN --spills' does"
-                )
-            try:
-                checked(kernel.thresholds, f"{where}: the thresholds of {kernel.name}")
-            except EntryError as error:
-                raise OutsideError(str(error)) from None
-            kernels[kernel.name], origins[kernel.name] = kernel, where
+        added = taken(where, functools.partial(_kernels_of, entry, where, kernels)) or {}
+        kernels |= added
+        origins |= dict.fromkeys(added, where)
     return kernels, origins
+
+
+def _kernels_of(entry: EntryPoint, where: str, earlier: Collection[str]) -> dict[str, Kernel]:
+    """Returns the kernels of an entry point by name. Raises OutsideError if one cannot be taken."""
+    kernels: dict[str, Kernel] = {}
+    for kernel in things(entry.load(), Kernel):
+        if not isinstance(kernel, Kernel):
+            raise OutsideError(
+                f"{where} gave {kernel!r}: it must name a conformance.kernels.kernel.Kernel or a callable that "
+                "returns some"
+            )
+        if not NAME.fullmatch(kernel.name):
+            raise OutsideError(f"{where}: a kernel is called {kernel.name!r}; use letters, digits, '_' and '.'")
+        if kernel.name in {*earlier, *kernels}:
+            raise OutsideError(f"{where}: a kernel named {kernel.name!r} is already in the catalogue")
+        strange = next((line for line in kernel.declared_spills or () if not _is_spill_of(line, kernel)), None)
+        if strange is not None:
+            raise OutsideError(
+                f"{where}: {kernel.name} declares the spill {strange!r}; write '{kernel.name} DTYPE CONFIG "
+                "TARGET', as 'conformance sweep RUN --spills' does"
+            )
+        try:
+            checked(kernel.thresholds, f"{where}: the thresholds of {kernel.name}")
+        except EntryError as error:
+            raise OutsideError(str(error)) from None
+        kernels[kernel.name] = kernel
+    return kernels
 
 
 def _is_spill_of(line: str, kernel: Kernel) -> bool:

@@ -21,11 +21,12 @@ from conformance.families.family import Family, family_of_class
 from conformance.families.limits import KernelLimits
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.launch import Launch
+from conformance.machine.entry_point_loading import OutsideError
 from conformance.numerics.contract import Contract
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import DTYPES, Problem, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
-from conformance.targets import OutsideError, Target
+from conformance.targets import Target
 from conformance.user_files.thresholds import UNMOVED, Tables
 
 if TYPE_CHECKING:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import shlex
 import sys
 from collections.abc import Generator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import pytest
 from conformance.execution.compile.fork_server import RUN_VARIABLE
 from conformance.judging.settings import Settings
 from conformance.machine import overdue
+from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
@@ -43,6 +46,8 @@ from conformance.user_files.run_options import joined
 __all__ = ["recorder"]  # a fixture is known by being here
 
 _OUTPUT = pytest.StashKey[GuardedOutput]()
+#: Seconds in which plugins and conftest files must be imported; the options are not read yet.
+IMPORTS_S = 300.0
 #: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
 WORKER_RESTARTS = 100_000
 
@@ -60,7 +65,11 @@ def pytest_load_initial_conftests(
     suites = case_ids.early_selects_suites(early_config)
     if suites:
         options.add_short_names(parser)
-    result = yield
+    try:
+        with overdue.deadline("the import of plugins and conftest files", IMPORTS_S) if suites else nullcontext():
+            result = yield
+    except overdue.Overdue as error:
+        raise pytest.UsageError(str(error)) from None
     if suites:
         options.refuse_unusable(parser, args)
     return result
@@ -172,8 +181,10 @@ def _configure_main(config: pytest.Config) -> None:
         _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     except options.BrokenEnvironment as error:
         pytest.exit(str(error), returncode=INFRASTRUCTURE)
+    left_out = load_packages() if suites else {}
+    if left_out:
+        _set(config, {LEFT_OUT_VARIABLE: json.dumps(left_out)})
     if suites:
-        load_packages()
         settings = options.with_packages(config)
     options.check_names_with_stack(settings, ids.suites)
     if _only_looks(config):
@@ -184,7 +195,7 @@ def _configure_main(config: pytest.Config) -> None:
     folder = new_folder(settings, config.invocation_params.dir)
     progress = RunProgress(config, folder, workers, ids, output)
     stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if suites else None
-    outside = Outside(settings, partial(parametrisation.selection, config), whole) if suites else None
+    outside = Outside(settings, partial(parametrisation.selection, config), whole, left_out) if suites else None
     words = _words(config)
     reports = CaseReports(ids, words)
     invocation = config.invocation_params

@@ -1,7 +1,7 @@
-"""Watches the collection of each file: one that hangs or ends its process is one failed record, and costs no other file.
+"""Watches the collection of each file: one that hangs or ends its process is one failed record.
 
-A file that hangs in Python gets an exception. Where a process ended in the midst of a file, the one that leads the run
-marks that file, and later processes report it as failed in place of its import.
+A file that hangs in Python gets an exception. Where a process ended in the midst of a file, the process that leads the
+run marks that file. Later processes report it as failed in place of its import.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -58,7 +58,9 @@ class CollectionWatch:
         self._place = None if folder is None else collecting_file(folder, worker)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         if not isinstance(collector, pytest.File):
             return (yield)
         why = marked(self._folder).get(collector.nodeid) if self._folder is not None else None

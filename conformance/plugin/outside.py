@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,18 @@ KERNELS, TARGETS = OUTSIDE_KERNELS, "conformance.targets"
 class Outside:
     """Looks, before the first case runs, for kernels that have none, and after the last for kernels that none judged.
 
-    ``select`` gives the selection; ``whole`` is false if the user chose among the cases of a kernel.
+    ``select`` gives the selection; ``whole`` is false if the user chose among the cases of a kernel. ``left_out``: why
+    entry points are left out, by what names them.
     """
 
-    def __init__(self, settings: Settings, select: Callable[[], Selection], whole: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        select: Callable[[], Selection],
+        whole: bool,
+        left_out: Mapping[str, str] | None = None,
+    ) -> None:
+        self.left_out = left_out or {}
         self._settings = settings
         self._select = select
         self._whole = whole
@@ -36,6 +44,15 @@ class Outside:
         self._names: frozenset[str] = frozenset()
         self._statuses: defaultdict[str, set[Status]] = defaultdict(set)
         self._reasons: dict[str, str] = {}
+
+    def failed_cases(self) -> dict[str, str]:
+        """Returns why entry points are left out, by the id of the case that stands for each. There is none in a run of
+        chosen kernels or cases."""
+        settings = self._settings
+        if settings.kernels or settings.case or settings.case_list:
+            return {}
+        places = {where.partition("entry point ")[2]: why for where, why in self.left_out.items()}
+        return {f"entry_points::{place.rpartition(' of ')[0] or place}": why for place, why in places.items()}
 
     def look(self, cases: Sequence[str]) -> list[str]:
         """Returns a text for each kernel without a case. Raises pytest.UsageError if the run has no ``cases`` for that
@@ -69,19 +86,18 @@ class Outside:
         ]
 
 
-def load_packages() -> None:
-    """Loads the kernels and targets of installed packages. Raises pytest.UsageError for one that cannot be loaded."""
+def load_packages() -> dict[str, str]:
+    """Loads the kernels and targets of installed packages. Returns why some of them are left out, by entry point."""
     if not entry_points(group=KERNELS) and not entry_points(group=TARGETS):
-        return
+        return {}
     check_stack()
     from conformance.kernels.catalogue import catalogue
-    from conformance.targets import OutsideError, compile_targets
+    from conformance.machine.entry_point_loading import LEFT_OUT
+    from conformance.targets import compile_targets
 
-    try:
-        catalogue()
-        compile_targets()
-    except OutsideError as error:
-        raise pytest.UsageError(str(error)) from None
+    catalogue()
+    compile_targets()
+    return dict(LEFT_OUT)
 
 
 #: What the environment said of GPUs before this process hid them from the interpreter's run.

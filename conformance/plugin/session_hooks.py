@@ -209,6 +209,12 @@ class SessionRun:
         self.signals.install()
         if self._compile_stage is not None:
             self._compile_stage.prepare()
+        failed = self._outside.failed_cases() if self._outside is not None else {}
+        for case, why in failed.items():
+            self._uncollectable.append(case)
+            self._write(self._bare(case, Status.FAIL, "failed in collection", why))
+        for why in self._outside.left_out.values() if self._outside is not None and not failed else ():
+            self._say(f"left out: {why}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -383,7 +389,7 @@ class SessionRun:
         if not nodeid:
             return False
         self._died_in[nodeid] += 1
-        outside = self._early_death is not None and not why or self._watch.was_stopped(worker)
+        outside = (self._early_death is not None and not why) or self._watch.was_stopped(worker)
         if outside and self._died_in[nodeid] <= self._workers:
             return False
         if nodeid not in marked(self.folder):
@@ -565,7 +571,15 @@ class SessionRun:
         if self._uncollectable:
             self._write_selected()
         shared = (shared_collection.NODE_IDS_FILE, shared_collection.LOCK_FILE)
-        for pattern in ("inflight-*.jsonl", "process-*.txt", "broken-*.txt", "collecting-*.txt", MARKED_FILE, *shared, "stacks-*.txt"):
+        for pattern in (
+            "inflight-*.jsonl",
+            "process-*.txt",
+            "broken-*.txt",
+            "collecting-*.txt",
+            MARKED_FILE,
+            *shared,
+            "stacks-*.txt",
+        ):
             for leftover in self.folder.glob(pattern):
                 if not pattern.startswith("stacks") or leftover.stat().st_size == 0:
                     leftover.unlink()

@@ -354,7 +354,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_parts(project):
     project.suite("good", GOOD)
     (project.path / "conftest.py").write_text(
         "from conformance.plugin import session_hooks\n"
-        "def merge(folder, take): raise OSError(28, 'No space left on device')\n"
+        "def merge(*_): raise OSError(28, 'No space left on device')\n"
         "session_hooks.merge = merge\n"
     )
     result = project.run("-n", "2", "--junit-xml=/dev/full")

@@ -98,7 +98,11 @@ class Run:
         (path / "probe.py").write_text(PROBE)
         places = os.pathsep.join([str(ROOT), str(path), os.environ.get("PYTHONPATH", "")])
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        options = [*("-n", "2", "-p", "probe", "-o", "cache_dir=cache", "--conformance-no-gpu"), "--run-dir=run"]
+        options = [
+            *("-n", "2", "-p", "probe", "-o", "cache_dir=cache", "--conformance-no-gpu"),
+            "--run-dir=run",
+            "--conformance-reruns=0",
+        ]
         chosen = [word for suite in SUITES for word in ("--conformance-suite", suite)]
         places_to_collect = [] if arguments and arguments[0].startswith("conformance") else ["conformance.suites"]
         done = subprocess.run(
