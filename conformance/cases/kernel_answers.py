@@ -34,8 +34,8 @@ _LATE: set[Kernel] = set()
 
 @contextlib.contextmanager
 def contained(kernel: Kernel) -> Iterator[None]:
-    """Inside, what a third-party kernel raises is noted in :data:`RAISED` and costs its own cases only. One that did not
-    answer within its deadline has a short one from then on."""
+    """Inside, what a third-party kernel raises is noted in :data:`RAISED` and costs its own cases only. One that was
+    late has a short deadline from then on."""
     if is_own(kernel):
         yield
         return
