@@ -64,12 +64,24 @@ class StubDriver:
         return 0
 
 
+_drivers: dict[tuple[str, int | str, int], StubDriver] = {}
+
+
+def _driver(target: Target) -> StubDriver:
+    """Returns the only driver of ``target`` in this process."""
+    from triton.backends.compiler import GPUTarget
+
+    identity = (target.backend, target.arch, target.warp_size)
+    if identity not in _drivers:
+        _drivers[identity] = StubDriver(GPUTarget(*identity), len(_drivers))
+    return _drivers[identity]
+
+
 class Compiler:
     """Compiles launches and remembers what it has compiled, by specialisation."""
 
     def __init__(self, artefact_dir: Path | None) -> None:
         self._artefact_dir = artefact_dir
-        self._drivers: dict[tuple[str, int | str, int], StubDriver] = {}
         self._done: dict[str, Artefact] = {}
 
     def answer(self, request: Request) -> ChildAnswer:
@@ -146,7 +158,7 @@ class Compiler:
     def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
         from triton.runtime import driver
 
-        stub = self._driver(target)
+        stub = _driver(target)
         driver.set_active(stub)
         arguments = bound_arguments(launch.function, launch.arguments)
         before = time.time()
@@ -157,14 +169,6 @@ class Compiler:
         _compiled_kernels(launch.function, stub.index).clear()
         artefact = artefact_of(kernel, target, key, before)
         return dataclasses.replace(artefact, stages=self._kept(artefact, target))
-
-    def _driver(self, target: Target) -> StubDriver:
-        from triton.backends.compiler import GPUTarget
-
-        identity = (target.backend, target.arch, target.warp_size)
-        if identity not in self._drivers:
-            self._drivers[identity] = StubDriver(GPUTarget(*identity), len(self._drivers))
-        return self._drivers[identity]
 
     def _kept(self, artefact: Artefact, target: Target) -> Mapping[str, Path]:
         if self._artefact_dir is None:
