@@ -162,9 +162,10 @@ def line(record: CaseRecord) -> str:
         "verdicts": [asdict(verdict) for verdict in record.verdicts],
         "seed": None if record.seed is None else str(record.seed),
         "repro": case_command(record),
+        "reruns": [str(rerun) for rerun in record.reruns],
     }
     try:
-        text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(data, allow_nan=False, separators=(",", ":"), default=jsonable)
     except (ValueError, RecursionError):  # a number past the range of float, or values nested too deep
         text = _strict(data)
     return text if len(text) <= RECORD_LIMIT else json.dumps(_stub(record, f"its record has {len(text)} characters"))

@@ -136,6 +136,7 @@ ROW = json.loads(to_json(RESULT))["faults"][0]
         to_json(RESULT).replace(b'"schema":1', b'"schema":1,"schema":1'),
         edited(schema=2),
         edited(schema=True),
+        edited(device="\ud800"),
         edited(more=1),
         edited(seconds="60"),
         edited(faults=[{**ROW, "contained": True}]),

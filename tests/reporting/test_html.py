@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -12,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from conformance.commands import CommandError, report
-from conformance.records import CaseRecord, Reading, Reason, ReasonCode, RunInfo, Status, Verdict
+from conformance.records import (
+    CaseRecord,
+    Fault,
+    FaultClass,
+    Reading,
+    Reason,
+    ReasonCode,
+    Rerun,
+    RunInfo,
+    Status,
+    Verdict,
+)
 from conformance.reporting import html, html_data, listed_cases
 from conformance.reporting.html import SCRIPTS, STYLES, render
 from conformance.reporting.html_data import ReportedRun
@@ -52,6 +64,19 @@ def data(page: str, name: str):
 
 def test_every_status_has_a_meaning_and_a_rank():
     assert set(listed_cases.RANKED) == set(Status)
+
+
+def test_the_page_of_a_case_has_every_field_of_its_record():
+    fault = Fault(FaultClass.INFRASTRUCTURE, "killed", "it was killed")
+    fields = {field.name: {"id": field.name} for field in dataclasses.fields(CaseRecord)}
+    fields |= {"status": Status.FAIL, "reason": Reason(ReasonCode.DTYPE, "a", "b"), "verdicts": (Verdict("c", False),)}
+    fields |= {"case": "test_a.py::test_b[c]", "gpu": "0", "fault": fault, "target": "sm_90", "seed": 1}
+    fields |= {"tier": "quick", "executor": "device", "kernel": "mm"}
+    fields |= {"reruns": (Rerun(Status.PASS), Rerun(Status.FAIL, ("c",), fault=fault))}
+    page = json.loads(html_data.line(CaseRecord(**fields)))
+    assert page.keys() == fields.keys()
+    assert page["fault"] == {"fault_class": "infrastructure", "kind": "killed", "text": "it was killed"}
+    assert page["reruns"] == ["pass", "fail (c), which infrastructure broke"]
 
 
 @pytest.mark.parametrize(

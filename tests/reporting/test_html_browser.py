@@ -150,7 +150,9 @@ def test_a_link_opens_a_case_with_its_failing_check_first(reader, small):
     page.wait_for_selector(".verdicts tbody th:text-is('memory')")
     assert "worst_ratio 31.5" in reader.texts(".verdicts tbody tr")[0]
     assert "the last K block is missing" in page.locator("main").inner_text()
-    assert page.locator("#repro").inner_text() == "python -m pytest --conformance-case x"
+    assert page.locator("#repro").inner_text() == (
+        "conformance run '--conformance-case=test_a.py::test_x[mm-wrong]' --target=sm_90 --no-gpu"
+    )
 
 
 def test_a_failing_case_has_a_map_of_its_tiles_and_the_same_as_a_table(reader, small):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import msgspec
@@ -73,6 +74,7 @@ def read_selftest(content: bytes, name: str = SELFTEST_FILE) -> SelftestResult:
     ``conformance selftest`` does not write."""
     data: dict[str, Any] = decode_object(content, name)
     try:
+        json.dumps(data, ensure_ascii=False).encode()
         result = msgspec.convert(data, SelftestResult)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate is no text
         raise Rejected(RejectReason.UNREADABLE, f"{name}: {error}; 'conformance selftest' writes such files") from None

@@ -88,6 +88,7 @@ function findingSections(shown, before) {
     maps.length ? tilesSection(...maps[0]) : null,
     maps.length > 1 ? furtherMaps(maps.slice(1)) : null,
     verdicts.length ? checksSection(verdicts, before) : null,
+    shown.reruns?.length ? section("Judged again", element("p", {}, shown.reruns.join(", then "))) : null,
     shown.repro ? reproSection(shown.repro) : null,
   ];
 }
