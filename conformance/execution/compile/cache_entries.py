@@ -96,8 +96,8 @@ def _binary_contradicts(binary: bytes, name: str) -> str:
 
 
 def differing(kept: Mapping[str, bytes], compiled: Mapping[str, bytes]) -> list[str]:
-    """Returns the stages in which two results of one compilation differ. The paths of the machine do not count, nor does
-    what the front end made: it names modules, and two modules with the same text share an entry."""
+    """Returns the stages in which two results of one compilation differ. The paths of the machine do not count.
+    Nor does what the front end made: it names modules, and two modules with the same text share an entry."""
     return [stage for stage in sorted({*kept, *compiled} - {"source"}) if _code(stage, kept) != _code(stage, compiled)]
 
 
