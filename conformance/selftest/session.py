@@ -28,7 +28,7 @@ from conformance.selftest.planting import FOLDER, KILLS, MARK, PACKAGE, innocent
 
 #: Seconds that a case of each run may take. An innocent one takes a few on a busy machine. In the first run other
 #: processes look for the operand of an illegal access; in the second one a case does not end.
-FIRST_CASE_S, SECOND_CASE_S = 60.0, 30.0
+FIRST_CASE_S, SECOND_CASE_S = 60.0, 20.0
 #: Seconds after which a run is ended.
 RUN_S = 900.0
 #: Workers of a run, at least and at most.

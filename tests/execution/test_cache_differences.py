@@ -1,4 +1,4 @@
-"""What a difference between a kernel of Triton's cache and a new compilation is, and what is none."""
+"""Differences between a kernel of Triton's cache and a new compilation: code counts, and names of modules do not."""
 
 from __future__ import annotations
 
