@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import sys
 import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
@@ -50,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{fault.name}{' (needs a GPU)' * fault.device}: {fault.planted}\n    expected: {fault.expected}")
         return CONTAINED
     folder = _new_folder(arguments.output)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the run is ended, too
     try:
         result = Selftest(faults, find_gpus(0 if arguments.no_gpu else None), folder).run()
         replace_file(folder / SELFTEST_FILE, to_json(result).decode())

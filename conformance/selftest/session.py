@@ -6,6 +6,7 @@ that the first run has filled is damaged.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from conformance.selftest.planting import FOLDER, KILLS, MARK, PACKAGE, innocent
 FIRST_CASE_S, SECOND_CASE_S = 60.0, 20.0
 #: Seconds after which a run is ended.
 RUN_S = 900.0
+#: Seconds in which a run that is told to end must have ended.
+ENDING_S = 15.0
 #: Workers of a run, at least and at most.
 LEAST_WORKERS, MOST_WORKERS = 2, 4
 #: Exit statuses of pytest with which a run has come to its end, and that of a run that cannot begin.
@@ -150,8 +153,7 @@ class Selftest:
             except subprocess.TimeoutExpired:
                 problems = (f"{name} did not end within {RUN_S:g} s and was killed: see {output}",)
             finally:
-                process.kill()
-                process.wait()
+                _end(process)
         marks = {path.name.removeprefix(MARK) for path in (folder / PACKAGE).glob(f"{MARK}*")}
         try:
             records, info = read_records(run), read_run(run)
@@ -177,6 +179,16 @@ class Selftest:
         environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
         environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TRITON_CACHE_DIR": str(folder / "cache")}
         return {**environment, FOLDER: str(folder / PACKAGE)}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a run that has not ended: in order, if it does so in :data:`ENDING_S` seconds."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING_S)
+        process.kill()
+        process.wait()
 
 
 def _neighbours(faults: Sequence[PlantedFault], fault: PlantedFault) -> list[str]:

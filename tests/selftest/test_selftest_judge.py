@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from conformance.gate.evidence.selftest_result import FaultResult, SelftestResult, read_selftest, to_json
 from conformance.records import CaseRecord, Fault, FaultKind, Reason, ReasonCode, Status, Verdict
-from conformance.selftest import planting
+from conformance.selftest import planting, session
 from conformance.selftest.faults import FAULTS, Edit
 from conformance.selftest.judge import SeenRun, judged
 
@@ -107,3 +109,13 @@ def test_nothing_that_was_run_is_no_containment():
     assert both.contained
     assert str(both) == "1 of 1 faults contained on no GPU; 1 not run; 1 left out"
     assert read_selftest(to_json(both)) == both
+
+
+@pytest.mark.parametrize(("ignored", "code"), [("", -signal.SIGTERM), ("TERM", -signal.SIGKILL)])
+def test_a_run_is_ended_with_the_self_test(monkeypatch, ignored, code):
+    monkeypatch.setattr(session, "ENDING_S", 0.5)
+    trap = f"trap '' {ignored}; " if ignored else ""
+    with subprocess.Popen(["sh", "-c", f"{trap}echo; exec sleep 60"], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        session._end(process)
+        assert process.returncode == code
