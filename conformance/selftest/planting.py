@@ -19,6 +19,8 @@ LIST_FILE = "planted.json"
 MARK = "mark-"
 #: The variable with the folder of the marks, and that which says that workers are to be killed as they start.
 FOLDER, KILLS = "CONFORMANCE_SELFTEST_FOLDER", "CONFORMANCE_SELFTEST_KILLS"
+#: The variable with the factor of the deadlines.
+SLOWNESS = "CONFORMANCE_SELFTEST_SLOWNESS"
 _DEVICE = "conformance.kernels.device"
 _SOURCE = Path(__file__).resolve().parents[1] / "kernels" / "device"
 _MODULES = (TILES, POINTER, TMA)

@@ -25,11 +25,13 @@ from conformance.machine.versions import machine_stack
 from conformance.records import Reason, ReasonCode, RecordError, read_records, read_run
 from conformance.selftest.faults import FAULTS, PlantedFault
 from conformance.selftest.judge import SeenRun, by_kernel, judged
-from conformance.selftest.planting import FOLDER, KILLS, MARK, PACKAGE, innocent, plant
+from conformance.selftest.planting import FOLDER, KILLS, MARK, PACKAGE, SLOWNESS, innocent, plant
 
 #: Seconds that a case of each run may take. An innocent one takes a few on a busy machine. In the first run other
 #: processes look for the operand of an illegal access; in the second one a case does not end.
 FIRST_CASE_S, SECOND_CASE_S = 60.0, 20.0
+#: Processes that may wait for each core before deadlines grow with them, and how much they may grow.
+PER_CORE, LONGEST = 4.0, 6.0
 #: Seconds after which a run is ended.
 RUN_S = 900.0
 #: Seconds in which a run that is told to end must have ended.
@@ -168,7 +170,12 @@ class Selftest:
             *("-p", "conformance.plugin", "-p", "conformance.selftest.run_plugin", "-p", "no:cacheprovider"),
             *("-c", str(folder / "pytest.ini"), "--rootdir", str(folder), "--pyargs", "conformance.suites"),
             *("--suite", "transposition", "--tier", "full", "--ttgir", "never", "-k", CASES),
-            *("-n", str(max(LEAST_WORKERS, min(MOST_WORKERS, core_count()))), "--case-timeout", str(case_s)),
+            *(
+                "-n",
+                str(max(LEAST_WORKERS, min(MOST_WORKERS, core_count()))),
+                "--case-timeout",
+                f"{case_s * slowness():.0f}",
+            ),
             *(f"--run-dir={run.resolve()}", "--conformance-reruns=0", *without),
         ]
 
@@ -178,7 +185,12 @@ class Selftest:
         paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep), *checkout]
         environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
         environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TRITON_CACHE_DIR": str(folder / "cache")}
-        return {**environment, FOLDER: str(folder / PACKAGE)}
+        return {**environment, FOLDER: str(folder / PACKAGE), SLOWNESS: f"{slowness():.2f}"}
+
+
+def slowness() -> float:
+    """Returns the factor of the deadlines: 1, or more on a machine on which many processes wait for each core."""
+    return min(max(1.0, os.getloadavg()[0] / (core_count() * PER_CORE)), LONGEST)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -119,3 +119,10 @@ def test_a_run_is_ended_with_the_self_test(monkeypatch, ignored, code):
         process.stdout.readline()
         session._end(process)
         assert process.returncode == code
+
+
+@pytest.mark.parametrize(("load", "factor"), [(0.5, 1), (16, 1), (24, 1.5), (1000, 6)])
+def test_deadlines_grow_on_a_machine_with_too_many_processes(monkeypatch, load, factor):
+    monkeypatch.setattr(session, "core_count", lambda: 4)
+    monkeypatch.setattr(session.os, "getloadavg", lambda: (load, 0, 0))
+    assert session.slowness() == factor
