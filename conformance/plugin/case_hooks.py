@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from conformance.judging.settings import Settings
 from conformance.machine import device_state
 from conformance.machine.device_state import device_fault
 from conformance.machine.environment_faults import fault_of_error, fault_of_text
+from conformance.machine.process_state import ProcessState
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids, record_files
 from conformance.plugin.case_reports import RAISED
@@ -92,6 +94,8 @@ def environment_restored() -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
+#: Name under which a record lists what its case had changed of its process.
+RESTORED = "restored"
 #: Name under which a worker reports the hashes of the compilers that it loaded.
 BACKEND_HASHES = "conformance_backend_hashes"
 
@@ -123,6 +127,10 @@ class ItemRecording:
         self._options = _options(settings)
         self._current: tuple[pytest.Item, CaseRecorder] | None = None
         self._foreseen_size = 0  # bytes of the record of the current case, so far
+        self._state = ProcessState(needed=True)  # when the current case began
+        self._restored: dict[str, None] = {}  # what the current case had changed of its process, in order
+        self._spoiled = ""  # what it has left changed, and cannot be restored
+        self._process_id = os.getpid()
         self._unreported = ""  # why the report of the current case could not be made
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -167,7 +175,8 @@ class ItemRecording:
         recorder.ending = TypedSkip
         recorder.on_change = lambda: self._foresee(recorder)
         item.stash[RECORDER] = recorder
-        self._current, self._unreported = (item, recorder), ""
+        self._current, self._restored, self._unreported, self._spoiled = (item, recorder), {}, "", ""
+        self._state = ProcessState(needed=True)
         self.process.signals.raise_received()
         self._foresee(recorder)
         assert self._watchdog is not None  # the session has started
@@ -187,16 +196,68 @@ class ItemRecording:
             elif fault is not None:
                 recorder.fault = fault_of_text(fault)
                 self._watchdog.finish(recorder, Status.CRASH, _with_fault(recorder.diagnosis, fault))
-        self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
+            self._restore(self._state)
+            self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
+            if self._spoiled and self.process.end_of_run is None:
+                self._watchdog.finish(recorder)  # the next case has a process of its own
         device_state.give_back(device_state.KEPT)
         return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+        """Restores what the function changed of its process before any other code runs."""
+        recorder = self._recorder(pyfuncitem)
+        if recorder is None:
+            return (yield)
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            if stream is not None:
+                stream.close = _stay_open  # type: ignore[method-assign]  # the process needs it after the case, too
+        state = ProcessState()
+        try:
+            result = yield
+        finally:
+            self._restore(state)
+        if self._spoiled:
+            raise RuntimeError(self._spoiled)
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self) -> Generator[None, Any, Any]:
+        with self._own_process():
+            return (yield)
+
+    @contextlib.contextmanager
+    def _own_process(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._end_fork()
+
+    def _end_fork(self) -> None:
+        """Ends this process if the code of a case forked it and has returned. It would go on as a second pytest."""
+        if os.getpid() != self._process_id:
+            os.write(2, b"conformance: a forked process returned from the code of a case, and was ended\n")
+            os._exit(1)
+
+    def _restore(self, state: ProcessState) -> bool:
+        """Restores ``state``, and notes what was changed. What cannot be restored fails the case. Returns True if
+        something was restored."""
+        restored, lost = state.restore()
+        self._end_fork()
+        self._restored |= dict.fromkeys(restored)
+        if lost:
+            self._spoiled = f"left its process changed, and this cannot be restored: {', '.join(lost)}"
+            self._unreported = self._unreported or self._spoiled
+        return bool(restored)
 
     def _write(self, case: str, recorder: CaseRecorder, failure: str = "") -> None:
         """Writes the record of ``case``, which failed if there is a ``failure``. If the case has spoiled its
         ``recorder``, a bare record takes its place."""
         try:
             try:
-                if failure:
+                if self._restored:
+                    recorder.set(observed={RESTORED: [*self._restored]})
+                if failure and failure not in recorder.diagnosis:
                     recorder.conclude(Status.FAIL, failure)
                 if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
                     recorder.keep_artefacts()  # a failure is read later, and elsewhere
@@ -255,7 +316,8 @@ class ItemRecording:
         only if a signal caused it."""
         signals = self.process.signals
         try:
-            yield
+            with self._own_process():
+                yield
         except TypedSkip:
             raise
         except KeyboardInterrupt as error:
@@ -298,6 +360,8 @@ class ItemRecording:
         self.process.stack.update(imported_versions())  # the recorder's stack, too
         self._record_phase(recorder, report, call)
         recorder.phases.add(report.when)
+        if self._spoiled and report.when == "call" and not report.failed:
+            _fail(recorder, report, self._spoiled)
         for name in ("sections", "user_properties", "keywords"):  # a case may have added anything
             setattr(report, name, encodable(getattr(report, name)))
         if report.failed:
@@ -394,12 +458,14 @@ class ItemRecording:
 
     def _foresee(self, recorder: CaseRecorder) -> None:
         stage = f" in stage {recorder.stage}" if recorder.stage else ""
+        died = recorder.record(Status.CRASH, f"the process died while it ran this case{stage}")
         try:
-            self._foreseen_size = self.file.foresee(
-                recorder.record(Status.CRASH, f"the process died while it ran this case{stage}")
-            )
+            self._foreseen_size = self.file.foresee(died)
         except OSError as error:
-            self._session.shouldstop = cannot_write(self.process.folder, error)
+            if self._restore(self._state):  # the case had lowered a limit
+                self._foresee(recorder)
+            else:
+                self._session.shouldstop = cannot_write(self.process.folder, error)
 
     def _end(self, record: CaseRecord) -> None:
         # to others the expected failures were applied
@@ -500,6 +566,10 @@ def _mark_failed(report: pytest.TestReport, text: str) -> None:
     report.longrepr = log_safe(encodable(text))  # pytest prints it as it is
     if hasattr(report, "wasxfail"):
         del report.wasxfail
+
+
+def _stay_open() -> None:
+    """Stands for the method that closes a standard stream."""
 
 
 def _report_of_failure(item: pytest.Item, call: pytest.CallInfo[None], text: str) -> pytest.TestReport:

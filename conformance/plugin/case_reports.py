@@ -5,6 +5,7 @@ The streams of the terminal are guarded: a full disk under them costs lines, no 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections import defaultdict
@@ -142,8 +143,9 @@ class _GuardedStream:
     def _attempt(self, work: Any) -> None:
         try:
             work()
-        except OSError as error:
-            self._output.error = self._output.error or error
+        except (OSError, ValueError) as error:  # ValueError: a case has closed it
+            closed = error if isinstance(error, OSError) else OSError(errno.EBADF, str(error))
+            self._output.error = self._output.error or closed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -125,6 +125,75 @@ def test_code_of_a_case_that_fails_in_a_hook_costs_its_own_case_only(project, wo
     assert "no signal was received" in records["test_interrupted"].diagnosis
 
 
+#: What a case changes of its process, and the name of it in the record.
+CHANGES = {
+    "recursion": ("sys.setrecursionlimit(10**6)", "the recursion limit"),
+    "function": ("builtins.len = None; os.environ = None; del time.monotonic", "functions of Python"),
+    "size": (f"resource.setrlimit(resource.RLIMIT_FSIZE, (0, -1)); {'recorder.set(kernel=None)'}", "resource limits"),
+    "files": ("_, most = resource.getrlimit(NOFILE); resource.setrlimit(NOFILE, (3, most))", "resource limits"),
+    "handler": ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "handlers of signals"),
+    "blocked": ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])", "blocked signals"),
+    "alarm": ("signal.alarm(1)", "timers"),
+    "folder": ("os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')", "the working directory"),
+    "umask": ("os.umask(0o777)", "umask"),
+    "stream": ("sys.stdout.close(); sys.stdout = None", "standard streams"),
+    "logging": ("logging.root.handlers = None", "the logging of Python"),
+    "locale": (
+        "locale.setlocale(locale.LC_ALL, ('C', 'C.UTF-8')['.' not in locale.setlocale(locale.LC_ALL)])",
+        "the locale",
+    ),
+    "collector": ("gc.disable()", "the garbage collector"),
+    "interval": ("sys.setswitchinterval(9)", "the switch interval of threads"),
+    "path": ("sys.path.clear()", "the search path of modules"),
+    "errors": ("numpy.seterr(all='raise')", "NumPy's handling of errors"),
+    "fixture": ("request.getfixturevalue('slight')", "resource limits"),
+}
+STATE = """
+import builtins, gc, locale, logging, numpy, resource, signal, sys
+NOFILE = resource.RLIMIT_NOFILE
+@pytest.fixture
+def slight():
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, -1))
+def test_kept(recorder):
+    recorder.verdict("x", True)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal = None
+def test_after_kept(recorder): recorder.verdict("x", bool(signal.signal) or "PYTEST_XDIST_WORKER" not in os.environ)
+def test_fork(recorder):
+    child = os.fork()
+    recorder.verdict("x", True)
+    if child: os.waitpid(child, 0)
+    else: raise ValueError
+@pytest.fixture
+def forking():
+    os.fork()
+    yield
+    os.fork()
+def test_fork_of_a_fixture(recorder, forking): recorder.verdict("x", True)
+if "pytest" in sys.modules: os.fork()
+"""
+
+
+def test_state_that_a_case_leaves_is_restored_or_costs_its_process(project, workers):
+    cases = [
+        f"def test_{name}(recorder, request):\n    recorder.verdict('x', True)\n    {body}\n"
+        f"def test_after_{name}(recorder): recorder.verdict('x', True)\n"
+        for name, (body, _) in CHANGES.items()
+    ]
+    project.suite("state", STATE.replace("def test_kept", "".join(cases) + "def test_kept"))
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    records = project.records
+    restored = {name: records[f"test_{name}"].observed["restored"] for name in CHANGES}
+    assert restored == {name: [part] for name, (_, part) in CHANGES.items()}
+    assert {name for name, status in project.statuses.items() if status != "pass"} == {"test_kept"}
+    assert len(records) == 2 * len(CHANGES) + 4
+    text = "left its process changed, and this cannot be restored: handlers of signals"
+    assert text in records["test_kept"].diagnosis
+    assert project.info.problems == ()
+
+
 def runs(pid: int) -> bool:
     """Returns True if the process has not ended; its exit status may not have been collected yet."""
     try:
