@@ -5,6 +5,7 @@ A case that fails alike every time keeps its status. One that does not is flaky;
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -93,6 +94,7 @@ class Reruns:
             return None
         gpu = self._gpu(record, number)
         with tempfile.TemporaryDirectory(prefix="conformance-rerun-") as scratch:
+            records: list[CaseRecord] = []
             process = self._started(record.case, gpu, Path(scratch))
             with self._lock:
                 self._running.add(process)
@@ -105,7 +107,8 @@ class Reruns:
                 process.wait()
                 with self._lock:
                     self._running.discard(process)
-            records = [again for again in read_records(Path(scratch) / "run").records if again.case == record.case]
+            with contextlib.suppress(OSError):  # it ended before it wrote any
+                records = [again for again in read_records(Path(scratch) / "run").records if again.case == record.case]
         if not records:
             return None
         again = records[0]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conformance.execution.compile import compile_worker
+from conformance.execution.compile import cache_entries, cache_faults, compile_worker
 from conformance.execution.compile.cache_entries import contents, contradiction, differing
 from conformance.execution.compile.compilation import CompileRequest
 from conformance.execution.compile.compile_worker import Compiler, suspicion
@@ -170,3 +171,25 @@ def test_the_paths_of_another_machine_make_no_difference(
     assert moved["ttir"] != files["ttir"], "else nothing is planted"
     assert differing(files, {**files, **moved}) == []
     assert differing(files, {**files, "ttir": b"", "json": b"{"}) == ["json", "ttir"]
+
+
+def test_the_suite_of_damages_fails_if_the_harness_does_not_see_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {verdict.check: verdict.passed for verdict in cache_faults.damaged("empty", SM90).verdicts}
+    assert all(seen.values())
+    assert seen.keys() == {f"seen/{stage}" for stage in ("source", "group", *STAGES[SM90])}
+    monkeypatch.setattr(cache_entries, "reads_noted", lambda: contextlib.nullcontext([]))
+    blind = {verdict.check: verdict.passed for verdict in cache_faults.damaged("empty", SM90).verdicts}
+    assert not blind["seen/json"]
+    assert blind["seen/ttir"], "its text differs"
+
+
+def test_the_suite_of_writers_fails_if_an_entry_is_of_two_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pair(writers: int, target: Target, pauses: object) -> list[int]:
+        mine, others = cache_faults._files(4, target), cache_faults._files(8, target)
+        mine["cubin"].write_bytes(others["cubin"].read_bytes())
+        return [0, -9, 1]
+
+    monkeypatch.setattr(cache_faults, "_compiled_by", pair)
+    verdicts = cache_faults.written_at_once(False, SM90).verdicts
+    assert [(verdict.check, verdict.passed) for verdict in verdicts] == [("whole/0", False), ("writers/0", False)]
+    assert "different: cubin" in verdicts[0].text

@@ -77,6 +77,21 @@ def _driver(target: Target) -> StubDriver:
     return _drivers[identity]
 
 
+def by_triton(launch: Launch, target: Target) -> Any:
+    """Returns what Triton compiles for ``launch``, or takes from its cache, for ``target``."""
+    from triton.runtime import driver
+
+    stub = _driver(target)
+    driver.set_active(stub)
+    arguments = bound_arguments(launch.function, launch.arguments)
+    kernel = launch.function.warmup(**arguments, grid=launch.grid, **launch.options)
+    if kernel.metadata.target != stub.target:
+        raise AssertionError(f"compiled for {kernel.metadata.target}, asked for {stub.target}")
+    # A compiled kernel holds the text of every stage, and this process lives long; the files are enough.
+    _compiled_kernels(launch.function, stub.index).clear()
+    return kernel
+
+
 class Compiler:
     """Compiles launches and remembers what it has compiled, by specialisation."""
 
@@ -156,17 +171,8 @@ class Compiler:
         return answer._replace(refused=refused)
 
     def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
-        from triton.runtime import driver
-
-        stub = _driver(target)
-        driver.set_active(stub)
-        arguments = bound_arguments(launch.function, launch.arguments)
         before = time.time()
-        kernel = launch.function.warmup(**arguments, grid=launch.grid, **launch.options)
-        if kernel.metadata.target != stub.target:
-            raise AssertionError(f"compiled for {kernel.metadata.target}, asked for {stub.target}")
-        # A compiled kernel holds the text of every stage, and this process lives long; the files are enough.
-        _compiled_kernels(launch.function, stub.index).clear()
+        kernel = by_triton(launch, target)
         artefact = artefact_of(kernel, target, key, before)
         return dataclasses.replace(artefact, stages=self._kept(artefact, target))
 
@@ -210,7 +216,7 @@ def processor_seconds() -> float:
 
 def artefact_of(kernel: Any, target: Target, key: str, before: float) -> Artefact:
     """Returns the artefact of ``kernel``, which Triton has compiled since ``before`` on the file system's clock."""
-    files = {Path(path).suffix[1:]: Path(path) for path in _stage_files(kernel)}
+    files = {Path(path).suffix[1:]: Path(path) for path in stage_files(kernel)}
     metadata = json.loads(files["json"].read_text())
     return Artefact(
         target_id=target.id,
@@ -224,7 +230,7 @@ def artefact_of(kernel: Any, target: Target, key: str, before: float) -> Artefac
     )
 
 
-def _stage_files(kernel: Any) -> list[str]:
+def stage_files(kernel: Any) -> list[str]:
     """Returns the files of Triton's cache that hold the stages of ``kernel``; releases that do not say are asked for
     the kernel's hash."""
     if hasattr(kernel, "metadata_group"):
