@@ -47,14 +47,14 @@ def launch(warps: int, target: Target) -> Launch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdicts on one kind of fault, and by stage what Triton did."""
+    """Has the verdicts on one kind of fault, and by stage what Triton did."""
 
     verdicts: tuple[Verdict, ...]
     triton: Mapping[str, str]
 
 
 def _flipped(content: bytes, other: bytes) -> bytes:
-    """``content`` with a bit changed in every sixteenth part of it, so that one is in what counts."""
+    """Returns ``content`` with a bit changed in every sixteenth part of it, so that one is in what counts."""
     changed = bytearray(content)
     for place in range(len(content) // 32, len(content), max(1, len(content) // 16)):
         changed[place] ^= 1
@@ -72,7 +72,7 @@ DAMAGES: dict[str, Callable[[bytes, bytes], bytes | None]] = {
 
 
 def damaged(damage: str, target: Target) -> Outcome:
-    """A ``Task``: damages each file of an entry in turn and has Triton, then the harness, take the entry."""
+    """Damages, as a ``Task``, each file of an entry in turn and has Triton, then the harness, take the entry."""
     verdicts, seen = [], {}
     with empty_cache():
         paths = _files(4, target)
@@ -111,12 +111,12 @@ def _taken(target: Target) -> tuple[str, dict[str, bytes] | None]:
 
 
 def _files(warps: int, target: Target) -> dict[str, Path]:
-    """The file of each stage of the kernel with so many warps, as Triton gives them."""
+    """Returns the file of each stage of the kernel with so many warps, as Triton gives them."""
     return {Path(path).suffix[1:]: Path(path) for path in stage_files(by_triton(launch(warps, target), target))}
 
 
 def _named(target: Target, right: Mapping[str, bytes]) -> str:
-    """How the harness names the entry; empty if it takes it as right."""
+    """Says how the harness names the entry; empty if it takes it as right."""
     answer = Compiler(None).answer(CompileRequest(f"{__name__}:launch", 4, target))
     if answer.fault is not None and answer.fault.kind == FaultKind.CACHE_SUSPECT.value:
         return "calls the cache suspect at once"
@@ -127,7 +127,7 @@ def _named(target: Target, right: Mapping[str, bytes]) -> str:
 
 
 def written_at_once(killed: bool, target: Target) -> Outcome:
-    """A ``Task``: several processes compile one kernel into an empty cache at once, and some of them are killed if
+    """Has, as a ``Task``, several processes compile one kernel into an empty cache at once. Some are killed if
     ``killed``. Triton must take a right kernel from it afterwards."""
     with empty_cache():
         right = contents(_files(4, target))
