@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
 
 
 class AwakeTime:
@@ -29,3 +33,13 @@ class AwakeTime:
         self._seconds += min(now - self._last, 2 * self.LOOK_S)
         self._last = now
         return self._seconds
+
+
+def waited(poll: Callable[[float], Answer], seconds: float) -> Answer | None:
+    """Returns the first true answer of ``poll``, which waits for so many seconds as it is told; None after
+    ``seconds``."""
+    clock = AwakeTime()
+    while (left := seconds - clock.seconds()) > 0:
+        if answer := poll(min(left, AwakeTime.LOOK_S)):
+            return answer
+    return None

@@ -22,7 +22,7 @@ import pytest
 
 from conformance.execution.compile.fork_server import RUN_VARIABLE
 from conformance.judging.settings import Settings
-from conformance.machine import overdue
+from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
@@ -213,7 +213,7 @@ def _configure_main(config: pytest.Config) -> None:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
     if not workers:
         config.option.continue_on_collection_errors = True  # as with workers: a broken file costs no other
-        process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals)
+        process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals, guarded=True)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")
 
 
@@ -266,7 +266,10 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     except pytest.UsageError as error:
         refusal_file(folder, from_main["workerid"]).write_text(str(error), encoding="utf-8")
         raise
-    process = CaseProcess(folder, from_main["workerid"], gpu, dict(from_main["conformance_stack"]))
+    local = from_main["conformance_local"]
+    if local:
+        stacks.end_with_parent()
+    process = CaseProcess(folder, from_main["workerid"], gpu, dict(from_main["conformance_stack"]), guarded=not local)
     config.stash[fixtures.RUN_FOLDER] = process.folder, process.name
     settings = options.with_packages(config) if case_ids.selects_package(config) else options.settings(config)
     recording = ItemRecording(settings, process, CaseIds(config))

@@ -104,7 +104,8 @@ BACKEND_HASHES = "conformance_backend_hashes"
 class CaseProcess:
     """A process that runs cases: the run's ``folder``, the process's ``name`` in it, its GPU, and the versions of the
     stack. Only the process that the user started has the ``terminal`` and ``end_of_run``. The latter is called with the
-    record of the case that ends the process early. ``signals`` are the process's own: the caller installs them."""
+    record of the case that ends the process early. ``signals`` are the process's own: the caller installs them.
+    ``guarded``: see :class:`~conformance.plugin.watchdog.Watchdog`."""
 
     folder: Path
     name: str
@@ -113,6 +114,7 @@ class CaseProcess:
     terminal: TextIO | None = None
     end_of_run: Callable[[CaseRecord], None] | None = None
     signals: Signals = field(default_factory=WorkerSignals)
+    guarded: bool = False
 
 
 class ItemRecording:
@@ -139,7 +141,9 @@ class ItemRecording:
         stacks = stacks_file(process.folder, process.name)
         try:
             process_file(process.folder, process.name).write_text(str(os.getpid()))
-            self._watchdog = Watchdog(self.settings.case_timeout_s, stacks, process.terminal, self._end)
+            self._watchdog = Watchdog(
+                self.settings.case_timeout_s, stacks, process.terminal, self._end, guarded=process.guarded
+            )
         except OSError as error:
             pytest.exit(cannot_write(process.folder, error))
         if process.end_of_run is None:

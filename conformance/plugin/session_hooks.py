@@ -67,7 +67,7 @@ from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.plugin.worker_starts import WorkerStarts
-from conformance.plugin.worker_watch import WorkerWatch
+from conformance.plugin.worker_watch import WorkerWatch, is_local
 from conformance.proof_level import ProofCount
 from conformance.records import (
     FAILING,
@@ -251,6 +251,7 @@ class SessionRun:
         node.workerinput["conformance_gpu"] = self._leases.take(node.gateway.id)
         node.workerinput["conformance_workers"] = self._workers
         node.workerinput["conformance_stack"] = self.stack
+        node.workerinput["conformance_local"] = is_local(node)
 
     # Collection
 

@@ -1,12 +1,16 @@
 """Ends a process whose case hangs or has spoiled its GPU, after writing that case's record.
 
 pytest cannot interrupt a call that blocks inside a compiler or a driver; the process has to go, and xdist replaces it.
+Time in which the process was stopped is no time of its case.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,39 +19,68 @@ from pathlib import Path
 from typing import TextIO
 
 from conformance.judging.case_recorder import CaseRecorder
+from conformance.machine import stacks
+from conformance.machine.awake_time import AwakeTime
 from conformance.records import CaseRecord, Status
 
-#: Seconds after the deadline at which a thread outside Python ends a process that holds the interpreter's lock.
+#: Seconds after the deadline at which another process ends one that holds the interpreter's lock.
 LOCK_GRACE_S = 5.0
-#: Seconds by which that thread may come later still. To start it again takes as long as a short case, so it is started
-#: for all cases of this time together. It is never longer than a deadline.
-REARM_S = 5.0
 EXIT_CODE = 1
 PROCESS_ENDED = "process-ended"  # outcome of a case whose process the watchdog ended
+#: A process that ends its parent if that does not write a byte for so many seconds. A parent that is stopped as a
+#: whole, by Ctrl-Z or a debugger, is left alone.
+_GUARD = """
+import os, select, sys, time
+parent, limit, number, wait = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+quiet, last = 0.0, time.monotonic()
+while os.getppid() == parent:
+    ready = select.select([0], [], [], 0.5)[0]
+    passed, last = min(time.monotonic() - last, 1.0), time.monotonic()
+    if ready:
+        quiet = 0.0
+        if not os.read(0, 4096):
+            break
+    elif open(f"/proc/{parent}/stat").read().rpartition(")")[2].split()[0] not in "Tt":
+        quiet += passed
+    if quiet > limit:
+        os.kill(parent, number)
+        time.sleep(wait)
+        print(f"\\nconformance: a case held the interpreter's lock for {quiet:.0f} s; the process ends", flush=True)
+        os.kill(parent, 9)
+        break
+"""
 
 
 class Watchdog:
-    """Watches one case at a time, always from the same thread. Stacks go to the file ``stacks``. If Python itself is
-    stuck, they go to ``terminal`` if there is one. ``end`` is called with the record of the case that ends the
-    process."""
+    """Watches one case at a time, always from the same thread. Stacks go to the file ``stacks_file``. If Python itself
+    is stuck, they go to ``terminal`` if there is one. ``end`` is called with the record of the case that ends the
+    process. ``guarded``: no other process ends this one if it is stuck, so this starts one that does."""
 
-    def __init__(self, deadline_s: float, stacks: Path, terminal: TextIO | None, end: Callable[[CaseRecord], None]):
+    def __init__(
+        self,
+        deadline_s: float,
+        stacks_file: Path,
+        terminal: TextIO | None,
+        end: Callable[[CaseRecord], None],
+        guarded: bool = False,
+    ):
         self.deadline_s = deadline_s
-        self._stacks = stacks
-        self._late = terminal or stacks.open("w", encoding="utf-8")  # open as long as the process lives
+        self._stacks = stacks_file
+        self._late = terminal or stacks_file.open("a", encoding="utf-8")  # open as long as the process lives
         self._end = end
-        self._watched: tuple[float, CaseRecorder] | None = None  # the case, and when it must have ended
+        self._watched: tuple[AwakeTime, CaseRecorder] | None = None
         self._thread: threading.Thread | None = None
-        self._arming = threading.Lock()
-        self._armed_until = 0.0  # when faulthandler's thread ends the process; 0 while it does not run
+        self._guarded = guarded
+        self._guard: subprocess.Popen[bytes] | None = None
+        stacks.answer_in(self._late)
 
     @contextmanager
     def watching(self, recorder: CaseRecorder) -> Iterator[None]:
         """Ends the process if the block is not left within the deadline."""
-        now = time.monotonic()
-        self._watched = (now + self.deadline_s, recorder)
-        self._arm(now)
+        self._watched = (AwakeTime(), recorder)
         if self._thread is None:
+            if self._guarded:
+                self._guard = self._started_guard()
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
         try:
@@ -58,46 +91,38 @@ class Watchdog:
     def stop(self) -> None:
         """Lets the process live on: no case is watched any more."""
         self._watched = None
-        self._disarm()
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            self._guard.wait()
+            self._guard = None
 
-    def _arm(self, now: float) -> None:
-        """Sees to it that faulthandler's thread does not end the process before the grace of the current case is over.
-        The watching thread needs the interpreter's lock; that thread does not."""
-        least = self.deadline_s + LOCK_GRACE_S
-        with self._arming:
-            if self._armed_until < now + least:
-                seconds = least + min(REARM_S, self.deadline_s)
-                faulthandler.dump_traceback_later(seconds, exit=True, file=self._late)
-                self._armed_until = now + seconds
-
-    def _disarm(self) -> None:
-        with self._arming:
-            if self._watched is None and self._armed_until:
-                faulthandler.cancel_dump_traceback_later()
-                self._armed_until = 0.0
+    def _started_guard(self) -> subprocess.Popen[bytes]:
+        limit = self.deadline_s + LOCK_GRACE_S
+        words = [str(word) for word in (os.getpid(), limit, stacks.ASK, stacks.ANSWER_S)]
+        command = [sys.executable, "-IS", "-c", _GUARD, *words]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._late.fileno(), start_new_session=True)
 
     def _watch(self) -> None:
-        """Sleeps until the current case's deadline. A case that begins meanwhile has a later deadline.
-
-        It wakes once in each deadline, which is before faulthandler's thread would end the process. So a process that
-        waits for its next case is not ended.
-        """
+        """Looks until the current case's deadline. A case that begins meanwhile has a later deadline."""
         while True:
             watched = self._watched
-            left = watched[0] - time.monotonic() if watched else self.deadline_s
+            left = self.deadline_s - watched[0].seconds() if watched else self.deadline_s
             if watched and left <= 0:
                 self._expired(watched[1])
-            if watched is None:
-                self._disarm()
-            time.sleep(max(left, 0))
+            guard = self._guard
+            if guard is not None and guard.stdin is not None:
+                with contextlib.suppress(OSError, ValueError):  # its end, or that of the watch
+                    guard.stdin.write(b".")
+                    guard.stdin.flush()
+            time.sleep(min(max(left, 0), AwakeTime.LOOK_S))
 
     def _expired(self, recorder: CaseRecorder) -> None:
-        with open(self._stacks, "w+", encoding="utf-8") as file:
+        with open(self._stacks, "a+", encoding="utf-8") as file:  # another process may have asked for them before
             faulthandler.dump_traceback(file, all_threads=True)
             file.seek(0)
-            stacks = file.read()
+            text = file.read()
         stage = f" in stage {recorder.stage}" if recorder.stage else ""
-        text = f"ran past its deadline of {self.deadline_s:g} s{stage}; the process was ended. Its stacks:\n{stacks}"
+        text = f"ran past its deadline of {self.deadline_s:g} s{stage}; the process was ended. Its stacks:\n{text}"
         self.finish(recorder, Status.TIMEOUT, text)
 
     def finish(self, recorder: CaseRecorder, status: Status | None = None, diagnosis: str | None = None) -> None:
@@ -105,6 +130,7 @@ class Watchdog:
         and ``diagnosis`` replace the case's own if they are given."""
         recorder.outcome = PROCESS_ENDED
         try:
+            self.stop()
             self._end(recorder.record(status, diagnosis))
         finally:
             os._exit(EXIT_CODE)

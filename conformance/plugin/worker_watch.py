@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.machine import overdue
+from conformance.machine import overdue, stacks
 from conformance.plugin import watchdog
 from conformance.plugin.collection_watch import collected_now, collecting_file
 from conformance.plugin.record_files import in_flight, journal_file, part_file, process_file
@@ -47,6 +47,7 @@ class _Watched:
     quiet_s: float = 0.0  # for how long they have not
     still_s: float = 0.0  # for how long it has been in a state of _STILL
     has_collected: bool = False
+    asked_at: float | None = None  # for its stacks
     killed_at: float | None = None
 
 
@@ -56,7 +57,7 @@ class WorkerWatch:
 
     def __init__(self, folder: Path, deadline_s: float, lost: Callable[[Any], None]) -> None:
         self._folder = folder
-        self._limit_s = deadline_s + watchdog.LOCK_GRACE_S + watchdog.REARM_S + LOOK_S
+        self._limit_s = deadline_s + watchdog.LOCK_GRACE_S
         self._lost = lost
         self._workers: dict[str, _Watched] = {}
         self._reasons: dict[str, str] = {}
@@ -108,6 +109,11 @@ class WorkerWatch:
                     self._look(name, watched, passed, now)
 
     def _look(self, name: str, watched: _Watched, passed: float, now: float) -> None:
+        if watched.asked_at is not None and watched.killed_at is None:
+            if now - watched.asked_at > stacks.ANSWER_S:
+                watched.killed_at = now
+                _kill(watched.node)
+            return
         if watched.killed_at is not None:
             if now - watched.killed_at > GONE_S:
                 self.forget(watched.node)
@@ -124,8 +130,11 @@ class WorkerWatch:
             doing = f": {_STILL[state]}" if state in _STILL else ""
             self._reasons[name] = f"its process did nothing for {watched.quiet_s:.0f} s{doing}; the run killed it"
             self._stopped |= {name} if state in _BY_SOMEBODY else set()
-            watched.killed_at = now
-            _kill(watched.node)
+            watched.asked_at = now
+            number = _number(process_file(self._folder, name), watched.node)
+            if number is not None and state not in _BY_SOMEBODY:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, stacks.ASK)
         elif late and watched.has_collected:
             watched.quiet_s = 0.0  # it waits for its next case
 
@@ -156,12 +165,25 @@ def _facts(file: Path) -> tuple[int, int] | None:
     return facts.st_size, facts.st_mtime_ns
 
 
-def _state(file: Path, node: Any) -> str:
-    """The state of the process of ``node``, a letter; "-" if it is not known. Its number is in ``file``, or execnet has
-    asked it."""
-    spec = node.gateway.spec
+def is_local(node: Any) -> bool:
+    """Returns True if the process of a worker is on this machine."""
+    return bool(node.gateway.spec.popen and not node.gateway.spec.via)
+
+
+def _number(file: Path, node: Any) -> int | None:
+    """The number of the process of ``node``, if it is on this machine: execnet has asked it, or it is in ``file``."""
+    if not is_local(node):
+        return None
     try:
-        number = node.gateway._rinfo().pid if spec.popen and not spec.via else int(file.read_text())
+        return int(node.gateway._rinfo().pid)
+    except (AttributeError, OSError):
+        return int(file.read_text())
+
+
+def _state(file: Path, node: Any) -> str:
+    """The state of the process of ``node``, a letter; "-" if it is not known."""
+    try:
+        number = _number(file, node)
         stat = Path(f"/proc/{number}/stat").read_text(errors="replace")
     except (OSError, ValueError, AttributeError):
         return "-"

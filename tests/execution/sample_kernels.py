@@ -11,6 +11,7 @@ import functools
 import os
 import signal
 import stat
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,6 +248,14 @@ def stubborn(seconds: float, target: Target) -> Launch:
     """Ignores what can be ignored and takes ``seconds``."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(seconds)
+    return launch(Sample("copy"), target)
+
+
+def paused(parent: int, target: Target) -> Launch:
+    """Stops this process and its parent for longer than the deadline of the tests."""
+    processes = f"{os.getpid()} {parent}"
+    words = f"kill -STOP {processes}; sleep 7; kill -CONT {processes}"
+    subprocess.Popen(["sh", "-c", words], start_new_session=True).wait()
     return launch(Sample("copy"), target)
 
 

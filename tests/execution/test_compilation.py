@@ -269,6 +269,10 @@ def test_slow_is_not_late(faulty: CompilePool) -> None:
     assert ask(faulty, "stubborn", 0.5).status is Status.PASS
 
 
+def test_a_pause_of_all_processes_is_no_time_of_the_compiler(faulty: CompilePool) -> None:
+    assert ask(faulty, "paused", os.getpid()).status is Status.PASS
+
+
 @pytest.mark.parametrize(
     ("factory", "text"),
     [("no.such.module:launch", "No module named"), (f"{SAMPLES}:no_such_function", "no_such_function")],

@@ -30,7 +30,7 @@ GOOD_STATUSES = {f"test_good[{i}]": "pass" for i in range(6)}
 #: Shorter times of the watch from outside.
 HASTE = """
 from conformance.plugin import watchdog, worker_watch
-watchdog.LOCK_GRACE_S = watchdog.REARM_S = 0.2
+watchdog.LOCK_GRACE_S = 0.2
 worker_watch.LOOK_S, worker_watch.GONE_S = 0.1, 0.5
 from xdist.workermanage import NodeManager
 NodeManager.EXIT_TIMEOUT = 1

@@ -1,10 +1,11 @@
-"""The watchdog's one thread: each case has its whole deadline, and no case has more. Time passes as the test says."""
+"""Each case has its whole deadline, and no case has more. Time in which all processes were stopped is none of it."""
 
 import threading
 from types import SimpleNamespace
 
 import pytest
 
+from conformance.machine import awake_time
 from conformance.plugin import watchdog
 
 
@@ -24,78 +25,87 @@ class Clock:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self.now >= self._asleep_until)
 
-    def advance(self, seconds):
-        """Returns when the thread sleeps again."""
+    def advance(self, seconds, step=0.5):
+        """Returns when the thread sleeps again. Time passes in steps: a longer one is that of a stopped process."""
         with self._changed:
-            self.now += seconds
-            self._changed.notify_all()
-            assert self._changed.wait_for(lambda: self._asleep_until > self.now, timeout=60)
+            for _ in range(int(seconds / step)):
+                self.now += step
+                self._changed.notify_all()
+                assert self._changed.wait_for(lambda: self._asleep_until > self.now, timeout=60)
 
 
-class Faulthandler:
-    """Stands in for the module of that name: ``ends_at`` is when its thread would end the process, None for never."""
-
-    def __init__(self, clock):
-        self._clock, self.ends_at, self.starts = clock, None, 0
-
-    def dump_traceback_later(self, seconds, **_):
-        self.ends_at = self._clock.now + seconds
-        self.starts += 1
-
-    def cancel_dump_traceback_later(self):
-        self.ends_at = None
+pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(watchdog, "time", clock)
+    for module in (watchdog, awake_time):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
-@pytest.fixture
-def thread_outside_python(clock, monkeypatch):
-    thread = Faulthandler(clock)
-    monkeypatch.setattr(watchdog, "faulthandler", thread)
-    return thread
+class Watching(watchdog.Watchdog):
+    """Notes the cases that are late, and lets the process live."""
+
+    def __init__(self, folder):
+        super().__init__(10.0, folder / "stacks.txt", None, lambda record: None)
+        self.late = []
+
+    def _expired(self, recorder):
+        self.late.append(recorder.case)
+        self._watched = None
 
 
-def test_each_case_has_the_whole_deadline(tmp_path, clock, thread_outside_python):
-    ended = []
-
-    class Watching(watchdog.Watchdog):
-        def finish(self, recorder, status, diagnosis):
-            ended.append(recorder.case)
-            self._watched = None
-
-        def _expired(self, recorder):
-            self.finish(recorder, None, "")
-
-    watching = Watching(10.0, tmp_path / "stacks.txt", None, lambda record: None).watching
+def test_each_case_has_the_whole_deadline(tmp_path, clock):
+    dog = Watching(tmp_path)
     for case, seconds in [("first", 6), ("second", 6), ("third", 9), ("slow", 11), ("last", 6)]:
-        with watching(SimpleNamespace(case=case, stage="")):
+        with dog.watching(SimpleNamespace(case=case, stage="")):
             clock.advance(seconds)
-    assert ended == ["slow"]
+        clock.advance(3)  # it waits for its next case
+    assert dog.late == ["slow"]
 
 
-def test_the_thread_outside_python_is_started_once_for_many_cases(tmp_path, clock, thread_outside_python):
-    dog = watchdog.Watchdog(10.0, tmp_path / "stacks.txt", None, lambda record: None)
-    for number in range(240):  # 60 seconds, exact in binary
-        with dog.watching(SimpleNamespace(case=f"case {number}", stage="")):
-            latest = 10.0 + watchdog.LOCK_GRACE_S + watchdog.REARM_S
-            assert 10.0 + watchdog.LOCK_GRACE_S <= thread_outside_python.ends_at - clock.now <= latest
-            clock.advance(0.25)
-    assert thread_outside_python.starts == pytest.approx(60 / watchdog.REARM_S, abs=1)
-    dog.stop()
-    assert thread_outside_python.ends_at is None
+def test_time_in_which_the_process_was_stopped_is_none_of_the_case(tmp_path, clock):
+    dog = Watching(tmp_path)
+    with dog.watching(SimpleNamespace(case="stopped", stage="")):
+        clock.advance(4)
+        clock.advance(3600, step=3600)
+        clock.advance(3)
+    assert dog.late == []
 
 
-def test_a_process_that_waits_for_its_next_case_is_not_ended(tmp_path, clock, thread_outside_python):
-    dog = watchdog.Watchdog(10.0, tmp_path / "stacks.txt", None, lambda record: None)
-    for waits in (0, 1, 9, 25):
-        with dog.watching(SimpleNamespace(case="case", stage="")):
-            clock.advance(1)
-        for _ in range(waits):
-            clock.advance(1)
-            assert thread_outside_python.ends_at is None or thread_outside_python.ends_at > clock.now
-    assert thread_outside_python.ends_at is None
+#: Short times for what a user waits longer for.
+QUICK = """
+from conformance.machine.awake_time import AwakeTime
+from conformance.plugin import watchdog, worker_watch
+AwakeTime.LOOK_S = worker_watch.LOOK_S = 0.1
+watchdog.LOCK_GRACE_S = 0.5
+"""
+PAUSED = """
+import subprocess
+def test_paused(recorder):
+    processes = f"{os.getpid()} {os.environ['CONFORMANCE_RUN_PROCESS']}"
+    words = f"kill -STOP {processes}; sleep 4; kill -CONT {processes}"
+    pause = subprocess.Popen(["sh", "-c", words], start_new_session=True)
+    time.sleep(0.2)
+    assert pause.wait() == 0
+    recorder.verdict("x", True)
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_pause_of_all_processes_is_no_time_out(project, workers):
+    (project.path / "conftest.py").write_text(QUICK)
+    project.suite("paused", PAUSED)
+    project.run("-n", workers, "--case-timeout", "2")
+    assert project.statuses == {"test_paused": "pass"}
+    assert project.info.wall_s > 4
+
+
+def test_a_case_without_workers_that_holds_the_lock_ends_the_run(new_python, project):
+    (project.path / "conftest.py").write_text(QUICK)
+    project.suite("held", "import ctypes\ndef test_held(recorder): 3 ** 10**9\n")
+    result = project.run("--case-timeout", "0.5")
+    assert result.ret == -9
+    result.stderr.fnmatch_lines(["*test_held.py*", "conformance: a case held the interpreter's lock for * s*"])

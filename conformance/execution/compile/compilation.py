@@ -28,13 +28,15 @@ from typing import IO, Any, Literal, NamedTuple
 
 from conformance.execution.compile.fork_server import PRELOADED, ForkedProcess, ForkServer, ForkServerLost
 from conformance.execution.compile.kernel_figures import KernelResources
+from conformance.machine import stacks
+from conformance.machine.awake_time import AwakeTime, waited
 from conformance.machine.environment_faults import fault_of_signal, fault_of_text, killed, process_fault
 from conformance.records import CompileFailure, Fault, Reason, Status
 from conformance.targets import Target
 
 #: Seconds in which a child must be ready.
 START_SECONDS = 60.0
-#: Seconds between a child's own deadline, at which it writes where it hangs, and the kill from outside.
+#: Seconds between the deadline, at which a child writes where it hangs, and the kill.
 GRACE_SECONDS = 1.0
 #: Seconds between two looks at the memory that a request takes.
 WATCH_SECONDS = 0.5
@@ -294,12 +296,12 @@ class _Worker:
             return _not_compiled("the compile pool was closed", started)
         if not child.started:
             return _not_compiled(f"the compile process did not start: {self._lose(child)}", started)
-        started = time.monotonic()  # starting the child is no part of compiling
+        started, clock = time.monotonic(), AwakeTime()  # starting the child is no part of compiling
         child.mark()
         used = 0
         try:
             child.pipe.send_bytes(job.blob)
-            used = self._wait_for(child, started + self.pool.deadline + GRACE_SECONDS)
+            used = self._wait_for(child, clock)
             if child.pipe.poll(0):
                 answer = child.answer()
                 error = "" if answer.status is Status.PASS else _joined(answer.error, child.output())
@@ -313,7 +315,7 @@ class _Worker:
             return _failed(Status.CRASH, f"{wrong}; its process was ended: {self._lose(child)}", started)
         except (EOFError, OSError):
             pass  # the child is gone: its exit status and its output say why
-        late = time.monotonic() - started >= self.pool.deadline
+        late = clock.seconds() >= self.pool.deadline
         if used >= MEMORY_LIMIT:
             child.kill()
         ending = self._lose(child)
@@ -331,14 +333,17 @@ class _Worker:
         fault = fault_of_signal(ended, "the compile process") or (None if ended > 0 else fault_of_text(ending))
         return _failed(status, f"the compiler died: {ending}", started, fault)
 
-    def _wait_for(self, child: _Child, deadline: float) -> int:
-        """Waits until ``child`` has answered or is gone, ``deadline`` has passed or it takes too much memory. Returns
-        the bytes that it took when last seen."""
+    def _wait_for(self, child: _Child, clock: AwakeTime) -> int:
+        """Waits until ``child`` has answered or is gone, the deadline has passed on the ``clock`` or it takes too much
+        memory. Returns the bytes that it took when last seen. A child that is late writes where it hangs."""
         used = 0
-        while used < MEMORY_LIMIT and (left := deadline - time.monotonic()) > 0:
+        while used < MEMORY_LIMIT and (left := self.pool.deadline - clock.seconds()) > 0:
             if child.pipe.poll(min(WATCH_SECONDS, left)):
-                break
+                return used
             used = memory_of(child.process.pid)
+        if used < MEMORY_LIMIT:
+            child.ask_for_stacks()
+            child.pipe.poll(GRACE_SECONDS)
         return used
 
     def _lose(self, child: _Child) -> str:
@@ -352,7 +357,7 @@ class _Worker:
             if self.pool.closed:
                 return None
             if self._child is None:
-                self._child = _Child(self.pool.deadline, self.pool.artefact_dir, self.pool.preloaded)
+                self._child = _Child(self.pool.artefact_dir, self.pool.preloaded)
             child = self._child
         child.wait_until_started()
         return child
@@ -361,7 +366,7 @@ class _Worker:
 class _Child:
     """One process in a process group of its own, with a pipe for requests and a file for what it prints."""
 
-    def __init__(self, deadline: float, artefact_dir: Path | None, preloaded: tuple[str, ...]) -> None:
+    def __init__(self, artefact_dir: Path | None, preloaded: tuple[str, ...]) -> None:
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._mark = 0
         self.started = False
@@ -371,7 +376,7 @@ class _Child:
         with contextlib.closing(theirs):  # else this process would keep the child's end open and never see it close
             self.process = fork_server(preloaded).fork(
                 "conformance.execution.compile.compile_worker:main",
-                {"deadline": deadline, "artefact_dir": str(artefact_dir) if artefact_dir else None},
+                {"artefact_dir": str(artefact_dir) if artefact_dir else None},
                 (theirs.fileno(),),
                 self._output.fileno(),
                 child_environment(),
@@ -382,7 +387,7 @@ class _Child:
         if self.started:
             return
         try:
-            if self.pipe.poll(START_SECONDS):
+            if waited(self.pipe.poll, START_SECONDS):
                 self.pipe.recv_bytes()
                 self.started = True
         except (EOFError, OSError):
@@ -412,6 +417,11 @@ class _Child:
         text = os.pread(self._output.fileno(), size, self._mark).decode(errors="replace").strip()
         half = OUTPUT_LIMIT // 2
         return text if len(text) <= OUTPUT_LIMIT else f"{text[:half]}\n[...]\n{text[-half:]}"
+
+    def ask_for_stacks(self) -> None:
+        """Has the child write where it is."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.process.pid, stacks.ASK)
 
     def kill(self) -> None:
         """Ends the child and every process it has started, such as ptxas."""

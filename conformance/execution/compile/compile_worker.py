@@ -38,6 +38,7 @@ from conformance.execution.compile.compilation import (
 from conformance.execution.compile.kernel_figures import read_resources
 from conformance.execution.compile.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
+from conformance.machine import stacks
 from conformance.machine.environment_faults import cache_suspect, fault_of_error
 from conformance.records import Reason, Status
 from conformance.targets import Target
@@ -242,9 +243,11 @@ def stage_files(kernel: Any) -> list[str]:
     return list((group or {}).values())
 
 
-def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
+def main(pipe: int, artefact_dir: str | None) -> None:
     """Serves pickled requests from the connection with descriptor ``pipe`` until it closes."""
     faulthandler.enable()
+    stacks.answer_in(sys.stderr)  # the parent asks at the deadline
+    stacks.end_with_parent()
     os.set_inheritable(pipe, False)  # Triton starts ptxas with every inheritable descriptor open
     connection = Connection(pipe)
     connection.send_bytes(b"ready")
@@ -253,11 +256,7 @@ def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
     compiler = Compiler(Path(artefact_dir) if artefact_dir else None)
     while True:
         blob = requests.get()
-        # faulthandler's thread needs no interpreter lock. So it reports a hang even in native code, and ends a child
-        # whose parent is gone at the deadline.
-        faulthandler.dump_traceback_later(deadline, exit=True, file=sys.stderr)
         answer = _answer(compiler, blob)
-        faulthandler.cancel_dump_traceback_later()
         os.write(pipe, ANSWER)
         connection.send_bytes(answer)
 

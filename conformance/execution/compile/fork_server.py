@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from conformance.machine.awake_time import waited
 from conformance.machine.descendants import adopted, end_descendants
 
 #: What the server imports: torch, triton, this harness's compile process and its kernels. Functions are called.
@@ -201,12 +202,10 @@ class _Connection:
             socket.send_fds(self._socket, [FORK], list(files))
         except OSError as error:
             raise self._error(f"the server that forks it cannot be asked: {error}") from None
-        try:
-            pid = self._forked.get(timeout=START_SECONDS)
-        except queue.Empty:
-            if self._server is not None:
-                self._server.kill()
-            pid = None
+        answer = waited(self._forked_within, START_SECONDS)
+        if answer is None and self._server is not None:
+            self._server.kill()
+        pid = None if answer is None else answer[0]
         if pid is None:
             raise self._error()
         process = ForkedProcess(pid)
@@ -216,6 +215,13 @@ class _Connection:
             else:
                 self._living[pid] = process
         return process
+
+    def _forked_within(self, seconds: float) -> tuple[int | None] | None:
+        """Returns the number of the next fork, None in it if the server is lost; None if there is no answer yet."""
+        try:
+            return (self._forked.get(timeout=seconds),)
+        except queue.Empty:
+            return None
 
     def _error(self, why: str = "the server that forks it ended") -> ForkServerLost:
         self.lost = True
