@@ -83,7 +83,10 @@ def parsed(text: str | bytes) -> Any:
     >>> parsed('{"a": [1, 2.5]}')
     {'a': [1, 2.5]}
     """
-    return json.loads(text, parse_constant=no_constant, parse_float=finite, parse_int=finite_integer)
+    try:
+        return json.loads(text, parse_constant=no_constant, parse_float=finite, parse_int=finite_integer)
+    except RecursionError:
+        raise ValueError("lists and objects are nested too deeply") from None
 
 
 def no_constant(name: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from conformance import targets
 from conformance.numerics.sum_order import Unit
+from conformance.plain_json import parsed
 from conformance.targets import MatrixUnit, Target
 
 FORMAT = "conformance-calibration/1"
@@ -144,7 +145,7 @@ def read_calibration(path: Path) -> Calibration:
     """Returns the calibration in the file ``path``. Raises CalibrationError if it cannot be read or has another
     form."""
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry = parsed(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CalibrationError(f"it cannot be read: {error}") from None
     return from_dict(entry)

@@ -6,6 +6,7 @@ Modules here import torch and triton only after the environment has been prepare
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import json
@@ -28,7 +29,7 @@ from conformance.machine.gpus import core_count, lacking, worker_count, worker_e
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
-from conformance.plugin.case_reports import CaseReports, GuardedOutput
+from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
 from conformance.plugin.collection_watch import CollectionWatch
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
@@ -61,6 +62,8 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, Any, Any]:
     _begin_anew(early_config)
+    if "stdout" in open_closed_streams():
+        _guarded_output(early_config).error = OSError(errno.EBADF, "the standard output is closed")
     _guarded_output(early_config)  # before capturing begins, so that its cleanup comes after the end of that
     suites = case_ids.early_selects_suites(early_config)
     if suites:
@@ -119,7 +122,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Without ``-n`` one worker runs the cases, so that one that dies costs one case. ``-n 0``, a debugger and
     ``-s`` keep them in this process."""
     option = config.option
-    here = option.capture == "no" or any(
+    here = getattr(option, "capture", "no") == "no" or any(  # without its plugin nothing is captured either
         getattr(option, name, False) for name in ("usepdb", "trace", "setuponly", "setupplan")
     )
     untold = getattr(option, "numprocesses", 0) is None and option.dist == "no" and not option.tx
@@ -168,6 +171,8 @@ def _configure_main(config: pytest.Config) -> None:
     options.check_names(config, settings, ids.suites)
     if suites:
         options.check_packages()
+    if workers:
+        options.check_encodable([str(config.invocation_params.dir), str(config.rootpath), *_words(config)])
     whole, expressions = _whole(config), _expressions(config)
     keyword_filter.take(config)
     config.invocation_params = _joined(config.invocation_params)

@@ -92,6 +92,17 @@ class CaseReports:
         stats.update(kept)
 
 
+def open_closed_streams() -> list[str]:
+    """Opens the null device for each standard stream that was closed when this process began. Otherwise the next file
+    that is opened would take its number. Returns the names of those streams."""
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:
+        stream = open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115  # for the whole run
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    return closed
+
+
 class GuardedOutput:
     """Guards streams. ``error`` is the first error of one of them, None while all take what is written."""
 

@@ -79,6 +79,18 @@ def refuse_unusable(parser: pytest.Parser, words: list[str]) -> None:
         raise pytest.UsageError(f"{name}: there is no such option; {near}")
 
 
+def check_encodable(texts: Sequence[str]) -> None:
+    """Raises pytest.UsageError if one of ``texts``, paths and words of the command line, is not UTF-8: no worker can be
+    told it."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise pytest.UsageError(
+                f"{text!a}: workers need paths and options in UTF-8, and this is none; rename it, or give -n 0"
+            ) from None
+
+
 #: What the suites import, and how it is installed.
 NEEDED = ("torch", "triton", "numpy", "filecheck", "expecttest", "msgspec")
 
@@ -276,7 +288,7 @@ def _settings(config: pytest.Config) -> Settings:
         gpus=gpus,
         case=option.conformance_case,
         case_timeout_s=timeout
-        or (DEBUGGER_CASE_TIMEOUT_S if option.usepdb else DEFAULT_CASE_TIMEOUT_S * (repeats or 1)),
+        or (DEBUGGER_CASE_TIMEOUT_S if getattr(option, "usepdb", False) else DEFAULT_CASE_TIMEOUT_S * (repeats or 1)),
         expected_failure_files=expected,
         expected_failures=_expected_failures(config.invocation_params.dir, expected),
         compile_only=compile_only,

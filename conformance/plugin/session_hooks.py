@@ -107,6 +107,9 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
     """Returns the folder for this run's evidence: the folder asked for, which must be new or empty, or one under
     reports."""
     if settings.run_dir is not None:
+        if settings.run_dir.is_symlink() and not settings.run_dir.exists():
+            given = f"--run-dir {settings.run_dir}: a link that leads nowhere"
+            raise pytest.UsageError(f"{given}; remove it, or make its target")
         if settings.run_dir.exists() and (not settings.run_dir.is_dir() or any(settings.run_dir.iterdir())):
             raise pytest.UsageError(f"--run-dir {settings.run_dir}: exists and is not an empty folder; give a new one")
         return settings.run_dir
@@ -197,7 +200,9 @@ class SessionRun:
             (self.folder / RUN_FILE).touch(exist_ok=False)  # of two runs that begin at once, one has the folder
             self._write_info(RunInfo(**self._facts()))
             self._write_environment()
-        except FileExistsError:
+        except FileExistsError as error:
+            if not (self.folder / RUN_FILE).exists():  # a link on the way leads nowhere
+                raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
             raise pytest.UsageError(
                 f"--run-dir {self.folder}: another run has begun there; give each run a folder of its own"
             ) from None

@@ -301,3 +301,31 @@ def test_cases_of_one_kind_are_one_line():
 
 def test_pytest_has_no_such_status():
     assert INFRASTRUCTURE not in {int(code) for code in pytest.ExitCode}
+
+
+# Surroundings of a run
+
+
+@pytest.mark.usefixtures("new_python")
+@pytest.mark.parametrize(("closed", "status"), [(">&-", 75), ("2>&-", 0), (">&- 2>&- <&-", 75)])
+def test_a_closed_stream_costs_no_record(project, closed, status):
+    project.suite("good", GOOD)
+    command = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-m", "pytest", "-p", "conformance.plugin"]
+    assert subprocess.run(command, cwd=project.path, timeout=60, check=False).returncode == status
+    assert set(project.statuses.values()) == {"pass"}
+    assert [fault.kind for fault in project.info.faults] == ["output"] * (status != 0)
+
+
+@pytest.mark.parametrize("plugin", ["capture", "debugging"])
+def test_a_run_without_a_plugin_of_pytest(project, plugin):
+    project.suite("good", GOOD)
+    assert project.run("-p", f"no:{plugin}").ret == pytest.ExitCode.OK
+
+
+def test_places_that_cannot_be_used_are_refused(project):
+    project.suite("good", GOOD)
+    (project.path / "link").symlink_to("nowhere")
+    (project.path / "deep.json").write_text("[" * 100_000)
+    project.refused("*--run-dir *link: a link that leads nowhere; remove it, or make its target", "--run-dir=link")
+    project.refused("*--calibration deep.json: * nested too deeply", "--calibration=deep.json")
+    project.refused("*workers need paths and options in UTF-8*", "-n", "2", "--run-dir=\udcff")
