@@ -122,5 +122,5 @@ def _check(arguments: argparse.Namespace) -> int:
     info, records, problems = read(arguments.run)
     verdict, _ = verdict_of(arguments, info, records, problems)
     for line in gate_verdict.lines(verdict):
-        print(log_safe(line))
+        print(log_safe(one_line(line)))
     return 0 if verdict.passed else 1

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from textwrap import indent
 
 from conformance.commands import CommandError, write_output
 from conformance.commands.shared.case_lookup import one_case, records_with
@@ -155,7 +156,7 @@ def _text(case: str, record: CaseRecord | None, request: ScriptRequest, seconds:
     if any(text in done.output for text in NO_CASE):
         run_here = "a run here with the options of its record" if record else "a plain run here"
         raise CommandError(f"there is no case {case} in {run_here}: give its run with --run")
-    raise CommandError(f"the case cannot be run here:\n{last_words(done.output, 2000)}")
+    raise CommandError(f"the case cannot be run here:\n{indent(last_words(done.output, 2000), '    ')}")
 
 
 def _of_record(record: CaseRecord) -> str:

@@ -80,7 +80,7 @@ def render_terminal(comparison: Comparison) -> str:
 
 def broken_lines(comparison: Comparison) -> list[str]:
     """Returns a sentence for each thing for which a side gives no answer."""
-    return [f"the {broken.side}'s run: {fault}" for broken in comparison.broken for fault in broken.faults]
+    return [_line(f"the {broken.side}'s run: {fault}") for broken in comparison.broken for fault in broken.faults]
 
 
 def _by_severity(comparison: Comparison) -> Iterator[tuple[Severity, list[Group]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from conformance.faults import FaultClass
-from conformance.reporting.text import clean
+from conformance.reporting.text import clean, one_line
 from conformance.user_files.findings import BrokenSide, Comparison, Scope, Severity
 
 #: So many cases or fewer are a handful, and the answer says that it is about them alone.
@@ -56,11 +56,11 @@ def both_changed(comparison: Comparison) -> list[str]:
 def broken_text(broken: BrokenSide) -> str:
     """Names the side that gives no answer, its class and what broke, such as "the baseline is unfinished (cut-off: the
     run did not end)"."""
-    kinds = dict.fromkeys(fault.kind for fault in broken.faults)
+    kinds = dict.fromkeys(one_line(fault.kind) for fault in broken.faults)
     first = clean(broken.faults[0].text).replace("\n", " ")[:FAULT_CHARACTERS]
     more = f" and {', '.join(list(kinds)[1:])}" if len(kinds) > 1 else ""
     how = "unfinished" if broken.fault_class is FaultClass.UNFINISHED else f"broken by its {broken.fault_class.value}"
-    return f"the {broken.side} is {how} ({broken.faults[0].kind}: {first}{more})"
+    return f"the {broken.side} is {how} ({next(iter(kinds))}: {first}{more})"
 
 
 def _so_far(comparison: Comparison) -> str:
