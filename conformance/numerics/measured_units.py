@@ -18,9 +18,12 @@ from typing import Any
 from conformance import targets
 from conformance.numerics.sum_order import Unit
 from conformance.plain_json import parsed
+from conformance.records import refuse_more_than
 from conformance.targets import MatrixUnit, Target
 
 FORMAT = "conformance-calibration/1"
+#: Bytes of a calibration that are read. One has a few hundred for each unit.
+FILE_LIMIT = 1 << 20
 #: Operands of two bytes and of four whose sums are kept in fp32, and those of one byte.
 WIDE = ("bf16", "fp16", "tf32")
 #: Bytes of an operand as it is stored.
@@ -145,6 +148,7 @@ def read_calibration(path: Path) -> Calibration:
     """Returns the calibration in the file ``path``. Raises CalibrationError if it cannot be read or has another
     form."""
     try:
+        refuse_more_than(FILE_LIMIT, path)
         entry = parsed(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CalibrationError(f"it cannot be read: {error}") from None

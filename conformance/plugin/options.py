@@ -40,6 +40,7 @@ from conformance.user_files.toml_entries import EntryError
 OUTSIDE_KERNELS = "conformance.kernels"
 MOST_REPEATS = 10_000
 MOST_RERUNS = 100
+LONGEST_CASE_S = 31_536_000.0  # a year; clocks of the system take no more than some
 DEBUGGER_CASE_TIMEOUT_S = 86_400.0  # with --pdb a person is at work
 
 
@@ -256,8 +257,8 @@ def _settings(config: pytest.Config) -> Settings:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     timeout = option.conformance_case_timeout
-    if timeout is not None and not 0 < timeout < float("inf"):
-        raise pytest.UsageError(f"--case-timeout {timeout:g}: seconds greater than 0 are required")
+    if timeout is not None and not 0 < timeout <= LONGEST_CASE_S:
+        raise pytest.UsageError(f"--case-timeout {timeout:g}: seconds from above 0 to {LONGEST_CASE_S:g} are required")
     repeats = option.conformance_repeats
     if repeats is not None and not 1 <= repeats <= MOST_REPEATS:
         raise pytest.UsageError(f"--repeats {repeats}: a number from 1 to {MOST_REPEATS} is required")

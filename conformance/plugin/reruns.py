@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,8 +35,11 @@ LEAST_S = 60.0
 DIAGNOSIS = 2000
 #: What a process that ends or never ends costs is not paid twice more.
 _ONCE_MORE = (Status.CRASH, Status.TIMEOUT)
-#: A fresh pytest with the search path of this one. Its worker is replaced if it dies.
-_PYTEST = "import json, sys; sys.path[:], words = json.loads(sys.argv[1]); import pytest; sys.exit(pytest.main(words))"
+#: A fresh pytest with the search path of this one, which is killed if this one is. Its worker is replaced if it dies.
+_PYTEST = (
+    "import ctypes, json, sys; ctypes.CDLL(None).prctl(1, 9); sys.path[:], words = json.loads(sys.argv[1]); "
+    "import pytest; sys.exit(pytest.main(words))"
+)
 
 
 class Reruns:
@@ -65,7 +69,7 @@ class Reruns:
         self._stopped.set()
         with self._lock:
             for process in self._running:
-                process.kill()
+                _kill(process)
 
     def judge(self, recorded: Callable[[str], CaseRecord | None], run_s: float) -> dict[str, CaseRecord]:
         """Judges failed cases again after a run of ``run_s`` seconds, and returns the new records by case.
@@ -93,27 +97,33 @@ class Reruns:
         if self._stopped.is_set() or record.durations.get("total", 0.0) > left:
             return None
         gpu = self._gpu(record, number)
-        with tempfile.TemporaryDirectory(prefix="conformance-rerun-") as scratch:
-            records: list[CaseRecord] = []
-            process = self._started(record.case, gpu, Path(scratch))
-            with self._lock:
-                self._running.add(process)
-            try:
-                process.wait(left)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                process.kill()
-                process.wait()
-                with self._lock:
-                    self._running.discard(process)
-            with contextlib.suppress(OSError):  # it ended before it wrote any
-                records = [again for again in read_records(Path(scratch) / "run").records if again.case == record.case]
-        if not records:
+        try:
+            with tempfile.TemporaryDirectory(prefix="conformance-rerun-", ignore_cleanup_errors=True) as scratch:
+                again = self._judged_in(Path(scratch), record.case, gpu, left)
+        except OSError:  # no disk, no process, or a try that has left nothing
             return None
-        again = records[0]
+        if again is None:
+            return None
         failing = tuple(check for check, _ in again.failing)
         return Rerun(again.status, failing, again.diagnosis[:DIAGNOSIS], again.gpu, again.fault)
+
+    def _judged_in(self, scratch: Path, case: str, gpu: str | None, seconds: float) -> CaseRecord | None:
+        """Returns the record of ``case`` of a fresh process; None if it has none. Raises OSError."""
+        with self._lock:
+            if self._stopped.is_set():
+                return None
+            process = self._started(case, gpu, scratch)
+            self._running.add(process)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _kill(process)
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+        return next((record for record in read_records(scratch / "run").records if record.case == case), None)
 
     def _gpu(self, record: CaseRecord, number: int) -> str | None:
         """Returns the GPU of a rerun: first that of the case, then another one if the run has more."""
@@ -141,6 +151,7 @@ class Reruns:
                 stdin=nothing,
                 stdout=nothing,
                 stderr=nothing,
+                start_new_session=True,
             )
 
     def sentence(self, failed: int, judged_again: Mapping[str, CaseRecord]) -> str:
@@ -162,6 +173,12 @@ _LIMITS = (
     f"reruns end after {MOST_CASES} cases, {PART_OF_RUN:.0%} of the run's time or {LEAST_S:g} s, and leave out what "
     "the machine broke"
 )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills ``process`` and its workers."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def judged(record: CaseRecord, reruns: Sequence[Rerun]) -> CaseRecord:

@@ -23,6 +23,7 @@ from typing import Any, NoReturn, TextIO
 import pytest
 
 from conformance.cases import known_names
+from conformance.exception_text import words_of
 from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.faults import Fault, FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
@@ -475,9 +476,11 @@ class SessionRun:
         self.signals.ending = True
         try:
             yield
-        except OSError as error:  # pytest's junit.xml lies in the folder
-            if not self._concerns_folder(error):
-                raise
+        except Exception as error:  # of a conftest or another plugin; pytest's junit.xml may have no place
+            if not isinstance(error, OSError) or not self._concerns_folder(error):
+                fault = fault_of_error(error)
+                kind = FaultKind(fault.kind) if fault else FaultKind.HARNESS
+                self._faults.add(kind, f"a hook at the end of the run raised {type(error).__name__}: {words_of(error)}")
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
         if self._reruns is not None and not self._interrupted:
             self._judged_again = self._reruns.judge(partial(recorded, self.folder), time.monotonic() - self._clock)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import time
+
 import pytest
 
 from conformance.plugin import reruns
@@ -82,6 +85,44 @@ def test_reruns_can_be_switched_off(project):
     project.run("--conformance-reruns", "0")
     assert project.records["test_it"].reruns == ()
     assert project.info.reruns is None
+
+
+#: What a case does in its rerun so that no record is left.
+LEAVES_NOTHING = {
+    "file-gone": "os.unlink(__file__)",
+    "process-killed": "nth('a') > 2 and os.kill(os.getppid(), 9)",
+    "import-fails": "open('conftest.py', 'w').write('raise ValueError')",
+}
+
+
+@pytest.mark.parametrize("name", LEAVES_NOTHING)
+def test_a_rerun_that_leaves_no_record_says_nothing_of_its_case(project, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    project.suite(
+        "it", f"{COUNTED}\ndef test_it(recorder):\n    recorder.verdict('x', False)\n    {LEAVES_NOTHING[name]}"
+    )
+    project.run("-n", "1", "--conformance-reruns", "1")
+    assert project.statuses == {"test_good": "pass", "test_it": "fail"}
+    assert not [*tmp_path.glob("conformance-rerun-*")]
+
+
+@pytest.mark.usefixtures("new_python")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_reruns_and_the_records_are_merged(project, number):
+    rerun = "nth('a') > 1 and (os.kill(controller(), NUMBER), time.sleep(60))"
+    controller = "def controller(): return int(open('controller').read())"
+    suite = f"{COUNTED}\n{controller}\ndef test_it(recorder):\n    recorder.verdict('x', False)\n    {rerun}\n"
+    project.suite("it", suite.replace("NUMBER", str(int(number))))
+    (project.path / "conftest.py").write_text(
+        "import os, sys\nif 'again' not in sys.argv[0] and not os.path.exists('controller'):\n"
+        "    open('controller', 'w').write(str(os.getpid()))\n"
+    )
+    began = time.monotonic()
+    project.run("--conformance-reruns", "1")
+    assert time.monotonic() - began < 40
+    assert project.statuses == {"test_good": "pass", "test_it": "fail"}
+    assert project.records["test_it"].reruns == ()
+    assert project.info.problems == ()
 
 
 @pytest.mark.parametrize("number", ["-1", "101"])

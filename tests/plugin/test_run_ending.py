@@ -145,3 +145,22 @@ def test_an_internal_error_keeps_its_frames_and_the_verdict_follows(project, wor
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
     result.stdout.fnmatch_lines(["INTERNALERROR>*planted in a hook*", "*NOT COMPLETE: *", "exit status 3: *"])
     assert sum(line.startswith("NOT COMPLETE: ") for line in result.outlines) == 1
+
+
+def test_a_hook_of_another_that_raises_at_the_end_costs_neither_records_nor_verdict(project):
+    project.suite("good", "def test_good(recorder): recorder.verdict('x', True)")
+    (project.path / "conftest.py").write_text("def pytest_sessionfinish(): raise ValueError('of a conftest')\n")
+    result = project.run()
+    assert result.ret == 75
+    assert project.statuses == {"test_good": "pass"}
+    assert [fault.text for fault in project.info.faults] == [
+        "a hook at the end of the run raised ValueError: of a conftest"
+    ]
+    result.stdout.fnmatch_lines(["exit status 75: infrastructure*"])
+
+
+def test_a_place_of_the_junit_file_that_cannot_be_written_costs_no_record(project):
+    project.suite("good", "def test_good(recorder): recorder.verdict('x', True)")
+    result = project.run("--junitxml=/proc/junit.xml")
+    assert result.ret == 75
+    assert project.statuses == {"test_good": "pass"}
