@@ -49,6 +49,13 @@ def test_every_form_of_a_run_gives_its_plain_lines(tmp_path, capsys, form):
     assert capsys.readouterr() == (LINES, "")
 
 
+def test_a_lone_surrogate_is_replaced(tmp_path, capsys):
+    (tmp_path / "records.jsonl").write_text(LINES.replace("\u00e9", "\\ud800"))
+    assert cli.main(["records", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [from_line(line).case for line in lines] == [record.case for record in RECORDS]
+
+
 def test_records_of_an_older_version_have_the_names_of_this_one(capsys):
     assert cli.main(["records", str(SCHEMA_3 / "records.jsonl")]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         for file in files_to_read(arguments.run):
             for record, _, line in each_record(file, problems):
                 count += 1
-                own = schema_of(line) == SCHEMA
+                own = b"\\ud" not in line and schema_of(line) == SCHEMA  # older versions wrote lone surrogates
                 sys.stdout.buffer.write(line.rstrip(b"\r\n") + b"\n" if own else record.to_line().encode())
         sys.stdout.flush()
     except BrokenPipeError:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sqlite3
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from conformance.execution.compile.specialisation import specialisation
 from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import Sample, launch
+from tests.forked_python import executable
 
 SAMPLES = "tests.execution.sample_kernels"
 COPY = Sample("copy", offset=8)
@@ -274,6 +276,15 @@ def test_a_folder_keeps_the_kernels_of_several_toolchains(tmp_path: Path) -> Non
 def test_a_toolchain_is_plain_data() -> None:
     facts = json.loads(json.dumps(dataclasses.asdict(MINE)))
     assert Toolchain(**facts) == MINE
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+def test_a_fifo_next_to_the_file_is_not_waited_for(elsewhere: Path, suffix: str) -> None:
+    os.mkfifo(elsewhere / f"{KERNELS_FILE}{suffix}")
+    code = "import sys; from pathlib import Path; from conformance.execution.compile.carried_kernels import *\n"
+    code += "print(len(CarriedKernels(Path(sys.argv[1])).toolchains()))"
+    done = subprocess.run([executable(), "-c", code, elsewhere], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "1\n"
 
 
 def test_a_fifo_holds_no_kernels_and_is_not_waited_for(tmp_path: Path) -> None:

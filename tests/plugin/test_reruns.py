@@ -47,6 +47,7 @@ def test_failed_cases_are_judged_again(project, workers):
     bodies = {name: body for name, (body, _, _) in CASES.items() if workers or name in IN_ONE_PROCESS}
     project.suite("it", COUNTED + "".join(f"def test_{name}(recorder): {body}\n" for name, body in bodies.items()))
     (project.path / "known.toml").write_text(entry(cases='"test_it.py::test_expected*"', seen='"known"'))
+    (project.path / "conftest.py").write_text("from conformance.plugin import reruns\nreruns.LEAST_S = 600.0\n")
     options = ("--expected-failures", "known.toml", "-v", "--junitxml=mine.xml", "--run-dir", "reports/mine")
     result = project.run(*workers, "--conformance-reruns", "2", *options)
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -121,7 +121,8 @@ class CarriedKernels:
         path = folder / KERNELS_FILE
         if path.exists() or path.is_symlink():
             plain_file(path)  # the library would wait at a fifo
-        uri = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'ro'}"
+        # "immutable": the library looks at no journal next to the file, which may be a stranger's fifo
+        uri = f"{path.absolute().as_uri()}?{'mode=rwc' if write else 'mode=ro&immutable=1'}"
         self._database = sqlite3.connect(uri, uri=True)
         try:
             self._database.execute("PRAGMA trusted_schema = OFF")
