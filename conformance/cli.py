@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import errno
 import importlib
+import os
 import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import IO, NoReturn
 
-from conformance.commands import CommandError
-from conformance.commands.shared.suites import INSTALL
-from conformance.machine.near_names import did_you_mean
 
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say of a process that SIGINT ended
+#: Errors of a standard output that takes no more.
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 #: The modules of ``conformance.commands`` by the group of the help text, in the order of use.
 GROUPS = {
@@ -41,8 +43,43 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs the command line ``words`` (that of the process unless given). Returns 0 if all is well, 1 if the answer is
     a failure, 2 if the command could not be carried out. It is 130 if Ctrl-C ended the command; ``run`` returns
     pytest's own code."""
-    words = sys.argv[1:] if words is None else words
+    try:
+        try:
+            return _carry_out(sys.argv[1:] if words is None else words)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # also after --help, which ends by SystemExit
+    except KeyboardInterrupt:
+        print("\nconformance: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader had enough
+        return OK
+    except OSError as error:
+        why = _why_output_fails(error)
+        if why is None:
+            raise
+        print(f"conformance: {why}", file=sys.stderr)
+        return USAGE
+
+
+def _why_output_fails(error: OSError) -> str | None:
+    """Returns a sentence if ``error`` came from the standard output, which then leads nowhere: Python would try once
+    more to write when it ends. Returns None if it did not."""
+    if error.filename is not None or error.errno not in _OF_OUTPUT:
+        return None
+    with contextlib.suppress(OSError, ValueError):  # a stream of a test has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return f"the standard output takes no more: {error.strerror}; the answer is not complete: write it to another place"
+
+
+def _carry_out(words: Sequence[str]) -> int:
+    from conformance.commands import CommandError  # late, as Ctrl-C is a line from the start
+    from conformance.commands.shared.suites import INSTALL
+
     arguments, rest = _parser().parse_known_args(words)
+    if sys.stdout is None and not arguments.takes_any_option:
+        arguments.parser.error("the standard output is closed: write the answer to a file, or to /dev/null")
     empty = [word for word in words if not word or re.fullmatch(r"--[\w-]+=", word)]
     if empty and not arguments.takes_any_option:
         arguments.parser.error(f"{empty[0].rstrip('=') or repr('')}: a value is required, and this one is empty")
@@ -59,12 +96,6 @@ def main(words: Sequence[str] | None = None) -> int:
             raise
         print(f"conformance: a package is missing: {error}; {INSTALL}", file=sys.stderr)
         return USAGE
-    except KeyboardInterrupt:
-        print("\nconformance: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader had enough
-        return OK
     finally:
         loading = sys.modules.get("conformance.machine.entry_point_loading")
         for why in {} if loading is None or sys.stderr.closed else loading.LEFT_OUT.values():
@@ -75,12 +106,19 @@ class _CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one line, which names the option and what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
+        from conformance.machine.near_names import did_you_mean
+
         choice = re.fullmatch(r"argument (.+): invalid choice: '(.*)' \((?:choose from|maybe you meant).*\)", message)
         if choice is not None:
             option, value = choice.groups()
             choices = COMMANDS if option == "COMMAND" else re.findall(r"[\w-]+", message.partition("(choose from")[2])
             message = f"{option.split('/')[-1]} {value}: there is no such choice; {did_you_mean(value, choices)}"
         self.exit(USAGE, f"{self.prog}: {message}; see '{self.prog} --help'\n")
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        """Raises the OSError of a stream that takes no more. argparse itself loses it, and the help with it."""
+        if message and file is not None:
+            file.write(message)
 
     def refuse(self, word: str) -> NoReturn:
         """Ends the program because of a word that no parser knows."""

@@ -19,6 +19,7 @@ from conformance.records import CaseRecord, RunInfo, Status, Verdict
 from tests.command_runs import write_run
 
 ROOT = Path(__file__).resolve().parents[1]
+CONFORMANCE = Path(sys.executable).with_name("conformance")
 RECORD = CaseRecord(
     case="test_a.py::test_x[mm]",
     suite="a",
@@ -330,3 +331,27 @@ def test_help_states_the_defaults():
             stated.append((name, text[1], f"{action.default:g}" if text[1].isdigit() else action.default))
     assert len(stated) > 10
     assert [one for one in stated if one[1] != one[2]] == []
+
+
+@pytest.mark.parametrize("words", [["targets"], ["targets", "--help"], ["list", "--fills"]])
+def test_a_standard_output_that_is_full_is_a_line(words):
+    with open("/dev/full", "w") as full:
+        command = subprocess.run([CONFORMANCE, *words], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert command.returncode == cli.USAGE
+    assert command.stderr.splitlines()[-1].startswith("conformance: the standard output takes no more: No space left")
+    assert "Traceback" not in command.stderr
+
+
+def test_a_standard_output_that_is_closed_is_a_line():
+    command = subprocess.run(["sh", "-c", 'exec "$0" targets >&-', CONFORMANCE], stderr=subprocess.PIPE, text=True)
+    assert command.returncode == cli.USAGE
+    assert command.stderr.startswith("conformance targets: the standard output is closed: ")
+
+
+def test_an_interrupt_while_the_commands_are_imported_is_a_line(monkeypatch, capsys):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.importlib, "import_module", interrupted)
+    assert cli.main(["show", "x"]) == cli.INTERRUPTED
+    assert capsys.readouterr().err == "\nconformance: interrupted\n"

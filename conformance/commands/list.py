@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
@@ -45,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     from conformance.plugin.parametrisation import LeftOutCases, why_line
 
     class Lister:
-        """Prints the cases in place of pytest's terminal, which is switched off, and what went wrong to stderr."""
+        """Notes the cases, in place of pytest's terminal, which is switched off, and what went wrong to stderr."""
 
-        count = 0
+        cases: Sequence[str] = ()
 
         def pytest_collectreport(self, report: pytest.CollectReport) -> None:
             if report.failed:
@@ -61,16 +62,16 @@ def run(arguments: argparse.Namespace) -> int:
                 cases = [why_line(arguments.why, session.config)]
             if arguments.left_out:
                 cases = [f"{case_ids(node)}: {reason}" for node, reason in left_out_cases.reasons.items()]
-            self.count = len(cases)
-            print(*cases, sep="\n", end="\n" if cases else "")
+            self.cases = cases
 
     lister, left_out_cases = Lister(), LeftOutCases()
     plugins = [lister, left_out_cases] if arguments.left_out else [lister]
     options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
     options += [f"--conformance-case={arguments.why}"] if arguments.why else []
     code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *joined(arguments.rest)], plugins=plugins)
-    if code == pytest.ExitCode.NO_TESTS_COLLECTED and not (arguments.why and lister.count):
+    print(*lister.cases, sep="\n", end="\n" if lister.cases else "")
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED and not (arguments.why and lister.cases):
         raise CommandError(f"{NO_CASE}; {ON_EACH_TARGET}" if "--target" in arguments.rest else NO_CASE)
     if code == pytest.ExitCode.OK and not arguments.why:
-        print(f"{lister.count} cases", file=sys.stderr)
+        print(f"{len(lister.cases)} cases", file=sys.stderr)
     return int(code)

@@ -27,7 +27,7 @@ from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
-from conformance.plugin.case_hooks import CaseProcess, ItemRecording
+from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
 from conformance.plugin.collection_watch import CollectionWatch
@@ -49,6 +49,8 @@ __all__ = ["recorder"]  # a fixture is known by being here
 _OUTPUT = pytest.StashKey[GuardedOutput]()
 #: Seconds in which plugins and conftest files must be imported; the options are not read yet.
 IMPORTS_S = 300.0
+#: Variables with the name of the user, from which pytest makes the name of its temporary folder.
+USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 #: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
 WORKER_RESTARTS = 100_000
 
@@ -122,6 +124,8 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Without ``-n`` one worker runs the cases, so that one that dies costs one case. ``-n 0``, a debugger and
     ``-s`` keep them in this process."""
     option = config.option
+    if getattr(option, "looponfail", False) and is_active(config):
+        raise pytest.UsageError("-f, --looponfail runs the suites again and again, and a run ends: leave it out")
     here = getattr(option, "capture", "no") == "no" or any(  # without its plugin nothing is captured either
         getattr(option, name, False) for name in ("usepdb", "trace", "setuponly", "setupplan")
     )
@@ -173,6 +177,7 @@ def _configure_main(config: pytest.Config) -> None:
         options.check_packages()
     if workers:
         options.check_encodable([str(config.invocation_params.dir), str(config.rootpath), *_words(config)])
+        _name_user(config)
     whole, expressions = _whole(config), _expressions(config)
     keyword_filter.take(config)
     config.invocation_params = _joined(config.invocation_params)
@@ -220,6 +225,14 @@ def _configure_main(config: pytest.Config) -> None:
         config.option.continue_on_collection_errors = True  # as with workers: a broken file costs no other
         process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals, guarded=True)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")
+
+
+def _name_user(config: pytest.Config) -> None:
+    """Gives pytest another name of the user if this one is no UTF-8: workers are told the folder that it names."""
+    for variable in USER_VARIABLES:
+        name = os.environ.get(variable, "")
+        if encodable(name) != name:
+            _set(config, {variable: "".join(filter(str.isalnum, encodable(name)))})
 
 
 def _whole(config: pytest.Config) -> bool:

@@ -329,3 +329,16 @@ def test_places_that_cannot_be_used_are_refused(project):
     project.refused("*--run-dir *link: a link that leads nowhere; remove it, or make its target", "--run-dir=link")
     project.refused("*--calibration deep.json: * nested too deeply", "--calibration=deep.json")
     project.refused("*workers need paths and options in UTF-8*", "-n", "2", "--run-dir=\udcff")
+
+
+@pytest.mark.parametrize("variable", ["LOGNAME", "USER"])
+def test_a_user_whose_name_is_not_utf8(project, monkeypatch, variable):
+    project.suite("good", GOOD + "def test_folder(recorder, tmp_path):\n    recorder.verdict('x', True)\n")
+    monkeypatch.setenv(variable, "j\udcffj")
+    assert project.run("-n", "1").ret == pytest.ExitCode.OK
+    assert set(project.statuses.values()) == {"pass"}
+
+
+def test_a_run_that_never_ends_is_refused(project):
+    project.suite("good", GOOD)
+    project.refused("*-f, --looponfail * leave it out", "-f")
