@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import IO, NoReturn
 
-
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say of a process that SIGINT ended
 #: Errors of a standard output that takes no more.
