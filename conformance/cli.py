@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import IO, NoReturn
+from typing import Any, NoReturn
 
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say of a process that SIGINT ended
@@ -114,7 +114,7 @@ class _CommandParser(argparse.ArgumentParser):
             message = f"{option.split('/')[-1]} {value}: there is no such choice; {did_you_mean(value, choices)}"
         self.exit(USAGE, f"{self.prog}: {message}; see '{self.prog} --help'\n")
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         """Raises the OSError of a stream that takes no more. argparse itself loses it, and the help with it."""
         if message and file is not None:
             file.write(message)
