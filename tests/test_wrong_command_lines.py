@@ -107,7 +107,7 @@ WRONG = [
     ("report reports/a --output nowhere/x/y.html", "nowhere/x/y.html cannot be written"),
     ("sweep reports/a", "reports/a has no record of the suite config_space"),
     ("reproduce part", "'part' is a part of a case's id"),
-    ("reproduce x --timeout soon", "'soon': seconds from above 0 to 3.1536e+07 are required"),
+    ("reproduce x --timeout soon", "'soon': seconds greater than 0 are required"),
     ((*GATE, "tritn==3.9.0"), "tritn is no component: did you mean triton?"),
     ((*GATE, "triton=3.9.0"), "'triton=3.9.0' is not understood"),
     ((*GATE, "python==3.13"), "a stack cannot change python: start the gate with that Python"),
@@ -240,3 +240,11 @@ def test_the_help_of_a_run_lists_its_options(capsys, command):
         cli.main([command, "--help"])
     text = capsys.readouterr().out
     assert all(option in text for option in ("--tier", "--kernel", "--suite", "--run-dir", "--case-timeout", "-k"))
+
+
+def test_an_open_quote_in_addopts_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k 'mm")
+    assert cli.main(["run", "--no-gpu"]) == 2
+    assert capsys.readouterr().err == (
+        """conformance: PYTEST_ADDOPTS="-k 'mm": words as in a shell are required (No closing quotation)\n"""
+    )
