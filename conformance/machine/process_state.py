@@ -138,6 +138,19 @@ def _since_imported(before: object, now: object) -> bool:
     return before is not None and before != now
 
 
+_MODULES = sys.modules
+
+
+def _write_modules(before: dict[str, Any]) -> None:
+    sys.modules = _MODULES
+    for name, module in before.items():
+        _MODULES.setdefault(name, module)
+
+
+def _modules_lost(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    return sys.modules is not _MODULES or not before.keys() <= now.keys()
+
+
 def _lost(before: list[Any], now: list[Any]) -> bool:
     return before != now and any(entry not in now for entry in before)
 
@@ -184,6 +197,7 @@ def _write_gc(before: bool) -> None:
 _PARTS = (
     _Part("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, harmed=operator.gt),
     _Part("functions of Python", _functions, _write_functions, harmed=operator.ne),
+    _Part("imported modules", lambda: dict(sys.modules), _write_modules, _modules_lost, harmed=_modules_lost),
     _Part("resource limits", lambda: tuple(map(resource.getrlimit, _LIMITS)), _write_limits, harmed=_limited),
     _Part("handlers of signals", lambda: tuple(map(signal.getsignal, _SIGNALS)), _write_handlers),
     _Part(

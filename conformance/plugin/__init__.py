@@ -41,6 +41,7 @@ from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
+from conformance.plugin.worker_end import WorkerEnd
 from conformance.plugin.worker_imports import INDUCTOR_IMPORT, INDUCTOR_SUITES, WorkerImports
 from conformance.user_files.run_options import joined
 
@@ -292,6 +293,7 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     settings = options.with_packages(config) if case_ids.selects_package(config) else options.settings(config)
     recording = ItemRecording(settings, process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
+    config.pluginmanager.register(WorkerEnd(folder, process.name, recording.lacks), "conformance-worker-end")
 
 
 def _workers(config: pytest.Config) -> int:

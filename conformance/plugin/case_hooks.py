@@ -202,7 +202,7 @@ class ItemRecording:
                 self._watchdog.finish(recorder, Status.CRASH, _with_fault(recorder.diagnosis, fault))
             self._restore(self._state)
             self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
-            if self._spoiled and self.process.end_of_run is None:
+            if (self._spoiled or unseen) and self.process.end_of_run is None:
                 self._watchdog.finish(recorder)  # the next case has a process of its own
         device_state.give_back(device_state.KEPT)
         return result
@@ -307,6 +307,11 @@ class ItemRecording:
         recorder = self._recorder(item)
         if recorder is not None and recorder.unjudged is not None:
             recorder.not_run(recorder.unjudged)
+
+    def lacks(self, nodeid: str) -> bool:
+        """Returns True if ``nodeid`` is that of a case whose record was not written."""
+        case = self.case_ids(nodeid)
+        return case is not None and not self.file.has(case)
 
     def _recorder(self, item: pytest.Item) -> CaseRecorder | None:
         """Returns the recorder of ``item``; None if it is no case."""

@@ -78,6 +78,10 @@ class RecordFile:
                 self._append(self._journal_path, readable_line(record) if len(line) > records.LINE_LIMIT else line)
         return len(line)
 
+    def has(self, case: str) -> bool:
+        """Returns True if a record of ``case`` was written, or at least tried."""
+        return case in self._written
+
     def close(self) -> None:
         """Closes the files. What is written later opens them again."""
         with self._lock:
@@ -164,6 +168,11 @@ def breakage_file(folder: Path, worker: str) -> Path:
     """Returns the file in which a worker names the breakage of its machine or environment that keeps it from running
     any case."""
     return folder / f"broken-{worker}.txt"
+
+
+def death_file(folder: Path, worker: str) -> Path:
+    """Returns the file in which a worker says which error of its own ended it."""
+    return folder / f"died-{worker}.txt"
 
 
 def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:

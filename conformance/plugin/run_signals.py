@@ -110,15 +110,13 @@ class RunSignals(Signals):
 
 
 class WorkerSignals(Signals):
-    """Handles the signals of a worker. Only SIGINT ends it, as before; its leader decides about the others."""
+    """Passes over the signals that a worker gets: its leader decides when the run ends."""
 
     def _numbers(self) -> tuple[signal.Signals, ...]:
         return (signal.SIGINT, *_FOR_THE_RUN)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            self.received = signal.Signals(number).name
-            raise KeyboardInterrupt
+        pass
 
 
 def _sentence(name: str) -> str:

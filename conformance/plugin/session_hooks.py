@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import (
     RecordFile,
     breakage_file,
+    death_file,
     foreseen,
     merge,
     recorded,
@@ -100,6 +102,8 @@ SUMMARY_FILE = "summary.md"
 SELECTED_FILE = "selected.txt"
 JUNIT_FILE = "junit.xml"
 PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
+#: Seconds that workers have for the cases under way when the run ends early.
+LEAVE_S = 5.0
 #: Exit statuses of runs that may have selected nothing.
 _NOTHING = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -387,7 +391,8 @@ class SessionRun:
         ending = _ending(node)
         self._early_death = fault_of_signal(ending, f"worker {node.gateway.id}") if ending else None
         if not self._marks_file(node.gateway.id, ending):
-            self.starts.early_death(error, hung=bool(self._watch.reason(node.gateway.id)))
+            died = _words_of_the_dead(self.folder, node.gateway.id)
+            self.starts.early_death(died or error, costly=bool(died or self._watch.reason(node.gateway.id)))
 
     def _marks_file(self, worker: str, ending: int | None) -> bool:
         """Returns True if the worker died because of the file that it collected, which later ones then report as
@@ -449,6 +454,9 @@ class SessionRun:
             fault = killed(self._watch.reason(worker)) if self._watch.was_stopped(worker) else None
             fault = fault_without_wrong_results(fault, record.verdicts)
             return replace(record, status=Status.TIMEOUT, diagnosis=text, fault=fault)
+        if died := _words_of_the_dead(self.folder, worker):
+            fault = fault_without_wrong_results(fault_of_text(died), record.verdicts)
+            return replace(record, diagnosis=f"{record.diagnosis}\n{died}", fault=fault)
         ending = _ending(node)
         fault = fault_of_signal(ending, f"the worker {worker}") if ending else None
         if fault is None:
@@ -474,6 +482,9 @@ class SessionRun:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
         self.signals.ending = True
+        late = threading.Timer(LEAVE_S, self._watch.kill_all)
+        late.daemon = True
+        late.start()
         try:
             yield
         except Exception as error:  # of a conftest or another plugin; pytest's junit.xml may have no place
@@ -481,6 +492,8 @@ class SessionRun:
                 fault = fault_of_error(error)
                 kind = FaultKind(fault.kind) if fault else FaultKind.HARNESS
                 self._faults.add(kind, f"a hook at the end of the run raised {type(error).__name__}: {words_of(error)}")
+        finally:
+            late.cancel()
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
         if self._reruns is not None and not self._interrupted:
             self._judged_again = self._reruns.judge(partial(recorded, self.folder), time.monotonic() - self._clock)
@@ -585,6 +598,7 @@ class SessionRun:
             "process-*.txt",
             "broken-*.txt",
             "collecting-*.txt",
+            "died-*.txt",
             MARKED_FILE,
             *shared,
             "stacks-*.txt",
@@ -724,6 +738,12 @@ _GONE_S = 5.0
 
 def _is_full(error: Exception) -> bool:
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _words_of_the_dead(folder: Path, worker: str) -> str:
+    """The error of its own that ended a worker; empty if it named none."""
+    file = death_file(folder, worker)
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def _ending(node: Any) -> int | None:

@@ -54,9 +54,10 @@ class WorkerStarts:
         self._last_death = ""
         self._error: BaseException | None = None
 
-    def early_death(self, error: object, hung: bool) -> None:
-        """A worker died of ``error`` before it had collected the suites. One that ``hung`` has cost much time."""
-        self._deaths += 1 if not hung else LEAST_DEATHS // 2
+    def early_death(self, error: object, costly: bool) -> None:
+        """A worker died of ``error`` before it had collected the suites. ``costly``: it had hung, or its own code
+        failed, as that of the next ones will. Few of these end the run."""
+        self._deaths += 1 if not costly else LEAST_DEATHS // 2
         self._last_death = str(error)
 
     def collected(self) -> None:

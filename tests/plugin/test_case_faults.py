@@ -222,16 +222,53 @@ def test_a_run_that_is_killed_leaves_its_records_and_no_process(project, options
     assert not [*folder.glob("records.jsonl*")]
 
 
-def test_an_interrupt_inside_a_worker_ends_the_run(project):
-    project.suite("a", "import signal\ndef test_a(recorder): os.kill(os.getpid(), signal.SIGINT)\n")
-    project.suite("good", "def test_good(recorder): recorder.verdict('x', True)\n")
-    (project.path / "conftest.py").write_text(
-        "from xdist.workermanage import NodeManager\nNodeManager.EXIT_TIMEOUT = 1\n"
+#: The body of a case after its verdict, the error that ends its worker if one does, and the status of the case.
+INTERNAL = {
+    "report": ("_pytest.reports.TestReport.__init__ = lambda *args, **named: 1 / 0", "ZeroDivisionError", "crash"),
+    "hooks": ("pluggy.HookCaller.__call__ = lambda *args, **named: None", "", "fail"),
+    "loop": ("LOOP.append(recorder)", "KeyboardInterrupt", "crash"),
+    "modules": ("sys.modules.clear()", "", "pass"),
+    "replaced": ("sys.modules = {}", "", "pass"),
+    "interrupt": ("os.kill(os.getpid(), signal.SIGINT)", "", "pass"),
+    "thread": ("import _thread\n    _thread.interrupt_main()", "", "pass"),
+}
+IN_LOOP = """
+LOOP = []
+def pytest_runtest_logfinish():
+    if LOOP:
+        raise KeyboardInterrupt
+"""
+
+
+def test_an_error_of_a_worker_itself_costs_one_case_only(project):
+    cases = [
+        f"def test_{name}(recorder):\n    recorder.verdict('x', True)\n    {body}\n"
+        f"def test_after_{name}(recorder): recorder.verdict('x', True)\n"
+        for name, (body, _, _) in INTERNAL.items()
+    ]
+    project.suite(
+        "internal", "import _pytest.reports, pluggy, signal, sys\nfrom conftest import LOOP\n" + "".join(cases)
     )
-    ended = project.run("-n", "2").ret
-    status = project.statuses.get("test_a")
-    assert (status, ended) in (("crash", pytest.ExitCode.TESTS_FAILED), (None, pytest.ExitCode.INTERRUPTED))
-    assert (project.folder / "records.jsonl.gz").exists()
+    (project.path / "conftest.py").write_text(IN_LOOP)
+    result = project.run("-n", "2")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "INTERNALERROR" not in result.stdout.str()
+    expected = {f"test_{name}": status for name, (_, _, status) in INTERNAL.items()}
+    assert project.statuses == expected | {f"test_after_{name}": "pass" for name in INTERNAL}
+    records = project.records
+    for name, error in {name: error for name, (_, error, _) in INTERNAL.items() if error}.items():
+        assert f"an internal error ended the process: {error}" in records[f"test_{name}"].diagnosis
+    assert records["test_modules"].observed["restored"] == ["imported modules"]
+    assert project.info.problems == ()
+    assert not [*project.folder.glob("died-*")]
+
+
+def test_internal_errors_of_workers_that_collect_end_the_run_with_the_error(project):
+    project.suite("good", "def test_good(recorder): recorder.verdict('x', True)\n")
+    (project.path / "conftest.py").write_text("def pytest_collection_modifyitems(): raise LookupError('planted')\n")
+    result = project.run("-n", "2")
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*an internal error ended the process: LookupError: planted*"])
 
 
 ORDER_AND_RERUN = """

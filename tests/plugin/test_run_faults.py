@@ -329,17 +329,22 @@ def test_a_folder_that_is_removed_ends_in_a_sentence(project, workers):
 
 
 FULL = """
-import resource
 @pytest.mark.parametrize("i", range(40))
-def test_a(recorder, i):
-    recorder.verdict("x", True, "t" * 1000)
-    if i == 3: resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, -1))
+def test_a(recorder, i): recorder.verdict("x", True, "t" * 1000)
+"""
+#: What a case changes of its process is restored, unless it is not seen.
+FILLS = """
+import resource
+resource.getrlimit = lambda which: (-1, -1)
+def pytest_runtest_logfinish(nodeid):
+    if "[3]" in nodeid: resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, -1))
 """
 
 
 def test_a_disk_that_fills_ends_the_run_and_keeps_whole_records(project, workers):
     """A limit to the size of files stands for it."""
     project.suite("a", FULL)
+    (project.path / "conftest.py").write_text(FILLS)
     result = project.run(*workers)
     assert result.ret == INFRASTRUCTURE
     result.stdout.fnmatch_lines(["*cannot write records to */reports/* (File too large): the run ends here*"])
