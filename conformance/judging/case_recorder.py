@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter  # the function itself: a case may replace that of the module
 from typing import Any, NoReturn
 
 from conformance.proof_level import PROOF_LIMIT, ProofLevel
@@ -70,7 +70,7 @@ class CaseRecorder:
         self._judged_by: list[str | None] = []
         self._created: Counter[str] = Counter()
         self._judged: Counter[str] = Counter()
-        self._started = time.perf_counter()
+        self._started = perf_counter()
 
     def set(self, **fields: Any) -> None:
         """Says what the case is. ``kernel`` and ``target`` are a name or id, or an object with one; ``executor`` is the
@@ -142,11 +142,11 @@ class CaseRecorder:
         """Adds the seconds of the block to ``stage``: "compile", "run" or "check"."""
         outer, self.stage = self.stage, stage
         self.on_change()
-        start = time.perf_counter()
+        start = perf_counter()
         try:
             yield
         finally:
-            self.durations[stage] = self.durations.get(stage, 0.0) + time.perf_counter() - start
+            self.durations[stage] = self.durations.get(stage, 0.0) + perf_counter() - start
             self.stage = outer
 
     def judged_by(self, executor: str | None) -> None:
@@ -223,7 +223,7 @@ class CaseRecorder:
 
     def record(self, status: Status | None = None, diagnosis: str | None = None) -> CaseRecord:
         """Returns the record as of now; ``status`` and ``diagnosis`` stand in for those so far."""
-        total = time.perf_counter() - self._started
+        total = perf_counter() - self._started
         return CaseRecord(
             case=self.case,
             status=status or self.status,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from time import monotonic  # the function itself: a case may replace that of the module
 from typing import TypeVar
 
 Answer = TypeVar("Answer")
@@ -25,11 +25,11 @@ class AwakeTime:
     def restart(self) -> None:
         """Begins at zero."""
         self._seconds = 0.0
-        self._last = time.monotonic()
+        self._last = monotonic()
 
     def seconds(self) -> float:
         """Returns the seconds so far."""
-        now = time.monotonic()
+        now = monotonic()
         self._seconds += min(now - self._last, 2 * self.LOOK_S)
         self._last = now
         return self._seconds

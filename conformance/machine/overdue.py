@@ -39,6 +39,7 @@ class _Deadline:
         self.is_over = False  # and the main thread has not heard of it
 
 
+_exit = os._exit  # code that is watched may replace it
 _current: list[_Deadline] = []  # the innermost last; what is outside another one waits meanwhile
 _lock = threading.Lock()
 _watches = False  # whether there is a thread that does
@@ -101,7 +102,7 @@ def _watch() -> None:
                 continue
             if one.is_over:
                 stuck(_sentence(one))
-                os._exit(os.EX_TEMPFAIL)
+                _exit(os.EX_TEMPFAIL)
             one.is_over = True
             one.clock.restart()
             signal.pthread_kill(threading.main_thread().ident or 0, _NUMBER)

@@ -26,7 +26,7 @@ from conformance.judging.settings import Settings
 from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
-from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
+from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation, process_exit
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
@@ -223,6 +223,7 @@ def _configure_main(config: pytest.Config) -> None:
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
     if not workers:
+        config.add_cleanup(process_exit.refuse())
         config.option.continue_on_collection_errors = True  # as with workers: a broken file costs no other
         process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals, guarded=True)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
 
+from conformance.machine import stacks
+
 #: Seconds in which pytest has heard of a signal. One that comes later finds a run that has caught it and goes on.
 AT_ONCE_S = 1.0
 #: Signals that end a run, with the handling that is taken over. Whoever has chosen another one, such as ``nohup``,
 #: keeps it. Slurm announces the end of a job by SIGUSR1 or another one of its user's choice.
-_DEFAULTS: dict[signal.Signals, Any] = {
+_DEFAULTS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
@@ -24,6 +26,12 @@ _DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGUSR1: signal.SIG_DFL,
     signal.SIGUSR2: signal.SIG_DFL,
     signal.SIGXCPU: signal.SIG_DFL,
+    signal.SIGALRM: signal.SIG_DFL,
+    signal.SIGVTALRM: signal.SIG_DFL,
+    signal.SIGPROF: signal.SIG_DFL,
+    signal.SIGIO: signal.SIG_DFL,
+    signal.SIGPWR: signal.SIG_DFL,
+    **dict.fromkeys(range(signal.SIGRTMIN, stacks.ASK), signal.SIG_DFL),  # the harness uses some of those above
 }
 #: Of those, what also reaches the workers when it is meant for the run. Its leader ends them.
 _FOR_THE_RUN = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -40,7 +48,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received = ""
-        self._handled: list[signal.Signals] = []
+        self._handled: list[int] = []
 
     def install(self) -> None:
         """Takes the signals over, if this is the main thread: no other may."""
@@ -66,7 +74,7 @@ class Signals:
         if self.received:
             raise RunEnded(_sentence(self.received))
 
-    def _numbers(self) -> tuple[signal.Signals, ...]:
+    def _numbers(self) -> tuple[int, ...]:
         """The signals that are taken over."""
         raise NotImplementedError
 
@@ -86,11 +94,11 @@ class RunSignals(Signals):
         self._terminal = terminal
         self._raised = -math.inf  # when a signal was last raised as an exception
 
-    def _numbers(self) -> tuple[signal.Signals, ...]:
+    def _numbers(self) -> tuple[int, ...]:
         return tuple(_DEFAULTS)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
+        name = _name(number)
         now = time.monotonic()
         if self.ending or now - self._raised < AT_ONCE_S:
             self.restore()
@@ -112,11 +120,18 @@ class RunSignals(Signals):
 class WorkerSignals(Signals):
     """Passes over the signals that a worker gets: its leader decides when the run ends."""
 
-    def _numbers(self) -> tuple[signal.Signals, ...]:
+    def _numbers(self) -> tuple[int, ...]:
         return (signal.SIGINT, *_FOR_THE_RUN)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         pass
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most signals of real time have none
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def _sentence(name: str) -> str:

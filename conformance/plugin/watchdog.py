@@ -26,6 +26,7 @@ from conformance.records import CaseRecord, Status
 #: Seconds after the deadline at which another process ends one that holds the interpreter's lock.
 LOCK_GRACE_S = 5.0
 EXIT_CODE = 1
+_exit = os._exit  # a case may replace it
 PROCESS_ENDED = "process-ended"  # outcome of a case whose process the watchdog ended
 #: A process that ends its parent if that does not write a byte for so many seconds. A parent that is stopped as a
 #: whole, by Ctrl-Z or a debugger, is left alone.
@@ -133,4 +134,4 @@ class Watchdog:
             self.stop()
             self._end(recorder.record(status, diagnosis))
         finally:
-            os._exit(EXIT_CODE)
+            _exit(EXIT_CODE)

@@ -271,6 +271,43 @@ def test_internal_errors_of_workers_that_collect_end_the_run_with_the_error(proj
     result.stdout.fnmatch_lines(["*an internal error ended the process: LookupError: planted*"])
 
 
+ENDS = """
+import sys
+def test_leave(recorder): os._exit(0)
+def test_replace(recorder): os.execlp("true", "true")
+def test_child(recorder):
+    recorder.verdict("x", True)
+    if not (child := os.fork()): os._exit(0)
+    recorder.verdict("child", os.waitpid(child, 0)[1] == 0)
+"""
+
+
+def test_without_workers_no_case_ends_the_process_with_a_good_status(project):
+    project.suite("at_import", "os._exit(0)\n")
+    project.suite("ends", ENDS)
+    assert project.run("-n", "0").ret == pytest.ExitCode.TESTS_FAILED
+    expected = {"test_at_import.py": "fail", "test_leave": "fail", "test_replace": "fail", "test_child": "pass"}
+    assert project.statuses == expected
+    assert "os._exit was called: it would end the run" in project.records["test_leave"].diagnosis
+
+
+CLOCKS = """
+def test_clocks(recorder):
+    recorder.verdict("x", True)
+    with recorder.timed("run"):
+        time.perf_counter = time.monotonic = time.time = lambda: float("inf")
+    time.monotonic = lambda: float("nan")
+    time.sleep(30)
+"""
+
+
+def test_a_case_that_replaces_the_clocks_has_a_deadline_and_a_record(project):
+    project.suite("clocks", CLOCKS)
+    project.run("-n", "1", "--case-timeout", "2")
+    assert project.statuses == {"test_clocks": "timeout"}
+    assert project.records["test_clocks"].durations["run"] < 1
+
+
 ORDER_AND_RERUN = """
 from _pytest.runner import runtestprotocol
 def pytest_collection_modifyitems(items): items.reverse()

@@ -261,13 +261,15 @@ SIGNALS = {
     "SIGUSR2": (("-n", "2"), [signal.SIGUSR2]),
     "SIGQUIT": (("-n", "2"), [-signal.SIGQUIT]),
     "SIGXCPU": (("-n", "0"), [signal.SIGXCPU]),
+    "SIGALRM": (("-n", "0"), [signal.SIGALRM]),
+    "SIGRTMIN+3": (("-n", "0"), [signal.SIGRTMIN + 3]),
 }
 
 
 @pytest.mark.parametrize("signals", SIGNALS)
 def test_a_signal_ends_a_run_and_its_records_are_merged(project, monkeypatch, signals):
     options, numbers = SIGNALS[signals]
-    if signals in ("SIGQUIT", "SIGXCPU"):  # forks are in a group of their own, and are not sent the latter
+    if signals in ("SIGQUIT", "SIGXCPU", "SIGALRM", "SIGRTMIN+3"):  # forks have a group, and are not sent the others
         monkeypatch.setattr(sys, "executable", forked_python.REAL)
     project.suite("slow", SLOW)
     if len(numbers) > 1:  # the second must find a run that is ending, and not one that has ended

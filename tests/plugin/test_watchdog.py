@@ -40,8 +40,8 @@ pytest_plugins = ["pytester"]
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (watchdog, awake_time):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(watchdog, "time", clock)
+    monkeypatch.setattr(awake_time, "monotonic", clock.monotonic)
     return clock
 
 
