@@ -20,7 +20,7 @@ class FaultKind(str, Enum):
     Records hold the value as text, so that a reader of an older version takes one that it does not know."""
 
     FAILED = "failed"  # a case failed, crashed, hung or did not compile
-    OTHER_TEST = "other-test"  # a test of the same session that is no case failed
+    OTHER_TEST = "other-test"  # a test that is no case failed, or a fixture that cases share
     UNJUDGED_KERNEL = "unjudged-kernel"  # a kernel of an installed package has no case, or refuses all
     KILLED = "killed"  # a process was ended or stopped from outside, as by the OOM killer
     DISK_FULL = "disk-full"  # a disk or a quota takes no more

@@ -41,6 +41,7 @@ from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
+from conformance.plugin.shared_teardown import LeaderDeadline, SharedTeardown
 from conformance.plugin.worker_end import WorkerEnd
 from conformance.plugin.worker_imports import INDUCTOR_IMPORT, INDUCTOR_SUITES, WorkerImports
 from conformance.user_files.run_options import joined
@@ -227,6 +228,10 @@ def _configure_main(config: pytest.Config) -> None:
         config.option.continue_on_collection_errors = True  # as with workers: a broken file costs no other
         process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals, guarded=True)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")
+        teardown = SharedTeardown(folder, "main", settings.case_timeout_s, ids, is_worker=False)
+        config.pluginmanager.register(teardown, "conformance-shared-teardown")
+    else:
+        config.pluginmanager.register(LeaderDeadline(settings.case_timeout_s), "conformance-leader-deadline")
 
 
 def _name_user(config: pytest.Config) -> None:
@@ -295,6 +300,8 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     recording = ItemRecording(settings, process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
     config.pluginmanager.register(WorkerEnd(folder, process.name, recording.lacks), "conformance-worker-end")
+    teardown = SharedTeardown(folder, process.name, settings.case_timeout_s, CaseIds(config), is_worker=True)
+    config.pluginmanager.register(teardown, "conformance-shared-teardown")
 
 
 def _workers(config: pytest.Config) -> int:

@@ -30,6 +30,7 @@ from conformance.faults import Fault, FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
+from conformance.machine import overdue
 from conformance.machine.descendants import adopted, descendants, end_descendants
 from conformance.machine.environment_faults import (
     fault_of_error,
@@ -40,7 +41,7 @@ from conformance.machine.environment_faults import (
 )
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
-from conformance.plugin import shared_collection
+from conformance.plugin import shared_collection, shared_teardown
 from conformance.plugin.case_hooks import (
     BACKEND_HASHES,
     CANNOT_WRITE,
@@ -436,6 +437,8 @@ class SessionRun:
             self._write(record)
         if record.status is Status.EXPECTED_FAIL and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
             mark_xfailed(report, str(record.reason))
+        elif record.status is Status.PASS:  # the process died after it: of a fixture that others use too
+            report.outcome = "passed"
 
     def _of_the_dead(self, node: Any, case: str) -> CaseRecord:
         """Returns the record of the case during which the worker of ``node`` died before it could write one."""
@@ -486,7 +489,8 @@ class SessionRun:
         late.daemon = True
         late.start()
         try:
-            yield
+            with overdue.deadline("a hook", max(self._settings.case_timeout_s, shared_teardown.LEAST_S)):
+                yield
         except Exception as error:  # of a conftest or another plugin; pytest's junit.xml may have no place
             if not isinstance(error, OSError) or not self._concerns_folder(error):
                 fault = fault_of_error(error)
@@ -565,6 +569,8 @@ class SessionRun:
                 last = record
 
         self._file.close()
+        for text in shared_teardown.noted_faults(self.folder):
+            self._faults.add(FaultKind.OTHER_TEST, text)
         recorded, damaged = merge(self.folder, take, self._judged_again)
         missing = incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
         contradictions = [*missed, *stage.waste()] if stage is not None else []
@@ -599,6 +605,7 @@ class SessionRun:
             "broken-*.txt",
             "collecting-*.txt",
             "died-*.txt",
+            shared_teardown.FAULT_FILES,
             MARKED_FILE,
             *shared,
             "stacks-*.txt",

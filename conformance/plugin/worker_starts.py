@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from conformance.machine.awake_time import AwakeTime
+from conformance.machine.overdue import deadline
 
 #: Seconds between the tries to start a worker: what ended the first may be over then.
 PAUSES_S = (0.5, 2.0, 5.0)
@@ -128,7 +129,7 @@ class WorkerStarts:
         hopeless = self._given_up and not self._any  # none has started: do not wait as long for each
         for pause in (None,) if hopeless else (*PAUSES_S, None):
             try:
-                with _answer_awaited():
+                with deadline("the start of a worker", 2 * ANSWER_S), _answer_awaited():
                     node = self._setup_node(spec, put)
             except _failures() as error:
                 self._failed(spec.id)
