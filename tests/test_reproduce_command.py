@@ -159,3 +159,10 @@ def test_a_case_that_takes_its_process_with_it_leaves_a_script(say, tmp_path, mo
     monkeypatch.delenv("PYTHONPATH")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_id_that_no_command_line_takes(say):
+    status, text = say(f"test_a.py::{'x' * 500_000}")
+    assert status == cli.USAGE
+    assert text.endswith(" cannot be run here: Argument list too long\n")
+    assert len(text) < 500

@@ -24,6 +24,8 @@ from conformance.user_files.expected_failures import status_without_entry
 
 #: Seconds that the case may take unless told otherwise, for pytest's start and the case's own deadline.
 SECONDS = 600.0
+#: Characters of an id that an error names.
+LONGEST_ID = 200
 #: Statuses of cases that ended their process. The script of such a case must be written before the case runs.
 DIED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE_ARGUMENTS]
@@ -141,7 +143,10 @@ def _text(case: str, record: CaseRecord | None, request: ScriptRequest, seconds:
         request.write(scratch)
         options = [f"--conformance-case={case}", *(_options(record) if record else [])]
         command = [sys.executable, *PYTEST, *options, f"--run-dir={scratch / 'run'}", f"--reproducers={scratch}"]
-        done = attempt(command, os.environ, seconds, Path.cwd())
+        try:
+            done = attempt(command, os.environ, seconds, Path.cwd())
+        except OSError as error:  # of an id that is too long for a command line, or of a limit
+            raise CommandError(f"the case {case[:LONGEST_ID]} cannot be run here: {error.strerror}") from None
         script = scratch / file_name(case)
         if script.exists():
             return script.read_text(encoding="utf-8")

@@ -76,8 +76,9 @@ def deadline(what: str, seconds: float | None = None) -> Iterator[None]:
     with _lock:
         _current.append(one)
         if not _watches:
-            _watches = True
-            threading.Thread(target=_watch, name="overdue", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # a limit of the system: the code goes on, and is not watched
+                threading.Thread(target=_watch, name="overdue", daemon=True).start()
+                _watches = True
     try:
         yield
     finally:

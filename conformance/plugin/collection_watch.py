@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
+from conformance.exception_text import printable
 from conformance.machine.overdue import Overdue, deadline
+from conformance.plain_json import TEXT_LIMIT
 
 #: The marked files of a run, a line each.
 MARKED_FILE = "uncollectable.jsonl"
@@ -70,10 +73,14 @@ class CollectionWatch:
                 raise collector.CollectError(why)
 
             collector.collect = refuse  # type: ignore[method-assign]
+        else:
+            collector.collect = partial(_collected, collector.collect)  # type: ignore[method-assign]
         self._note(collector.nodeid)
         try:
             with deadline(f"the collection of {collector.nodeid}", self._seconds):
-                return (yield)
+                report = yield
+            report.sections = [(title, _cut(text)) for title, text in report.sections]
+            return report
         except Overdue as error:  # it came as pytest had caught what the file raised itself
             return pytest.CollectReport(collector.nodeid, "failed", str(error), [])
         finally:
@@ -83,3 +90,21 @@ class CollectionWatch:
         if self._place is not None:
             with contextlib.suppress(OSError):  # whoever writes records says what is wrong with the folder
                 self._place.write_text(nodeid, encoding="utf-8")
+
+
+def _collected(collect: Callable[[], Iterable[Any]]) -> list[Any]:
+    """Returns what ``collect`` gives. A long error is cut: to print one of 30 MB takes a minute."""
+    try:
+        return list(collect())
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        replacement = printable(error)
+        if replacement is error:
+            raise
+        raise replacement from None
+
+
+def _cut(text: str) -> str:
+    """Returns ``text`` that a file has printed, cut if it is long."""
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]} ... ({len(text)} characters)"

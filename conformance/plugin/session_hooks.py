@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TextIO
 import pytest
 
 from conformance.cases import known_names
-from conformance.exception_text import words_of
+from conformance.exception_text import text_of, words_of
 from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.faults import Fault, FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
@@ -487,7 +487,8 @@ class SessionRun:
         self.signals.ending = True
         late = threading.Timer(LEAVE_S, self._watch.kill_all)
         late.daemon = True
-        late.start()
+        with contextlib.suppress(RuntimeError):  # a limit of threads
+            late.start()
         try:
             with overdue.deadline("a hook", max(self._settings.case_timeout_s, shared_teardown.LEAST_S)):
                 yield
@@ -500,7 +501,11 @@ class SessionRun:
             late.cancel()
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
         if self._reruns is not None and not self._interrupted:
-            self._judged_again = self._reruns.judge(partial(recorded, self.folder), time.monotonic() - self._clock)
+            try:
+                self._judged_again = self._reruns.judge(partial(recorded, self.folder), time.monotonic() - self._clock)
+            except (OSError, RuntimeError) as error:  # such as a limit of threads or processes
+                fault = process_fault(f"failed cases could not be judged again: {text_of(error)}")
+                self._faults.add(FaultKind(fault.kind), fault.text)
         self._end(int(session.exitstatus))
         if not self._tally.statuses and not self._lost and not self._faults.faults and session.exitstatus in _NOTHING:
             self._leave_nothing(session.config)

@@ -56,3 +56,13 @@ def test_without_workers_a_file_that_hangs_costs_no_other(project):
     project.suite("good", GOOD)
     project.run("-n", "0", "--case-timeout", "1")
     assert project.statuses == {"test_bad.py": "fail", "test_good": "pass"}
+
+
+@pytest.mark.parametrize("workers", [("-n", "0"), ("-n", "1")], ids=["alone", "xdist"])
+def test_a_long_error_of_a_file_is_cut(project, workers):
+    project.suite("bad", "print('x' * 3_000_000)\nraise ValueError('y' * 3_000_000)\n")
+    project.suite("good", GOOD)
+    result = project.run(*workers)
+    assert (result.ret, project.statuses) == (1, {"test_bad.py": "fail", "test_good": "pass"})
+    assert "ValueError: yyy" in project.records["test_bad.py"].diagnosis
+    assert len(result.stdout.str()) < 200_000

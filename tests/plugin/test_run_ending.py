@@ -164,3 +164,19 @@ def test_a_place_of_the_junit_file_that_cannot_be_written_costs_no_record(projec
     result = project.run("--junitxml=/proc/junit.xml")
     assert result.ret == 75
     assert project.statuses == {"test_good": "pass"}
+
+
+def test_a_limit_of_threads_at_the_end_is_the_machines(project):
+    (project.path / "conftest.py").write_text(
+        "import os, pytest, threading\n"
+        'def start(self): raise RuntimeError("can\'t start new thread")\n'
+        "@pytest.hookimpl(wrapper=True, tryfirst=True)\n"
+        "def pytest_sessionfinish():\n"
+        "    if 'PYTEST_XDIST_WORKER' not in os.environ: threading.Thread.start = start\n"
+        "    return (yield)\n"
+    )
+    project.suite("bad", "def test_bad(recorder): recorder.verdict('x', False, 'wrong')\n")
+    result = project.run("-n", "1", "--conformance-reruns", "2")
+    assert (result.ret, project.statuses) == (1, {"test_bad": "fail"})
+    assert [fault.kind for fault in project.info.faults] == ["failed", "limit"]
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
