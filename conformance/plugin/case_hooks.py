@@ -18,7 +18,7 @@ from conformance.exception_text import printable, raised_by_kernel, text_of, wit
 from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
-from conformance.machine import device_state
+from conformance.machine import device_state, left_threads
 from conformance.machine.device_state import device_fault
 from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.process_state import ProcessState
@@ -181,6 +181,7 @@ class ItemRecording:
         item.stash[RECORDER] = recorder
         self._current, self._restored, self._unreported, self._spoiled = (item, recorder), {}, "", ""
         self._state = ProcessState(needed=True)
+        threads = left_threads.running()
         self.process.signals.raise_received()
         self._foresee(recorder)
         assert self._watchdog is not None  # the session has started
@@ -201,6 +202,8 @@ class ItemRecording:
                 recorder.fault = fault_of_text(fault)
                 self._watchdog.finish(recorder, Status.CRASH, _with_fault(recorder.diagnosis, fault))
             self._restore(self._state)
+            if names := left_threads.left(threads, item.path.parent):
+                self._spoil(f"left threads running, which could disturb later cases: {', '.join(names)}")
             self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
             if (self._spoiled or unseen) and self.process.end_of_run is None:
                 self._watchdog.finish(recorder)  # the next case has a process of its own
@@ -250,9 +253,13 @@ class ItemRecording:
         self._end_fork()
         self._restored |= dict.fromkeys(restored)
         if lost:
-            self._spoiled = f"left its process changed, and this cannot be restored: {', '.join(lost)}"
-            self._unreported = self._unreported or self._spoiled
+            self._spoil(f"left its process changed, and this cannot be restored: {', '.join(lost)}")
         return bool(restored)
+
+    def _spoil(self, why: str) -> None:
+        """Fails the case, and has a worker end after it."""
+        self._spoiled = why
+        self._unreported = self._unreported or why
 
     def _write(self, case: str, recorder: CaseRecorder, failure: str = "") -> None:
         """Writes the record of ``case``, which failed if there is a ``failure``. If the case has spoiled its

@@ -99,10 +99,11 @@ class CaseIds:
     def _below_suites(self, file: str) -> str | None:
         if not file:
             return self._only_file()
-        for base in self._bases:
-            path = (base / file).resolve()
+        paths = [(base / file).resolve() for base in self._bases]
+        existing = [path for path in paths if path.exists()]
+        for path in existing or paths:  # a case may have removed the file since its cases were collected
             for directory in self.suites:
-                if path.is_relative_to(directory) and path.exists():
+                if path.is_relative_to(directory):
                     return path.relative_to(directory).as_posix()
         return None
 

@@ -291,6 +291,39 @@ def test_without_workers_no_case_ends_the_process_with_a_good_status(project):
     assert "os._exit was called: it would end the run" in project.records["test_leave"].diagnosis
 
 
+def test_cases_of_a_file_that_another_case_removes_are_judged(project):
+    project.suite("first", "def test_first(recorder): recorder.verdict('x', not os.unlink('suites/test_second.py'))\n")
+    project.suite("second", "def test_second(recorder): recorder.verdict('x', True)\n")
+    project.run("-n", "1")
+    assert project.statuses == {"test_first": "pass", "test_second": "pass"}
+
+
+#: What starts a thread that outlives its case, and whether the case fails of that.
+THREADS = {
+    "timer": ("threading.Timer(0.5, lambda: print()).start()", True),
+    "daemon": ("threading.Thread(target=lambda: time.sleep(5), daemon=True).start()", True),
+    "bare": ("_thread.start_new_thread(lambda: time.sleep(5), ())", True),
+    "brief": ("threading.Thread(target=lambda: time.sleep(0.05)).start()", False),
+    "library": ("ThreadPoolExecutor(1).submit(print)", False),
+}
+
+
+def test_a_thread_that_outlives_its_case_costs_that_case_and_its_worker(project):
+    cases = [
+        f"def test_{name}(recorder):\n    recorder.verdict('x', True)\n    {body}\n"
+        f"def test_after_{name}(recorder): recorder.verdict('x', True)\n"
+        for name, (body, _) in THREADS.items()
+    ]
+    head = "import _thread, threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
+    project.suite("threads", head + "".join(cases))
+    project.run("-n", "1")
+    expected = {f"test_{name}": "fail" if fails else "pass" for name, (_, fails) in THREADS.items()}
+    assert project.statuses == expected | {f"test_after_{name}": "pass" for name in THREADS}
+    assert "left threads running" in project.records["test_timer"].diagnosis
+    assert len({project.records[f"test_{name}"].worker for name, (_, fails) in THREADS.items() if fails}) == 3
+    assert project.info.problems == ()
+
+
 CLOCKS = """
 def test_clocks(recorder):
     recorder.verdict("x", True)
