@@ -18,7 +18,8 @@ def running() -> frozenset[int]:
 
 
 def left(before: frozenset[int], folder: Path) -> list[str]:
-    """Returns the names of threads that are not among ``before`` and run code of ``folder``, or wait for a timer."""
+    """Returns the names of threads that are not among ``before`` and run code of a file in ``folder``, or will do so when
+    their timer ends."""
     if running() <= before:
         return []
     threads = {thread.ident: thread for thread in threading.enumerate()}
@@ -36,7 +37,7 @@ def left(before: frozenset[int], folder: Path) -> list[str]:
 def _is_of(folder: Path, frame: FrameType, thread: threading.Thread | None) -> bool:
     function = thread.function if isinstance(thread, threading.Timer) else None
     codes = [one.f_code for one in _callers(frame)] + [getattr(function, "__code__", None)]
-    return any(code is not None and Path(code.co_filename).is_relative_to(folder) for code in codes)
+    return any(code is not None and Path(code.co_filename).parent == folder for code in codes)
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:
