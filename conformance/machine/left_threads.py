@@ -18,8 +18,8 @@ def running() -> frozenset[int]:
 
 
 def left(before: frozenset[int], folder: Path) -> list[str]:
-    """Returns the names of threads that are not among ``before`` and run code of a file in ``folder``, or will do so
-    when their timer ends."""
+    """Returns the names of threads that are not among ``before`` and run code of a file in ``folder``. A timer counts
+    that will."""
     if running() <= before:
         return []
     threads = {thread.ident: thread for thread in threading.enumerate()}
