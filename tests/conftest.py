@@ -18,6 +18,7 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Two workers a core, for ``-n auto``: tests wait for processes about half of the time."""
     return 2 * core_count()

@@ -181,6 +181,7 @@ class SessionRun:
         self._judged_again: dict[str, CaseRecord] = {}
         self.signals = RunSignals(self._hurry, stderr)
         self._died_in: Counter[str] = Counter()  # workers, by the file that they collected
+        self._killed_in: dict[str, Fault] = {}  # faults of those that were killed from outside
         self._early_death: Fault | None = None  # from outside, of the last worker that had not collected
         self.starts = WorkerStarts(
             workers, self._watch.watch, self._leases.give_back, self._say, self._end_without_workers
@@ -271,7 +272,8 @@ class SessionRun:
         if case is not None and case not in self._uncollectable:
             self._uncollectable.append(case)
             record = self._bare(case, Status.FAIL, "failed in collection", report.longreprtext)
-            self._write(replace(record, fault=fault_of_text(report.longreprtext)))
+            fault = self._killed_in.get(report.nodeid) or fault_of_text(report.longreprtext)
+            self._write(replace(record, fault=fault))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._select([item.nodeid for item in session.items])
@@ -405,6 +407,8 @@ class SessionRun:
         outside = (self._early_death is not None and not why) or self._watch.was_stopped(worker)
         if outside and self._died_in[nodeid] <= self._workers:
             return False
+        if outside and self._early_death is not None:
+            self._killed_in[nodeid] = self._early_death
         if nodeid not in marked(self.folder):
             stacks = stacks_file(self.folder, worker)
             why = why or (f"signal {ending}" if ending else "it ended by itself")

@@ -60,7 +60,7 @@ class SharedTeardown:
     def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
         self._session = session
         try:
-            with deadline("the hook pytest_sessionstart", self._seconds):
+            with deadline("the hook pytest_sessionstart", max(self._seconds, LEAST_S)):
                 yield
         except Overdue as error:
             if self._is_worker:

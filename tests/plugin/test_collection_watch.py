@@ -47,7 +47,7 @@ def test_a_signal_from_outside_costs_a_file_only_if_it_comes_again(new_python, p
     first = "True" if again else "not os.path.exists('once')"
     project.suite("good", f"if {first}: open('once', 'w'); os.kill(os.getpid(), 9)\n{GOOD}")
     result = project.run("-n", "1")
-    assert (result.ret, project.statuses) == ((1, {"test_good.py": "fail"}) if again else (0, {"test_good": "pass"}))
+    assert (result.ret, project.statuses) == ((75, {"test_good.py": "fail"}) if again else (0, {"test_good": "pass"}))
 
 
 def test_without_workers_a_file_that_hangs_costs_no_other(project):

@@ -112,7 +112,8 @@ def test_workers_that_are_killed_while_they_start(project):
     project.suite("killed", "os.kill(os.getpid(), 9)\n")
     result = project.run("-n", "1")
     assert result.ret == INFRASTRUCTURE
-    result.stdout.fnmatch_lines(["*workers die before they have collected the suites*"])
+    assert project.records["test_killed.py"].fault.kind == "killed"
+    result.stdout.fnmatch_lines(["*a process died while it collected suites/test_killed.py: signal 9*"])
 
 
 def test_a_full_standard_output_costs_no_record(project):

@@ -54,8 +54,8 @@ def test_failed_cases_are_judged_again(project, workers):
     assert (project.info.problems, project.reading.problems) == ((), ())
     records = {name.removeprefix("test_"): record for name, record in project.records.items()}
     assert {name: record.status.value for name, record in records.items()} == {name: CASES[name][1] for name in bodies}
-    again = {name: [rerun.status.value for rerun in record.reruns] for name, record in records.items()}
-    assert again == {name: CASES[name][2] for name in bodies}
+    again = {name: sorted(rerun.status.value for rerun in record.reruns) for name, record in records.items()}
+    assert again == {name: sorted(CASES[name][2]) for name in bodies}  # two reruns of a case go on at once
     assert records["passes_later"].diagnosis.startswith("flaky: fail (x), then pass, then pass\n")
     flaky = sum(CASES[name][1] == "flaky" for name in bodies)
     result.stdout.fnmatch_lines([f"*failed cases judged again, * times in all: {flaky} flaky"])

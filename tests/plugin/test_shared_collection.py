@@ -22,6 +22,7 @@ PROBE = """
 import json, os, pathlib, re, pytest
 from conformance.plugin import shared_collection
 from conformance.plugin.compile_stage import RunStage
+from conformance.plugin.fixtures import RECORDER
 
 HERE = pathlib.Path(__file__).parent
 FAULT = os.environ.get("FAULT", "")
@@ -78,6 +79,9 @@ class Worker:
     def pytest_runtest_protocol(self, item):
         if FAULT == "dies when it runs" and first("died"):
             os._exit(3)
+        recorder = item.stash[RECORDER]  # a case whose phases are not seen costs its worker
+        recorder.verdict("x", True)
+        recorder.phases |= {"setup", "teardown"}
         return True
 
 class Seeing:

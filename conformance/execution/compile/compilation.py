@@ -298,11 +298,11 @@ class _Worker:
             return _not_compiled(f"the compile process did not start: {self._lose(child)}", started)
         started, clock = time.monotonic(), AwakeTime()  # starting the child is no part of compiling
         child.mark()
-        used = 0
+        used, late = 0, False
         try:
             child.pipe.send_bytes(job.blob)
-            used = self._wait_for(child, clock)
-            if child.pipe.poll(0):
+            used, late = self._wait_for(child, clock)
+            if not late and child.pipe.poll(0):
                 answer = child.answer()
                 error = "" if answer.status is Status.PASS else _joined(answer.error, child.output())
                 seconds = time.monotonic() - started
@@ -315,7 +315,6 @@ class _Worker:
             return _failed(Status.CRASH, f"{wrong}; its process was ended: {self._lose(child)}", started)
         except (EOFError, OSError):
             pass  # the child is gone: its exit status and its output say why
-        late = clock.seconds() >= self.pool.deadline
         if used >= MEMORY_LIMIT:
             child.kill()
         ending = self._lose(child)
@@ -333,18 +332,19 @@ class _Worker:
         fault = fault_of_signal(ended, "the compile process") or (None if ended > 0 else fault_of_text(ending))
         return _failed(status, f"the compiler died: {ending}", started, fault)
 
-    def _wait_for(self, child: _Child, clock: AwakeTime) -> int:
+    def _wait_for(self, child: _Child, clock: AwakeTime) -> tuple[int, bool]:
         """Waits until ``child`` has answered or is gone, the deadline has passed on the ``clock`` or it takes too much
-        memory. Returns the bytes that it took when last seen. A child that is late writes where it hangs."""
+        memory. Returns the bytes that it took when last seen, and whether it is late. A child that is late writes where
+        it hangs; what it answers afterwards does not count, as the request for its stacks may have ended a wait."""
         used = 0
         while used < MEMORY_LIMIT and (left := self.pool.deadline - clock.seconds()) > 0:
             if child.pipe.poll(min(WATCH_SECONDS, left)):
-                return used
+                return used, False
             used = memory_of(child.process.pid)
         if used < MEMORY_LIMIT:
             child.ask_for_stacks()
             child.pipe.poll(GRACE_SECONDS)
-        return used
+        return used, used < MEMORY_LIMIT
 
     def _lose(self, child: _Child) -> str:
         """Ends ``child``, so that the next job gets a new one, and says how it ended and what it wrote."""
