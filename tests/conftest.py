@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from conformance.machine.gpus import core_count
 from tests import durations, forked_python
 
 
@@ -16,12 +15,6 @@ def pytest_configure(config):
         config.pluginmanager.register(durations.Durations(config.cache), "durations-of-tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """Two workers a core, for ``-n auto``: tests wait for processes about half of the time."""
-    return 2 * core_count()
 
 
 @pytest.hookimpl(trylast=True)
