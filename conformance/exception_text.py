@@ -41,7 +41,7 @@ def words_of(error: BaseException) -> str:
     "'x'"
     """
     try:
-        text = str.__str__(str(error))  # a subclass of str has methods of its own
+        text = str.__str__(str(error))  # a subclass of str may override its methods
     except BaseException as failure:
         return f"(its words cannot be read: its own code raises {class_name(failure)})"
     return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]} ... ({len(text)} characters)"

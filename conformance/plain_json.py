@@ -57,7 +57,7 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, str):
-        value = str.__str__(value)  # a subclass has methods of its own
+        value = str.__str__(value)  # a subclass may override its methods
         if not value.isascii():
             value = value.encode("utf-8", "backslashreplace").decode()  # a lone surrogate is no text elsewhere
         return value if len(value) <= TEXT_LIMIT else value[:TEXT_LIMIT] + f" ... ({len(value)} characters)"

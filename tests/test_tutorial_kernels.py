@@ -160,10 +160,16 @@ def _raise(error: Exception) -> None:
     raise error
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
 @pytest.mark.parametrize(
     ("load", "says"),
     [
         (lambda: _raise(ModuleNotFoundError("No module named 'absent'")), "cannot be loaded: ModuleNotFoundError: No"),
+        (lambda: _raise(Unprintable()), "cannot be loaded: Unprintable: "),
         (lambda: lambda: [3], "gave 3: it must name a conformance.kernels.kernel.Kernel"),
         (lambda: PointerGemm("my-mm", "mm", "mm"), "a kernel is called 'my-mm'; use letters"),
         (lambda: PointerGemm("mm", "mm", "mm"), "a kernel named 'mm' is already in the catalogue"),
@@ -181,17 +187,17 @@ def test_a_package_that_cannot_be_taken_is_named_and_the_others_are_taken(
     entry = SimpleNamespace(name="first", value="broken_kernels:kernel", dist=package, load=load)
     kernel = PointerGemm("second", "mm", "mm")
     good = SimpleNamespace(name="second", value="good:it", dist=None, load=lambda: lambda: kernel)  # one, not a list
-    found: dict[str, object] = {}
+    kernels: dict[str, object] = {}
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry, good])
     monkeypatch.setattr(outside, "entry_points", lambda group: [entry])
-    monkeypatch.setattr(catalogue, "catalogue", lambda: found.update(catalogue._loaded.__wrapped__()[0]))
+    monkeypatch.setattr(catalogue, "catalogue", lambda: kernels.update(catalogue._loaded.__wrapped__()[0]))
     monkeypatch.setattr(overdue, "LIMIT_S", 0.2)
     monkeypatch.setattr(AwakeTime, "LOOK_S", 0.05)
     monkeypatch.setattr(entry_point_loading, "LEFT_OUT", {})
     left_out = outside.load_packages()
     assert list(left_out) == ["entry point 'first' (broken_kernels:kernel) of broken 2.0"]
     assert says in left_out[next(iter(left_out))]
-    assert {"mm", "second"} <= set(found)
+    assert {"mm", "second"} <= set(kernels)
     settings = SimpleNamespace(kernels=(), case=None, case_list=None)
     failed = outside.Outside(settings, lambda: None, True, left_out).failed_cases()  # type: ignore[arg-type]
     assert list(failed) == ["entry_points::'first' (broken_kernels:kernel)"]

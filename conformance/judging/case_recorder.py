@@ -127,11 +127,11 @@ class CaseRecorder:
             text: object = verdict.text
             passed: object = verdict.passed
             if not isinstance(passed, bool) and (type(passed).__module__, type(passed).__name__) not in _BOOLS_OF_NUMPY:
-                given = f"{jsonable(passed)!r:.80} of type {type(passed).__name__}"
-                raise TypeError(f"verdict {name!r:.80}: True or False is required, got {given}; compare it first")
+                got = f"{jsonable(passed)!r:.80} of type {type(passed).__name__}"
+                raise TypeError(f"verdict {name!r:.80}: True or False is required, got {got}; compare it first")
             if not isinstance(name, str) or not isinstance(text, str):
-                given = f"{type(name).__name__} and {type(text).__name__}"
-                raise TypeError(f"a verdict needs the name of its check and a text, both of type str, got {given}")
+                got = f"{type(name).__name__} and {type(text).__name__}"
+                raise TypeError(f"a verdict needs the name of its check and a text, both of type str, got {got}")
         self.verdicts += [
             Verdict(str.__str__(each.check), bool(each.passed), str.__str__(each.text), jsonable(each.details))
             for each in verdicts

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
+from conformance.exception_text import text_of
 from conformance.machine.overdue import deadline
 
 #: Why entry points were left out, by the words that name them.
@@ -35,7 +36,7 @@ def taken(where: str, load: Callable[[], Loaded]) -> Loaded | None:
     except OutsideError as error:
         LEFT_OUT[where] = str(error)
     except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-        LEFT_OUT[where] = f"{where} cannot be loaded: {type(error).__name__}: {error}"
+        LEFT_OUT[where] = f"{where} cannot be loaded: {text_of(error)}"
     return None
 
 
@@ -49,7 +50,7 @@ def things(loaded: Any, kind: type) -> list[Any]:
     them. Raises ValueError if there is no end."""
     returned = loaded() if callable(loaded) and not isinstance(loaded, kind) else loaded
     several: Iterable[Any] = [returned] if isinstance(returned, kind) else returned
-    given = list(islice(several, MOST + 1))
-    if len(given) > MOST:
+    entries = list(islice(several, MOST + 1))
+    if len(entries) > MOST:
         raise ValueError(f"it gives more than {MOST} things")
-    return given
+    return entries

@@ -206,7 +206,7 @@ class ItemRecording:
                 self._spoil(f"left threads running, which could disturb later cases: {', '.join(names)}")
             self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
             if (self._spoiled or unseen) and self.process.end_of_run is None:
-                self._watchdog.finish(recorder)  # the next case has a process of its own
+                self._watchdog.finish(recorder)  # the next case gets a new process
         device_state.give_back(device_state.KEPT)
         return result
 

@@ -134,9 +134,9 @@ def check_case_ids(cases: Iterable[str]) -> None:
     cases = list(cases)
     longest = max(cases, key=len, default="")
     if len(longest) > TEXT_LIMIT:
-        given = f"a case id has {len(longest)} characters, and {TEXT_LIMIT} is the limit"
+        length = f"a case id has {len(longest)} characters, and {TEXT_LIMIT} is the limit"
         raise pytest.UsageError(
-            f"{given}; give its parameters short ids with pytest.param(..., id=...): {longest:.200}"
+            f"{length}; give its parameters short ids with pytest.param(..., id=...): {longest:.200}"
         )
     if len(set(cases)) < len(cases):
         twice = sorted(case for case, count in Counter(cases).items() if count > 1)

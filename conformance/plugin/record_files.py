@@ -70,7 +70,7 @@ class RecordFile:
                 self._journal_size = 0
 
     def foresee(self, record: CaseRecord) -> int:
-        """Keeps ``record`` for the case that the process dies before it writes one of its own. Returns the number of
+        """Keeps ``record`` for the case that the process dies before it writes its final one. Returns the number of
         bytes that its line has; if these are more than the limit, a shorter one is kept."""
         line = record.to_line().encode()
         with self._lock:
@@ -115,8 +115,8 @@ def objection(record: CaseRecord) -> str:
     try:
         line = record.to_line().encode()
         if len(line) > records.LINE_LIMIT:
-            given = f"the record has {len(line)} bytes, and {records.LINE_LIMIT} is the limit"
-            return f"{given}: what was observed was left out; give less to recorder.set and recorder.verdict"
+            length = f"the record has {len(line)} bytes, and {records.LINE_LIMIT} is the limit"
+            return f"{length}: what was observed was left out; give less to recorder.set and recorder.verdict"
         records.from_line(line)
     except Exception as error:  # a case may have put anything into its recorder
         return f"the record cannot be read back ({text_of(error)}): what was observed was left out"
@@ -171,7 +171,7 @@ def breakage_file(folder: Path, worker: str) -> Path:
 
 
 def death_file(folder: Path, worker: str) -> Path:
-    """Returns the file in which a worker says which error of its own ended it."""
+    """Returns the file in which a worker names the internal error that ended it."""
     return folder / f"died-{worker}.txt"
 
 

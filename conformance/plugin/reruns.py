@@ -33,9 +33,9 @@ PART_OF_RUN = 0.1
 LEAST_S = 60.0
 #: Characters of a diagnosis that a rerun keeps.
 DIAGNOSIS = 2000
-#: What a process that ends or never ends costs is not paid twice more.
+#: Statuses of cases that end their process or take their whole deadline: they are judged again once.
 _ONCE_MORE = (Status.CRASH, Status.TIMEOUT)
-#: A fresh pytest with the search path of this one, which is killed if this one is. Its worker is replaced if it dies.
+#: The program of a fresh pytest with the search path of this one. The system kills it if this process ends.
 _PYTEST = (
     "import ctypes, json, sys; ctypes.CDLL(None).prctl(1, 9); sys.path[:], words = json.loads(sys.argv[1]); "
     "import pytest; sys.exit(pytest.main(words))"
@@ -61,7 +61,7 @@ class Reruns:
 
     def failed(self, case: str) -> None:
         """Notes that ``case`` failed. The first ones are judged again."""
-        if self._settings.reruns and len(self._failed) < 2 * MOST_CASES:  # those that failed as expected count as well
+        if self._settings.reruns and len(self._failed) < 2 * MOST_CASES:  # the machine may have broken some of them
             self._failed[case] = None
 
     def stop(self) -> None:
@@ -183,10 +183,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def judged(record: CaseRecord, reruns: Sequence[Rerun]) -> CaseRecord:
     """Returns ``record`` with its ``reruns``. It is flaky if one of them ended in another way: with another status, or
-    with other checks that failed. A rerun whose process was broken says nothing."""
+    with other checks that failed. A rerun that the machine broke, or that was not run, says nothing."""
     record = replace(record, reruns=tuple(reruns))
     first = Rerun(record.status, tuple(check for check, _ in record.failing))
-    if all(_alike(first, rerun) for rerun in reruns if rerun.fault is None):
+    telling = [rerun for rerun in reruns if rerun.fault is None and rerun.status is not Status.NOT_RUN]
+    if all(_alike(first, rerun) for rerun in telling):
         return record
     endings = ", then ".join(map(str, chain([first], reruns)))
     return replace(record, status=Status.FLAKY, diagnosis=f"flaky: {endings}\n{record.diagnosis}")

@@ -114,8 +114,8 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
     reports."""
     if settings.run_dir is not None:
         if settings.run_dir.is_symlink() and not settings.run_dir.exists():
-            given = f"--run-dir {settings.run_dir}: a link that leads nowhere"
-            raise pytest.UsageError(f"{given}; remove it, or make its target")
+            link = f"--run-dir {settings.run_dir}: a link that leads nowhere"
+            raise pytest.UsageError(f"{link}; remove it, or make its target")
         if settings.run_dir.exists() and (not settings.run_dir.is_dir() or any(settings.run_dir.iterdir())):
             raise pytest.UsageError(f"--run-dir {settings.run_dir}: exists and is not an empty folder; give a new one")
         return settings.run_dir
@@ -757,7 +757,7 @@ def _is_full(error: Exception) -> bool:
 
 
 def _words_of_the_dead(folder: Path, worker: str) -> str:
-    """The error of its own that ended a worker; empty if it named none."""
+    """Returns the internal error that ended a worker; empty if it named none."""
     file = death_file(folder, worker)
     return file.read_text(encoding="utf-8") if file.exists() else ""
 

@@ -139,10 +139,10 @@ def locks(folder):
 
 
 def test_the_files_of_another_user_are_not_touched(tmp_path, monkeypatch):
-    mine = locks(tmp_path)
-    assert mine.stat().st_mode & 0o777 == 0o700
+    folder = locks(tmp_path)
+    assert folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr("os.getuid", lambda: 54321)
-    mine.rename(mine.with_name("triton-conformance-54321-locks"))
+    folder.rename(folder.with_name("triton-conformance-54321-locks"))
     with pytest.raises(OSError, match="only you may use"), Turns("0", tmp_path).together():
         pass
 

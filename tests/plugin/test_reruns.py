@@ -146,6 +146,8 @@ BROKEN = Fault(FaultClass.INFRASTRUCTURE, "disk-full", "no space left")
         ([Rerun(Status.FAIL, ("a", "b")), Rerun(Status.PASS)], Status.FLAKY),
         ([Rerun(Status.CRASH, ("a", "b"))], Status.FLAKY),
         ([Rerun(Status.COMPILE_ERROR, fault=BROKEN)], Status.FAIL),
+        ([Rerun(Status.NOT_RUN)], Status.FAIL),
+        ([Rerun(Status.NOT_RUN), Rerun(Status.PASS)], Status.FLAKY),
     ],
 )
 def test_one_rerun_that_ends_in_another_way_is_enough(again, status):

@@ -79,9 +79,9 @@ def _text_contradicts(stage: str, content: bytes, name: str, threads: int, targe
     arch = _ARCHITECTURE.get(stage)
     if arch and not re.search(arch.format(re.escape(str(target.arch))), text, re.MULTILINE):
         return f"{stage} is not for {target.id}"
-    found = re.search(_THREADS[stage], text, re.MULTILINE) if stage in _THREADS else None
-    if found and int(found[1]) != threads:
-        return f"{stage} is for {found[1]} threads, the metadata says {threads}"
+    launch = re.search(_THREADS[stage], text, re.MULTILINE) if stage in _THREADS else None
+    if launch and int(launch[1]) != threads:
+        return f"{stage} is for {launch[1]} threads, the metadata says {threads}"
     return ""
 
 

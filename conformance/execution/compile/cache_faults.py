@@ -1,6 +1,6 @@
 """Plants faults in a cache of Triton's, and says what Triton and this harness make of each.
 
-A compile process calls these functions. The cache is a folder of its own.
+A compile process calls these functions. Each uses a new folder as the cache.
 """
 
 from __future__ import annotations

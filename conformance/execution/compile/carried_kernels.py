@@ -175,10 +175,10 @@ class CarriedKernels:
         if (size_of := self._rows(packed, key, edition)[0][0]) > KERNEL_LIMIT:
             raise Unusable(f"its files have {size_of:.0f} bytes, {KERNEL_LIMIT} are allowed")
         query = "SELECT status, error, digest FROM kernels WHERE key = ? AND edition = ?"
-        found = self._rows(query, key, edition)
-        if not found:
+        rows = self._rows(query, key, edition)
+        if not rows:
             return None
-        status, error, digest = found[0]
+        status, error, digest = rows[0]
         query = "SELECT name, content FROM files WHERE key = ? AND edition = ?"
         files = _unpacked(self._rows(query, key, edition))
         if not isinstance(error, str) or digest != _digest(key, edition, status, error, files):
