@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from conformance.machine import entry_point_loading
 from tests import durations, forked_python
 
 
@@ -27,6 +28,7 @@ def _registries_are_as_before():
     """Fails a test that leaves something of its own, and not a later one that finds it."""
     yield
     left = [registered.__name__ for registered in _registered() if not registered.__module__.startswith("conformance.")]
+    left += entry_point_loading.LEFT_OUT
     assert not left, f"the test left {', '.join(left)} in a registry: register through monkeypatch"
 
 

@@ -15,7 +15,7 @@ from conformance.execution.compile import kernel_figures
 from conformance.execution.compile.kernel_figures import KernelResources
 from conformance.judging import sweep
 from conformance.kernels import catalogue
-from conformance.machine.entry_point_loading import LEFT_OUT
+from conformance.machine import entry_point_loading
 from conformance.records import KernelDeclarations
 from conformance.reproducers.kernel_scripts import NotReproducible, patterns
 from conformance.targets import find
@@ -127,13 +127,16 @@ def installed(monkeypatch, **attributes):
     vendor_kernel.__dict__.update(kernel.__dict__, name="mine", **attributes)
     entry = types.SimpleNamespace(name="mine", value="mine:MINE", dist=None, load=lambda: vendor_kernel)
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(entry_point_loading, "LEFT_OUT", {})
     return catalogue._loaded.__wrapped__
 
 
 def test_a_line_that_declares_nothing_of_its_kernel_is_refused(monkeypatch):
     load = installed(monkeypatch, declared_spills=frozenset({"mm bf16 128x128x64-s4-w8 sm_90"}))
     load()
-    assert re.search(r"mine declares the spill 'mm bf16 .*; write 'mine DTYPE CONFIG TARGET'", LEFT_OUT[MINE])
+    assert re.search(
+        r"mine declares the spill 'mm bf16 .*; write 'mine DTYPE CONFIG TARGET'", entry_point_loading.LEFT_OUT[MINE]
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_a_line_that_declares_nothing_of_its_kernel_is_refused(monkeypatch):
 def test_thresholds_that_cannot_be_used_are_refused(monkeypatch, thresholds, message):
     load = installed(monkeypatch, thresholds=thresholds)
     load()
-    assert re.search(r"entry point 'mine' \(mine:MINE\): " + message, LEFT_OUT[MINE])
+    assert re.search(r"entry point 'mine' \(mine:MINE\): " + message, entry_point_loading.LEFT_OUT[MINE])
 
 
 KNOWN = """
