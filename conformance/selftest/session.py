@@ -63,13 +63,11 @@ class CannotRun(Exception):
 @dataclass
 class Selftest:
     """A self-test of ``faults`` with ``gpus``, which leaves its files in ``folder``. ``planted_as`` returns what is
-    planted in the place of a fault, and ``words`` are further options of pytest. Tests leave a fault or a guard out by
-    these. ``say`` is called with a line for the user."""
+    planted in the place of a fault: tests leave a fault out by it. ``say`` is called with a line for the user."""
 
     faults: Sequence[PlantedFault]
     gpus: Gpus
     folder: Path
-    words: Sequence[str] = ()
     planted_as: Callable[[PlantedFault], PlantedFault] = lambda fault: fault
     say: Callable[[str], None] = print
 
@@ -135,7 +133,7 @@ class Selftest:
         self.say(f"{name}: {len(chosen)} faults among {len(set(kernels))} kernels; what it prints is in {output}")
         (folder / "pytest.ini").write_text("[pytest]\n")
         chosen_kernels = [word for kernel in dict.fromkeys(kernels) for word in ("--kernel", kernel)]
-        command = [sys.executable, "-m", "pytest", *self._words(folder, run, case_s), *chosen_kernels, *self.words]
+        command = [sys.executable, "-m", "pytest", *self._words(folder, run, case_s), *chosen_kernels]
         problems: tuple[str, ...] = ()
         with output.open("wb") as stream:
             process = subprocess.Popen(

@@ -9,15 +9,6 @@ from conformance.selftest.faults import FAULTS
 from conformance.selftest.session import Selftest
 
 HERE = [fault for fault in FAULTS if not fault.device]
-#: Plugins that switch a guard of the harness off.
-NO_VERDICT_FAILS = """
-from conformance.judging.case_recorder import CaseRecorder
-from conformance.judging import conform
-from msgspec.structs import replace
-add = CaseRecorder.add
-CaseRecorder.add = lambda self, *verdicts: add(self, *(replace(verdict, passed=True) for verdict in verdicts))
-conform._raise_if_failed = lambda verdicts, diagnosis="": None
-"""
 
 
 def result_of(faults, folder, **fields):
@@ -32,31 +23,10 @@ def test_each_fault_is_contained(tmp_path):
     assert result.contained
 
 
-@pytest.mark.long(75)
-def test_each_fault_that_is_not_planted_is_reported(tmp_path):
-    result = result_of(HERE, tmp_path, planted_as=lambda fault: fault.unplanted)
-    assert [fault.name for fault in result.faults if fault.contained] == []
-    assert {fault.observed for fault in result.faults} == {"pass"}
-    assert {(fault.passed, fault.innocent) for fault in result.faults} == {(2, 2)}
-
-
-@pytest.mark.long(40)
-def test_each_fault_that_no_check_sees_is_reported(tmp_path):
-    """Here no verdict fails."""
-    (tmp_path / "no_verdict_fails.py").write_text(
-        "import pytest\n@pytest.hookimpl(trylast=True)\n"
-        "def pytest_sessionstart():\n" + "".join(f"    {line}\n" for line in NO_VERDICT_FAILS.strip().split("\n"))
-    )
-    seen_by_a_check = [fault for fault in HERE if fault.statuses == ("fail",)]
-    words = ("-p", "no_verdict_fails", "-o", f"pythonpath={tmp_path}")
-    result = result_of(seen_by_a_check, tmp_path / "out", words=words)
-    assert [fault.name for fault in result.faults if fault.contained] == []
-
-
-@pytest.mark.long(25)
-def test_a_fault_that_costs_other_cases_is_reported(tmp_path):
-    """Here no worker is replaced."""
-    faults = [fault for fault in HERE if fault.name == "host-segfault"]
-    result = result_of(faults, tmp_path, words=("-n", "1", "--max-worker-restart=0"))
-    assert not result.contained
-    assert result.faults[0].passed < 2
+@pytest.mark.long(15)
+def test_a_fault_that_is_not_planted_is_reported(tmp_path):
+    """One fault of each run: the judgement of every fault is tested without runs."""
+    faults = [fault for fault in HERE if fault.name in ("wrong-tile", "damaged-cache")]
+    result = result_of(faults, tmp_path, planted_as=lambda fault: fault.unplanted)
+    assert [fault.contained for fault in result.faults] == [False, False]
+    assert {(fault.observed, fault.passed, fault.innocent) for fault in result.faults} == {("pass", 2, 2)}
