@@ -173,6 +173,38 @@ def test_a_command_about_the_device_says_that_there_is_none(monkeypatch, capsys,
     assert capsys.readouterr().err == f"conformance: {command} needs a GPU: torch sees no accelerator here\n"
 
 
+NEED_THE_STACK = [
+    "targets",
+    "targets sm_90",
+    "targets --json",
+    "kernels",
+    "check-kernel mm",
+    "list --fills",
+    "precompile --target sm_90 --out kernels",
+    "calibrate",
+    "benchmark",
+    "mutants --list",
+]
+
+
+@pytest.mark.parametrize("words", NEED_THE_STACK)
+def test_a_command_says_that_the_stack_is_missing(monkeypatch, capsys, words):
+    for name in ("torch", "triton"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert cli.main(words.split()) == cli.USAGE
+    answer = capsys.readouterr()
+    assert answer.out == ""
+    assert re.fullmatch(r"conformance: .*needs torch and triton: torch and triton are not installed; .*\n", answer.err)
+
+
+def test_the_process_of_a_stack_says_that_triton_is_missing():
+    code = "import sys; sys.modules['triton'] = None; from conformance.blame.stack_process import main; main()"
+    command = [sys.executable, "-c", code, "100"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, input="", check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "it needs torch and triton: triton is not installed\n"
+
+
 @pytest.mark.parametrize("words", ["targets", "targets --json", "check-kernel mm", "list --fills"])
 def test_a_command_says_that_torch_is_broken(tmp_path, words):
     (tmp_path / "torch").mkdir()

@@ -21,6 +21,7 @@ from typing import Any
 
 from conformance.blame.mixed_pipeline import METADATA_FILE, PASSES_FILE, RESPELLED_FILE, CompilationStart, mixed
 from conformance.execution.compile.compilation import CompilePool, CompileRequest, Task
+from conformance.machine.versions import not_installed
 from conformance.records import Status
 from conformance.targets import Target
 
@@ -236,6 +237,8 @@ def main() -> None:
     """Serves the requests of standard input until it ends. What Triton prints goes to standard error."""
     answers, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
     os.dup2(2, 1)
+    if (missing := not_installed()) is not None:
+        sys.exit(f"it needs torch and triton: {missing}")
     server = Server(float(sys.argv[1]))
     try:
         for line in sys.stdin:

@@ -96,6 +96,12 @@ def unloadable() -> str | None:
     return None
 
 
+def not_installed() -> str | None:
+    """Returns a sentence about those of torch and triton that are not installed; None if both are. Imports neither."""
+    names = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(names)} {'are' if names[1:] else 'is'} not installed" if names else None
+
+
 def _too_old(triton: str) -> str | None:
     """A sentence if ``triton`` is a version before :data:`OLDEST_TRITON`; None also for what is no version."""
     try:

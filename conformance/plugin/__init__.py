@@ -26,7 +26,15 @@ from conformance.judging.settings import Settings
 from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
-from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation, process_exit
+from conformance.plugin import (
+    case_ids,
+    fixtures,
+    keyword_filter,
+    options,
+    parametrisation,
+    process_exit,
+    refused_options,
+)
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
@@ -124,16 +132,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Without ``-n`` one worker runs the cases, so that one that dies costs one case. ``-n 0``, a debugger and
-    ``-s`` keep them in this process."""
+    ``-s`` keep them in this process. What only looks needs no worker."""
     option = config.option
-    if getattr(option, "looponfail", False) and is_active(config):
-        raise pytest.UsageError("-f, --looponfail runs the suites again and again, and a run ends: leave it out")
+    if hasattr(config, "workerinput") or not is_active(config):
+        return (yield)
+    if not _only_looks(config):
+        refused_options.check(config)
+    elif hasattr(option, "numprocesses"):
+        option.numprocesses = 0
     here = getattr(option, "capture", "no") == "no" or any(  # without its plugin nothing is captured either
-        getattr(option, name, False) for name in ("usepdb", "trace", "setuponly", "setupplan")
+        getattr(option, name, False) for name in ("usepdb", "trace")
     )
     untold = getattr(option, "numprocesses", 0) is None and option.dist == "no" and not option.tx
-    worker = hasattr(config, "workerinput")
-    if untold and not (worker or here or _only_looks(config)) and is_active(config):
+    if untold and not here:
         option.numprocesses = 1
     return (yield)
 
@@ -163,11 +174,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
-    if getattr(config.option, "forked", False):
-        raise pytest.UsageError(
-            "--forked runs each test in a process of its own, where it leaves no record: leave it out; every worker of "
-            "xdist that dies costs one case and is replaced"
-        )
     settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
     if workers > 1 and case_ids.selects_package(config):
         imports = WorkerImports([INDUCTOR_IMPORT] if _surely_needs_inductor(config, settings) else [])
@@ -323,9 +329,8 @@ def _workers(config: pytest.Config) -> int:
 
 def _only_looks(config: pytest.Config) -> bool:
     """True if pytest was asked to list something rather than to run."""
-    return any(
-        getattr(config.option, name, False) for name in ("collectonly", "showfixtures", "show_fixtures_per_test")
-    )
+    names = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan", "cacheshow")
+    return any(getattr(config.option, name, None) for name in names)
 
 
 def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, executes: bool) -> None:

@@ -23,7 +23,7 @@ from conformance.machine.device_state import device_fault
 from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.process_state import ProcessState
 from conformance.machine.versions import imported_versions
-from conformance.plugin import case_ids, record_files
+from conformance.plugin import case_ids, process_exit, record_files
 from conformance.plugin.case_reports import RAISED
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
@@ -204,6 +204,8 @@ class ItemRecording:
             self._restore(self._state)
             if names := left_threads.left(threads, item.path.parent):
                 self._spoil(f"left threads running, which could disturb later cases: {', '.join(names)}")
+            self._unreported = self._unreported or "".join(process_exit.REFUSED[:1])
+            process_exit.REFUSED.clear()
             self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
             if (self._spoiled or unseen) and self.process.end_of_run is None:
                 self._watchdog.finish(recorder)  # the next case gets a new process

@@ -9,6 +9,8 @@ from typing import Any
 
 #: Functions of ``os`` that end a process, or replace its program, without an exception. The others call these.
 _ENDING = ("_exit", "execv", "execve")
+#: What was refused, in words, until a case takes it. In a thread the error ends the thread alone.
+REFUSED: list[str] = []
 
 
 def refuse() -> Callable[[], None]:
@@ -29,6 +31,7 @@ def _refusing(name: str, function: Callable[..., Any], process: int) -> Callable
     def refusing(*arguments: Any, **named: Any) -> Any:
         if os.getpid() == process:
             text = f"os.{name} was called: it would end the run, whose cases run in pytest's own process; see '-n 1'"
+            REFUSED.append(text)
             raise RuntimeError(text)
         return function(*arguments, **named)
 

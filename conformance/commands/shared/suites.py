@@ -7,7 +7,7 @@ import importlib
 from types import ModuleType
 
 from conformance.commands import CommandError
-from conformance.machine.versions import unloadable
+from conformance.machine.versions import not_installed, unloadable
 from conformance.user_files.run_options import OPTIONS
 
 #: What makes pytest collect the suites, with the plugin loaded wherever this package lies.
@@ -32,7 +32,7 @@ INSTALL = "install your vendor's build of torch and triton, or: pip install 'tri
 def import_with_stack(module: str, command: str) -> ModuleType:
     """Returns the module ``conformance.<module>``. Raises :class:`CommandError`, which names ``command``, without its
     stack, or with one that cannot be loaded."""
-    broken = unloadable()
+    broken = not_installed() or unloadable()
     if broken is not None:
         raise CommandError(f"{command} needs torch and triton: {broken}; {INSTALL}")
     try:

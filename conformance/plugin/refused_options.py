@@ -1,0 +1,54 @@
+"""Options of pytest's plugins with which a run would leave wrong records, or none."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+#: Options that have another plugin run a failed case again, by the name under which pytest keeps each. Those of
+#: pytest-rerunfailures, pytest-retry and flaky.
+RERUNNING = {
+    "reruns": "--reruns",
+    "force_reruns": "--force-reruns",
+    "retries": "--retries",
+    "force_flaky": "--force-flaky",
+}
+
+
+def check(config: pytest.Config) -> None:
+    """Raises pytest.UsageError for an option that a run cannot have, and says what to give in its place."""
+    option = config.option
+    if getattr(option, "looponfail", False):
+        raise pytest.UsageError("-f, --looponfail runs the suites again and again, and a run ends: leave it out")
+    if getattr(option, "forked", False):
+        raise pytest.UsageError(
+            "--forked runs each test in a process of its own, where it leaves no record: leave it out; every worker of "
+            "xdist that dies costs one case and is replaced"
+        )
+    if getattr(option, "setuponly", False):
+        raise pytest.UsageError(
+            "--setup-only judges no case: give --setup-plan, which prints the same and runs nothing"
+        )
+    for name, word in RERUNNING.items():
+        if getattr(option, name, None) or _ini(config, name) not in (None, "", "0", 0):
+            raise pytest.UsageError(
+                f"{word} would print that a case passed which has failed once: leave it out; --conformance-reruns N "
+                "judges a failed case N times more"
+            )
+    count = getattr(option, "count", None)
+    if isinstance(count, int) and count > 1:
+        raise pytest.UsageError(
+            f"--count {count} would give each case {count} ids that no baseline has: leave it out; --repeats {count} "
+            "judges each launch so often"
+        )
+    if getattr(option, "tx", None) and option.dist == "no" and getattr(option, "numprocesses", None) is None:
+        raise pytest.UsageError("--tx starts no worker without --dist=load: give both, or -n alone")
+
+
+def _ini(config: pytest.Config, name: str) -> Any:
+    """Returns a setting of the project's file; None if no plugin knows it."""
+    with contextlib.suppress(ValueError):
+        return config.getini(name)
+    return None
