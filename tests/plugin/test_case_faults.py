@@ -372,13 +372,6 @@ def test_a_case_that_passes_when_it_is_run_again_has_failed(project):
     assert project.info.problems == ()
 
 
-def test_what_is_set_up_only_has_not_passed(project):
-    project.suite("a", "def test_a(recorder): recorder.verdict('x', True)\n")
-    assert project.run("--setup-only").ret == pytest.ExitCode.TESTS_FAILED
-    assert project.statuses == {"test_a": "fail"}
-    assert "without judging anything" in project.records["test_a"].diagnosis
-
-
 def test_a_run_without_a_place_for_its_records_is_refused(project):
     project.suite("a", "def test_a(recorder): recorder.verdict('x', True)\n")
     (project.path / "file").write_text("")
