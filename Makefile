@@ -7,6 +7,9 @@ TRITONS ?= $(VENV)/tritons
 # The one that `make conformance-with` runs, and from which the guides upgrade to the pinned one.
 TRITON ?= 3.7.1
 ARGS ?=
+# Packages of constraints.txt need this Python; pip would answer with a list of conflicts.
+CHECK_PYTHON := 'import sys; sys.version_info >= (3, 11) or sys.exit("constraints.txt needs Python 3.11 or later, and \
+	this one is " + sys.version.split()[0] + ": give make another one, such as PYTHON=python3.12")'
 # A run starts hundreds of processes. Without bytecode on disk each of them would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -47,6 +50,7 @@ docs: $(VENV)/developing
 
 # Bytecode is made by the first import of a module: most of torch is never imported.
 $(VENV)/installed: constraints.txt pyproject.toml
+	@$(PYTHON) -c $(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[stack,evidence]"
 	touch $@

@@ -24,6 +24,9 @@ from tests.test_map import quoted, section
 OPTIONS_OF_A_RUN, FILLS, STATUSES = "Options", "The fills", "Statuses"
 #: Options of pytest, of make and of other programs that a guide explains in a sentence.
 OTHERS = {"--pdb", "--tb"}
+OTHERS |= {"--maxprocesses", "--tx", "--dist", "--maxfail", "--sw", "--lf", "--ff", "--deselect", "--ignore", "--co"}
+OTHERS |= {"--import-mode", "--junitxml", "--durations", "--setup-plan", "--setup-only", "--fixtures", "--cache-show"}
+OTHERS |= {"--session-timeout", "--reruns", "--force-reruns", "--forked"}
 
 
 def help_of(*words: str) -> str:

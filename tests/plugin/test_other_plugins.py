@@ -1,5 +1,5 @@
-"""Options of pytest and of its plugins: what would leave wrong records is refused with a sentence that says what to
-do, and what ends a case costs that case alone."""
+"""Options of pytest and of its plugins that would leave wrong records are refused. What another plugin ends costs one
+case."""
 
 from __future__ import annotations
 
