@@ -168,6 +168,7 @@ class SessionRun:
         self._clock = time.monotonic()
         self._first_began, self._last_ended = math.inf, -math.inf  # seconds since the epoch
         self._selected: list[str] | None = None
+        self._first_collected: tuple[str, list[str]] = "", []  # the worker that has collected first, and its node ids
         self._shared: list[str] = []  # node ids that a worker collected for all
         self._uncollectable: list[str] = []
         self._collected_workers: set[str] = set()
@@ -288,6 +289,9 @@ class SessionRun:
             ids[:] = self._shared  # xdist goes on with this list
         if self._selected is None:
             self._select(ids)
+            self._first_collected = node.gateway.id, list(ids)
+        else:
+            self._compare(node.gateway.id, ids)
 
     def _select(self, nodeids: Sequence[str]) -> None:
         cases = [case for case in map(self._case_ids, nodeids) if case is not None]
@@ -305,6 +309,26 @@ class SessionRun:
             self._progress.selected(cases)
             if self._compile_stage is not None:
                 self._compile_stage.run(cases)
+
+    def _compare(self, worker: str, nodeids: Sequence[str]) -> None:
+        """Selects the cases that only ``worker`` has collected. If workers differ and no file failed that explains it,
+        the run has a fault."""
+        first, known = self._first_collected
+        if nodeids == known:
+            return
+        here, there = ({case for case in map(self._case_ids, ids) if case is not None} for ids in (nodeids, known))
+        more = sorted(here - {*(self._selected or ())})
+        check_case_ids(more)
+        if more:
+            self._selected = [*(self._selected or ()), *more]
+            with self._ends_run():
+                self._write_selected()
+                self._progress.selected(self._selected)
+        failed = tuple(f"{case}{end}" for case in self._uncollectable for end in ("::", "/"))
+        if others := [case for case in sorted(here ^ there) if not case.startswith(failed)]:
+            text = f"workers {first} and {worker} have collected different cases: only one of them has"
+            advice = "parameters and ids must be the same in every process"
+            self._faults.add(FaultKind.OTHER_TEST, f"{text} {first_of(others, 3)}; {advice}")
 
     def _say(self, text: str) -> None:
         print(f"\nconformance: {text}", file=self._stderr, flush=True)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any
+
+import pytest
 from xdist.scheduler import LoadScheduling
 from xdist.workermanage import WorkerController
 
@@ -11,12 +16,69 @@ LEFT = 2
 
 class LastingScheduling(LoadScheduling):
     """The run lasts where a worker has died and xdist does not know it yet. xdist's own scheduling ends the run when it
-    sends cases to such a worker, as it does when two workers die at once."""
+    sends cases to such a worker, as it does when two workers die at once.
+
+    Workers may have collected different cases, as where a file hung in one of them. Each gets cases that it has; xdist
+    would run none. A case that no worker of the first ones has is not run."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        #: For a worker that has collected other cases: the number of each case there, by its number here.
+        self._own_numbers: dict[WorkerController, dict[int, int]] = {}
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        if self.collection is None:
+            super().add_node_collection(node, collection)
+        else:
+            self._take(node, collection, self.collection)
+
+    def schedule(self) -> None:
+        if self.collection is None:
+            collections = self.node2collection.copy()
+            cases = list(dict.fromkeys(chain(*sorted(collections.values(), key=len, reverse=True))))
+            for node, collection in collections.items():
+                self._take(node, collection, cases)
+        super().schedule()
+        for node in self.nodes if self._own_numbers else ():
+            self.check_schedule(node)
+
+    def _take(self, node: WorkerController, collection: Sequence[str], cases: list[str]) -> None:
+        """Notes which of all ``cases`` a worker has collected."""
+        self.node2collection[node] = cases
+        if list(collection) != cases:
+            theirs = {nodeid: number for number, nodeid in enumerate(collection)}
+            numbers = enumerate(cases)
+            self._own_numbers[node] = {number: theirs[nodeid] for number, nodeid in numbers if nodeid in theirs}
+
+    def check_schedule(self, node: WorkerController, duration: float = 0) -> None:
+        if not self.pending or node.shutting_down or self._takes_some(node):
+            super().check_schedule(node, duration)
+        elif node in self.node2collection:
+            node.shutdown()  # it runs the rest of its queue, and waits for no more
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        if numbers := self._own_numbers.get(node):
+            item_index = next(number for number in self.node2pending[node] if numbers[number] == item_index)
+        super().mark_test_complete(node, item_index, duration)
+
+    def _takes_some(self, node: WorkerController) -> bool:
+        """Returns True if ``node`` has collected some of the cases that are left."""
+        if node not in self.node2collection:
+            return False
+        return node not in self._own_numbers or not self._own_numbers[node].keys().isdisjoint(self.pending)
 
     def _send_tests(self, node: WorkerController, num: int) -> None:
         before = list(self.pending), list(self.node2pending[node])
         try:
-            super()._send_tests(node, num)
+            numbers = self._own_numbers.get(node)
+            if numbers is None:
+                super()._send_tests(node, num)
+                return
+            chosen = list(islice((number for number in self.pending if number in numbers), num))
+            if chosen:
+                self.pending[:] = [number for number in self.pending if number not in set(chosen)]
+                self.node2pending[node].extend(chosen)
+                node.send_runtest_some([numbers[number] for number in chosen])
         except OSError:  # what execnet raises; another worker gets these cases
             self.pending[:], self.node2pending[node][:] = before
 
@@ -27,7 +89,7 @@ class ShareScheduling(LastingScheduling):
     are not interpreted."""
 
     def check_schedule(self, node: WorkerController, duration: float = 0) -> None:
-        if node.shutting_down or not self.pending:
+        if node.shutting_down or not self.pending or not self._takes_some(node):
             super().check_schedule(node, duration)
         elif len(self.node2pending[node]) <= LEFT:
             assert self.maxschedchunk is not None

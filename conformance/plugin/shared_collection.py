@@ -141,7 +141,10 @@ class SharedCollection:
         elif self._given is not None:
             items = made_later = GivenItems(self._given, self._parametrisation.groups, self._collected)
             told = [nodeid for nodeid in self._given if made_later.known(nodeid)]
-            told = [IN_FOLDER] if len(told) == len(self._given) else told
+            if len(told) == len(self._given):
+                told = [IN_FOLDER]
+            else:  # a file failed in this worker alone
+                items = GivenItems(told, self._parametrisation.groups, self._collected)
         if told is not None:
             session.items = [cast(pytest.Item, SimpleNamespace(nodeid=nodeid)) for nodeid in told]
         yield

@@ -52,6 +52,7 @@ class WorkerStarts:
         self._given_up = 0  # workers that did not start at all
         self._any = False
         self._deaths = 0  # of workers in a row that had not collected
+        self._left = 0  # cases that were left when the last worker ended
         self._last_death = ""
         self._error: BaseException | None = None
 
@@ -91,10 +92,19 @@ class WorkerStarts:
 
     @pytest.hookimpl(optionalhook=True, trylast=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
-        """The last worker of a run that lacks some may end before the last case: others would have run the rest."""
-        if error is None and self._given_up and self._session._active_nodes == {node} and self._scheduler.pending:
-            self._session.shuttingdown = False
+        """The last worker may end before the last case: others would have run the rest, or it lacks the cases that are
+        left. Another one tries them. They are given up if it runs none of them."""
+        session, left = self._session, getattr(self._scheduler, "pending", [])
+        output = getattr(node, "workeroutput", {})
+        ends = session.shuttingdown or session.shouldstop or output.get("shouldstop") or output.get("shouldfail")
+        if error is not None or ends or not left or session._active_nodes != {node}:
+            return
+        if len(left) != self._left:
+            self._left = len(left)
+            session.shuttingdown = False
             self._replace(node)
+        else:
+            left.clear()
 
     def _replace(self, node: Any) -> Any:
         """Starts a worker in the place of ``node``; takes the place of xdist's own method."""

@@ -42,6 +42,36 @@ def test_a_file_that_cannot_be_collected_is_one_record(project, fault):
     assert not list(project.folder.glob("collecting-*"))
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_that_hangs_in_a_later_process_alone_costs_no_other(project, workers):
+    """With one worker that is the one that replaces it, which the last cases of the file need in vain."""
+    (project.path / "conftest.py").write_text(CONFTEST)
+    hangs = "if os.environ['PYTEST_XDIST_WORKER'] != 'gw0': time.sleep(60)\n"
+    project.suite("bad", hangs + "def test_bad(recorder): recorder.verdict('x', True)\n")
+    project.suite("a", "def test_a(recorder): os._exit(1)\n" if workers == 1 else "")
+    project.suite("good", GOOD + GOOD.replace("good", "better"))
+    result = project.run("-n", str(workers), "--case-timeout", "1")
+    statuses = {"test_bad.py": "fail", "test_good": "pass", "test_better": "pass"}
+    assert (result.ret, project.statuses) == (
+        1,
+        statuses | ({"test_a": "crash"} if workers == 1 else {"test_bad": "pass"}),
+    )
+    assert "did not end within 1 s; it was at test_bad.py:3" in project.records["test_bad.py"].diagnosis
+    lost = "1 selected but not recorded: test_bad.py::test_bad"
+    assert project.info.problems == ((lost,) if workers == 1 else ())
+
+
+def test_workers_that_collect_other_cases_are_a_fault_of_the_run(project):
+    project.suite(
+        "own",
+        "@pytest.mark.parametrize('worker', [os.environ['PYTEST_XDIST_WORKER']])\n"
+        "def test_own(recorder, worker): recorder.verdict('x', True)\n",
+    )
+    result = project.run("-n", "2")
+    assert (result.ret, project.statuses) == (1, {"test_own[gw0]": "pass", "test_own[gw1]": "pass"})
+    result.stdout.fnmatch_lines(["*have collected different cases: only one of them has test_own.py::test_own?gw0?,*"])
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_signal_from_outside_costs_a_file_only_if_it_comes_again(new_python, project, again):
     first = "True" if again else "not os.path.exists('once')"

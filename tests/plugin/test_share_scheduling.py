@@ -45,13 +45,14 @@ def spread(pytestconfig):
     """Runs all cases with a scheduler on simulated workers. Some die in a case, and the scheduler hears of it when the
     last of them has died."""
 
-    def run(kind, dies_in=()):
+    def run(kind, dies_in=(), collected=lambda name, case: True):
         config = pytestconfig.__class__.fromdictargs({"tx": [f"{WORKERS}*popen"], "maxschedchunk": SHARE}, [])
         scheduler = kind(config)
         workers = [Worker(f"w{number}") for number in range(WORKERS)]
         for worker in workers:
             scheduler.add_node(worker)
-            scheduler.add_node_collection(worker, [str(case) for case in range(CASES)])
+            worker.has = [case for case in range(CASES) if collected(worker.gateway.id, case)]
+            scheduler.add_node_collection(worker, [str(case) for case in worker.has])
         scheduler.schedule()
         ends, dead = dict.fromkeys(workers, 0.0), []
         while ready := [worker for worker in ends if worker.next() is not None]:
@@ -66,7 +67,7 @@ def spread(pytestconfig):
                 continue
             ends[worker] += seconds(case)
             worker.queue.pop(0)
-            worker.ran.append(case)
+            worker.ran.append(worker.has[case])
             scheduler.mark_test_complete(worker, case, seconds(case))
         return workers
 
@@ -91,6 +92,40 @@ DEATHS = [(), (0,), (100,), (CASES - 1,), (0, SHARE), (0, SHARE, 2 * SHARE)]
 def test_every_case_runs_once(spread, kind, dies_in):
     ran = [case for worker in spread(kind, dies_in) for case in worker.ran]
     assert sorted(ran) == [case for case in range(CASES) if case not in dies_in]
+
+
+#: Which cases a worker has collected.
+COLLECTED = {
+    "one of them lacks a file": lambda name, case: name != "w2" or not 100 <= case < 200,
+    "the first lacks a file": lambda name, case: name != "w0" or case >= 100,
+    "one has a file alone": lambda name, case: name == "w3" or case < 500,
+    "each has its own": lambda name, case: name == f"w{case % WORKERS}",
+    "one has none": lambda name, case: name != "w1",
+}
+
+
+@pytest.mark.parametrize("kind", [LastingScheduling, ShareScheduling])
+@pytest.mark.parametrize("collected", COLLECTED.values(), ids=COLLECTED)
+def test_workers_that_have_collected_different_cases_run_them_all(spread, kind, collected):
+    workers = spread(kind, collected=collected)
+    assert sorted(case for worker in workers for case in worker.ran) == list(range(CASES))
+    assert all(collected(worker.gateway.id, case) for worker in workers for case in worker.ran)
+
+
+def test_a_replacement_that_lacks_cases_gets_the_others(pytestconfig):
+    scheduler = LastingScheduling(pytestconfig.__class__.fromdictargs({"tx": ["popen"]}, []))
+    first, second, third = map(Worker, "abc")
+    scheduler.add_node(first)
+    scheduler.add_node_collection(first, ["bad", "worse", "good", "better"])
+    scheduler.schedule()
+    assert scheduler.remove_node(first) == "bad"
+    scheduler.add_node(second)
+    scheduler.add_node(third)  # it has not collected
+    scheduler.add_node_collection(second, ["good", "better"])
+    scheduler.schedule()
+    assert (second.queue, third.queue, scheduler.pending) == ([0, 1], [], [1])
+    scheduler.mark_test_complete(second, 0)
+    assert (second.shutting_down, third.shutting_down) == (True, False)
 
 
 def test_the_scheduling_of_xdist_ends_when_two_workers_die(spread):

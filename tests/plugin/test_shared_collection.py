@@ -12,6 +12,7 @@ import pytest
 from conformance.plugin import shared_collection
 from conformance.plugin.lazy_items import ItemGroup
 from conformance.plugin.shared_collection import GivenItems, NodeIds
+from conformance.records import read_run
 from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,8 +66,6 @@ class Worker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session):
-        if FAULT == "lacks a suite":
-            return
         facts = [
             [item.nodeid, item.name, item.callspec.id, plain(item.callspec.params), item.fixturenames, item.location,
              sorted(item.keywords), [mark.name for mark in item.iter_markers()], repr(item), item.parent.nodeid]
@@ -189,9 +188,14 @@ def test_where_single_cases_are_named_each_worker_collects(tmp_path: Path, usual
     assert run.selected == [f"{file}::{test}"]
 
 
-def test_a_worker_that_lacks_a_test_is_found_out(tmp_path: Path) -> None:
+def test_a_worker_that_lacks_a_test_is_found_out_and_runs_the_others(tmp_path: Path, usual: Run) -> None:
     run = Run(tmp_path, "lacks a suite")
-    assert "Different tests were collected between" in run.output
+    assert "have collected different cases: only one of them has test_split_k.py::" in run.output
+    assert sorted(run.selected) == sorted(usual.selected)
+    ids = [{facts[0].rpartition("/")[2] for facts in worker["items"]} for worker in run.workers]
+    lacking = {case for case in usual.selected if not case.startswith("test_split_k.py")}
+    assert sorted(ids, key=len) == [lacking, set(usual.selected)]
+    assert read_run(tmp_path / "run").problems == ()
 
 
 def test_node_ids_are_what_was_written(tmp_path: Path) -> None:
