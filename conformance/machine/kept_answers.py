@@ -121,7 +121,7 @@ def code_digest(package: Path = PACKAGE) -> str:
     do not count."""
     digest = hashlib.sha256()
     for name in sorted(_names(package)):
-        for part in (name.encode(), (package / name).read_bytes()):
+        for part in (os.fsencode(name), (package / name).read_bytes()):  # a name may be no UTF-8
             digest.update(b"%d:" % len(part))
             digest.update(part)
     return digest.hexdigest()

@@ -345,3 +345,18 @@ def test_a_user_whose_name_is_not_utf8(project, monkeypatch, variable):
 def test_a_run_that_never_ends_is_refused(project):
     project.suite("good", GOOD)
     project.refused("*-f, --looponfail * leave it out", "-f")
+
+
+def test_a_run_that_may_open_too_few_files_is_a_sentence(project, workers):
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(
+        "import resource\n_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (12, most))\n"
+    )
+    result = project.run(*workers)
+    needed = "with 2 workers needs at least 34" if workers else "of the suites needs at least 30"
+    assert (result.ret, result.outlines) == (INFRASTRUCTURE, [])
+    assert result.errlines == [
+        f"Exit: a process may open 12 files at once (ulimit -n), and a run {needed}: raise the limit, for example with "
+        "'ulimit -n 1024', and run again"
+    ]
