@@ -104,7 +104,7 @@ class CaseIds:
         for path in existing or paths:  # a case may have removed the file since its cases were collected
             for directory in self.suites:
                 if path.is_relative_to(directory):
-                    return path.relative_to(directory).as_posix()
+                    return escaped(path.relative_to(directory).as_posix())
         return None
 
     def _only_file(self) -> str | None:
@@ -123,14 +123,19 @@ class CaseIds:
         return files.pop() if files else None
 
 
+def escaped(path: str) -> str:
+    """Returns ``path`` with an escape for each byte that is no UTF-8; Python has lone surrogates in their place."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
 def suite_of(case: str) -> str:
     """The suite's name: ``transposition`` for a case in ``test_transposition.py``."""
     return Path(case.split("::", 1)[0]).stem.removeprefix("test_")
 
 
 def check_case_ids(cases: Iterable[str]) -> None:
-    """Raises pytest.UsageError if two cases share an id, or if an id is too long for a record. It may hold no path or
-    address of this machine."""
+    """Raises pytest.UsageError if two cases share an id, or if an id is too long for a record or no Unicode text. It may
+    hold no path or address of this machine."""
     cases = list(cases)
     longest = max(cases, key=len, default="")
     if len(longest) > TEXT_LIMIT:
@@ -138,6 +143,9 @@ def check_case_ids(cases: Iterable[str]) -> None:
         raise pytest.UsageError(
             f"{length}; give its parameters short ids with pytest.param(..., id=...): {longest:.200}"
         )
+    odd = [escaped(case) for case in cases if not case.isascii() and escaped(case) != case]
+    if odd:
+        raise pytest.UsageError(f"case ids must be Unicode text, without lone surrogates: {', '.join(odd[:10])}")
     if len(set(cases)) < len(cases):
         twice = sorted(case for case, count in Counter(cases).items() if count > 1)
         raise pytest.UsageError(f"case ids must be unique; these are shared by several cases: {', '.join(twice[:10])}")

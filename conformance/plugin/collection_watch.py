@@ -18,6 +18,7 @@ import pytest
 from conformance.exception_text import printable
 from conformance.machine.overdue import Overdue, deadline
 from conformance.plain_json import TEXT_LIMIT
+from conformance.plugin.case_ids import escaped
 
 #: The marked files of a run, a line each.
 MARKED_FILE = "uncollectable.jsonl"
@@ -66,7 +67,10 @@ class CollectionWatch:
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         if not isinstance(collector, pytest.File):
             return (yield)
-        why = marked(self._folder).get(collector.nodeid) if self._folder is not None else None
+        nodeid = escaped(collector.nodeid)
+        why = marked(self._folder).get(nodeid) if self._folder is not None else None
+        if nodeid != collector.nodeid:
+            why = f"{nodeid}: this path is not UTF-8, and no record can hold it: rename the file or its folder"
         if why is not None:
 
             def refuse() -> NoReturn:
@@ -75,14 +79,15 @@ class CollectionWatch:
             collector.collect = refuse  # type: ignore[method-assign]
         else:
             collector.collect = partial(_collected, collector.collect)  # type: ignore[method-assign]
-        self._note(collector.nodeid)
+        self._note(nodeid)
         try:
-            with deadline(f"the collection of {collector.nodeid}", self._seconds):
+            with deadline(f"the collection of {nodeid}", self._seconds):
                 report = yield
+            report.nodeid = nodeid
             report.sections = [(title, _cut(text)) for title, text in report.sections]
             return report
         except Overdue as error:  # it came as pytest had caught what the file raised itself
-            return pytest.CollectReport(collector.nodeid, "failed", str(error), [])
+            return pytest.CollectReport(nodeid, "failed", str(error), [])
         finally:
             self._note("")
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+from conformance.plugin.case_ids import check_case_ids
 
 pytest_plugins = ["pytester"]
 
@@ -96,3 +100,23 @@ def test_a_long_error_of_a_file_is_cut(project, workers):
     assert (result.ret, project.statuses) == (1, {"test_bad.py": "fail", "test_good": "pass"})
     assert "ValueError: yyy" in project.records["test_bad.py"].diagnosis
     assert len(result.stdout.str()) < 200_000
+
+
+def test_a_file_whose_path_is_not_utf_8_is_one_record(project, workers):
+    project.suite("good", GOOD)
+    os.mkdir(project.path / "suites" / os.fsdecode(b"sub\xff"))
+    for name in (b"test_\xff.py", b"sub\xff/test_in.py"):
+        (project.path / "suites" / os.fsdecode(name)).write_text(GOOD)
+    result = project.run(*workers)
+    files = ("test_\\udcff.py", "sub\\udcff/test_in.py")
+    assert (result.ret, project.statuses) == (1, {"test_good": "pass", **dict.fromkeys(files, "fail")})
+    for file in files:
+        text = f"suites/{file}: this path is not UTF-8, and no record can hold it: rename the file or its folder"
+        assert project.records[file].diagnosis == text
+    assert project.info.problems == ()
+
+
+def test_a_case_id_is_unicode_text():
+    check_case_ids(["test_a.py::test_a[\u00e9]"])
+    with pytest.raises(pytest.UsageError, match=r"without lone surrogates: test_a.py::test_b\[\\udc80\]"):
+        check_case_ids(["test_a.py::test_a", "test_a.py::test_b[\udc80]"])
