@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep  # a case may replace it
-from types import FrameType
+from types import BuiltinFunctionType, FrameType
 
 #: Seconds that a thread which is about to end has, and one which has not yet begun to run Python.
 _GRACE_S = 0.2
@@ -83,7 +83,9 @@ def _another_runs() -> bool:
 
 
 def _is_of(folder: Path, frame: FrameType, thread: threading.Thread | None) -> bool:
-    """Returns True if a thread runs code of a file in ``folder``, or will."""
+    """Returns True if a thread runs code of a file in ``folder``, or will. A timer of a built-in function counts."""
+    if isinstance(thread, threading.Timer) and isinstance(thread.function, BuiltinFunctionType):
+        return True
     starts = [getattr(thread, "function", None), getattr(thread, "_target", None), type(thread).run if thread else None]
     codes = [one.f_code for one in _callers(frame)] + [getattr(start, "__code__", None) for start in starts]
     return any(code is not None and Path(code.co_filename).parent == folder for code in codes)

@@ -141,8 +141,11 @@ class ItemRecording:
         stacks = stacks_file(process.folder, process.name)
         try:
             process_file(process.folder, process.name).write_text(str(os.getpid()))
+            files = [file(process.folder, process.name) for file in (record_files.journal_file, record_files.part_file)]
             self._watchdog = Watchdog(
-                self.settings.case_timeout_s, stacks, process.terminal, self._end, guarded=process.guarded
+                *(self.settings.case_timeout_s, stacks, process.terminal, self._end),
+                guarded=process.guarded,
+                evidence=files if process.terminal is not None else (),
             )
         except OSError as error:
             pytest.exit(cannot_write(process.folder, error))
@@ -204,8 +207,7 @@ class ItemRecording:
             self._restore(self._state)
             if names := left_threads.left(threads, item.path.parent):
                 self._spoil(f"left threads running, which could disturb later cases: {', '.join(names)}")
-            self._unreported = self._unreported or "".join(process_exit.REFUSED[:1])
-            process_exit.REFUSED.clear()
+                self.process.signals.suspect = f"; it may come from a thread that {case} has left"
             self._write(case, recorder, self._unreported or (_UNSEEN if unseen else ""))
             if (self._spoiled or unseen) and self.process.end_of_run is None:
                 self._watchdog.finish(recorder)  # the next case gets a new process

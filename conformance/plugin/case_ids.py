@@ -134,8 +134,8 @@ def suite_of(case: str) -> str:
 
 
 def check_case_ids(cases: Iterable[str]) -> None:
-    """Raises pytest.UsageError if two cases share an id, or if an id is too long for a record or no Unicode text. It may
-    hold no path or address of this machine."""
+    """Raises pytest.UsageError if two cases share an id, or if an id is too long for a record or no Unicode text. An
+    id may hold no path or address of this machine."""
     cases = list(cases)
     longest = max(cases, key=len, default="")
     if len(longest) > TEXT_LIMIT:

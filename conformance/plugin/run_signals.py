@@ -16,6 +16,8 @@ from conformance.machine import stacks
 
 #: Seconds in which pytest has heard of a signal. One that comes later finds a run that has caught it and goes on.
 AT_ONCE_S = 1.0
+#: Signals that follow so soon are one: no person presses Ctrl-C again, but a thread that a case has left may.
+SAME_S = 0.1
 #: Signals that end a run, with the handling that is taken over. Whoever has chosen another one, such as ``nohup``,
 #: keeps it. Slurm announces the end of a job by SIGUSR1 or another one of its user's choice.
 _DEFAULTS: dict[int, Any] = {
@@ -48,6 +50,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received = ""
+        self.suspect = ""  # what else than a person may have sent it, in words that follow
         self._handled: list[int] = []
 
     def install(self) -> None:
@@ -63,6 +66,12 @@ class Signals:
         while self._handled:
             number = self._handled.pop()
             signal.signal(number, _DEFAULTS[number])
+
+    def end(self) -> None:
+        """Gives the signals back at the end of the process, which a thread that a case has left interrupts no more."""
+        self.restore()
+        if self.suspect and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @property
     def interrupts(self) -> bool:
@@ -93,15 +102,23 @@ class RunSignals(Signals):
         self._hurry = hurry
         self._terminal = terminal
         self._raised = -math.inf  # when a signal was last raised as an exception
+        self._last = -math.inf  # when one was last received
+        self._hurries = False
 
     def _numbers(self) -> tuple[int, ...]:
         return tuple(_DEFAULTS)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = _name(number)
-        now = time.monotonic()
-        if self.ending or now - self._raised < AT_ONCE_S:
+        now, last = time.monotonic(), self._last
+        self._last = now
+        if self.received and now - last < SAME_S:
+            return
+        if self._hurries:
             self.restore()
+            signal.raise_signal(number)
+        elif self.ending or now - self._raised < AT_ONCE_S:
+            self._hurries = True
             with contextlib.suppress(ValueError):  # the terminal's stream is closed: the run has all but ended
                 print(
                     f"\nconformance: {name}: workers are killed, then the records so far are merged",
@@ -109,12 +126,10 @@ class RunSignals(Signals):
                     flush=True,
                 )
             self._hurry()
-            return
-        self._raised = now
-        self.received = name
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise RunEnded(_sentence(name))
+        else:
+            self._raised = now
+            self.received = name
+            raise KeyboardInterrupt if number == signal.SIGINT else RunEnded(_sentence(name))
 
 
 class WorkerSignals(Signals):

@@ -218,7 +218,7 @@ class SessionRun:
             raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
         self._earlier = descendants()
         self._cleanup.enter_context(adopted())
-        self._cleanup.callback(self.signals.restore)
+        self._cleanup.callback(self.signals.end)
         self.signals.install()
         if self._compile_stage is not None:
             self._compile_stage.prepare()
@@ -234,7 +234,9 @@ class SessionRun:
         self.signals.ending = True
         if self.signals.received or type(excinfo.value) is KeyboardInterrupt:
             self._interrupted = True
-            self._faults.add(FaultKind.INTERRUPTED, f"{self.signals.received or 'Ctrl-C'} ended the run")
+            self._faults.add(
+                FaultKind.INTERRUPTED, f"{self.signals.received or 'Ctrl-C'} ended the run{self.signals.suspect}"
+            )
         else:
             self._note_early_end(str(excinfo.value))
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -28,18 +28,28 @@ LOCK_GRACE_S = 5.0
 EXIT_CODE = 1
 _exit = os._exit  # a case may replace it
 PROCESS_ENDED = "process-ended"  # outcome of a case whose process the watchdog ended
+_ENDS = b"e"  # what the parent writes before it ends in order
 #: A process that ends its parent if that does not write a byte for so many seconds. A parent that is stopped as a
-#: whole, by Ctrl-Z or a debugger, is left alone.
+#: whole, by Ctrl-Z or a debugger, is left alone. If the parent dies, a sentence names the case that ran: the last one
+#: of its journal, unless the records end with that case.
 _GUARD = """
-import os, select, sys, time
+import json, os, select, sys, time
 parent, limit, number, wait = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-quiet, last = 0.0, time.monotonic()
+quiet, last, data = 0.0, time.monotonic(), b""
+def last_case(place):
+    try:
+        with open(place, "rb") as file:
+            file.seek(max(0, os.stat(place).st_size - (1 << 24)))
+            return json.loads(file.read().rstrip(b"\\n").rpartition(b"\\n")[2])["case"]
+    except (OSError, ValueError, KeyError):
+        return ""
 while os.getppid() == parent:
     ready = select.select([0], [], [], 0.5)[0]
     passed, last = min(time.monotonic() - last, 1.0), time.monotonic()
     if ready:
         quiet = 0.0
-        if not os.read(0, 4096):
+        data = os.read(0, 4096)
+        if not data or data.endswith(b"e"):
             break
     elif open(f"/proc/{parent}/stat").read().rpartition(")")[2].split()[0] not in "Tt":
         quiet += passed
@@ -49,6 +59,11 @@ while os.getppid() == parent:
         print(f"\\nconformance: a case held the interpreter's lock for {quiet:.0f} s; the process ends", flush=True)
         os.kill(parent, 9)
         break
+if sys.argv[5:] and not data.endswith(b"e"):
+    case, written = map(last_case, sys.argv[5:7])
+    when = "before its first case" if not case else f"after {case:.200}" if case == written else f"in {case:.200}"
+    print(f"\\nconformance: pytest's own process died {when}; with '-n 1' a crash costs one case and the run goes on. "
+          f"Records so far: {os.path.dirname(sys.argv[5])}", flush=True)
 """
 
 
@@ -64,6 +79,7 @@ class Watchdog:
         terminal: TextIO | None,
         end: Callable[[CaseRecord], None],
         guarded: bool = False,
+        evidence: Sequence[Path] = (),
     ):
         self.deadline_s = deadline_s
         self._stacks = stacks_file
@@ -72,6 +88,7 @@ class Watchdog:
         self._watched: tuple[AwakeTime, CaseRecorder] | None = None
         self._thread: threading.Thread | None = None
         self._guarded = guarded
+        self._evidence = evidence
         self._guard: subprocess.Popen[bytes] | None = None
         stacks.answer_in(self._late)
 
@@ -93,13 +110,15 @@ class Watchdog:
         """Lets the process live on: no case is watched any more."""
         self._watched = None
         if self._guard is not None and self._guard.stdin is not None:
-            self._guard.stdin.close()
+            with contextlib.suppress(OSError):  # it has ended
+                self._guard.stdin.write(_ENDS)
+                self._guard.stdin.close()
             self._guard.wait()
             self._guard = None
 
     def _started_guard(self) -> subprocess.Popen[bytes]:
         limit = self.deadline_s + LOCK_GRACE_S
-        words = [str(word) for word in (os.getpid(), limit, stacks.ASK, stacks.ANSWER_S)]
+        words = [str(word) for word in (os.getpid(), limit, stacks.ASK, stacks.ANSWER_S, *self._evidence)]
         command = [sys.executable, "-IS", "-c", _GUARD, *words]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._late.fileno(), start_new_session=True)
 

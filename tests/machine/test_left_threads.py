@@ -33,6 +33,7 @@ def waits():
 STARTS = {
     "bare": lambda: _thread.start_new_thread(waits, ()),
     "daemon": lambda: threading.Thread(target=waits, daemon=True).start(),
+    "built-in": lambda: threading.Timer(0.5, len, ("",)).start(),
     "subclass": lambda: Waiting().start(),
 }
 
@@ -40,9 +41,11 @@ STARTS = {
 @pytest.fixture
 def ends():
     ENDS.clear()
+    before = running()
     yield
     ENDS.set()
-    time.sleep(0.05)
+    while running().count > before.count:
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", STARTS)
@@ -50,7 +53,7 @@ def test_a_thread_that_was_just_started_is_found(kind, ends):
     for _ in range(30 if kind == "bare" else 3):
         before = running()
         STARTS[kind]()
-        assert len(left(before, HERE)) == 1
+        assert len(left(before, HERE)) == 1, kind
 
 
 def test_a_thread_that_has_not_begun_is_waited_for(monkeypatch, ends):

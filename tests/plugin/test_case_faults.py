@@ -324,6 +324,52 @@ def test_a_thread_that_outlives_its_case_costs_that_case_and_its_worker(project)
     assert project.info.problems == ()
 
 
+INTERRUPTS = """
+import _thread
+def interrupt():
+    time.sleep(0.5)
+    while True: _thread.interrupt_main(); time.sleep(0.003)
+def test_leaves(recorder):
+    recorder.verdict("x", True)
+    _thread.start_new_thread(interrupt, ())
+def test_next(recorder): time.sleep(20)
+"""
+
+
+def test_a_thread_that_interrupts_pytests_own_process_ends_the_run_in_order(project):
+    project.suite("interrupts", INTERRUPTS)
+    result = project.run("-n", "0")
+    assert (result.ret, project.statuses) == (pytest.ExitCode.INTERRUPTED, {"test_leaves": "fail"})
+    suspect = "it may come from a thread that test_interrupts.py::test_leaves has left"
+    assert [fault.text for fault in project.info.faults][-1] == f"SIGINT ended the run; {suspect}"
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
+CRASHES = """
+@pytest.fixture(scope="{scope}")
+def crashing():
+    yield
+    os.kill(os.getpid(), 11)
+def test_first(recorder): recorder.verdict("x", True)
+def test_last(recorder, crashing): recorder.verdict("x", True)
+"""
+
+
+@pytest.mark.parametrize(("scope", "when"), [("function", "in"), ("module", "after")])
+def test_a_crash_of_pytests_own_process_names_the_case(project, scope, when):
+    project.suite("crashes", CRASHES.format(scope=scope))
+    command = [sys.executable, "-m", "pytest", "-p", "conformance.plugin", "-n", "0", "--run-dir=run"]
+    done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+    assert done.returncode in (-11, 139)
+    sentence = (
+        f"conformance: pytest's own process died {when} test_crashes.py::test_last; with '-n 1' a crash costs one"
+    )
+    assert sentence in done.stdout + done.stderr
+    kept = {record.case: record.status.value for record in read_records(project.path / "run").records}
+    assert kept.pop("test_crashes.py::test_first") == "pass"
+    assert list(kept.values()) in ([], ["crash"], ["pass"])
+
+
 CLOCKS = """
 def test_clocks(recorder):
     recorder.verdict("x", True)
