@@ -88,7 +88,9 @@ def _carry_out(words: Sequence[str]) -> int:
     try:
         return int(arguments.command(arguments))
     except CommandError as error:
-        print(f"conformance: {error}", file=sys.stderr)
+        from conformance.reporting.text import shown
+
+        print(shown(f"conformance: {error}"), file=sys.stderr)
         return USAGE
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == __package__:

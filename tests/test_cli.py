@@ -65,6 +65,26 @@ def test_show_reads_the_newest_run(reports, capsys):
         assert line in lines
 
 
+@pytest.mark.parametrize("words", [["show", "xx"], ["show", "test_a"], ["compare", "a", "a"]], ids=" ".join)
+def test_what_is_printed_of_an_id_without_end_is_its_beginning(tmp_path, monkeypatch, capsys, words):
+    """No run of ours writes such an id; one of 20,000 characters is legal, and printed as a whole."""
+    monkeypatch.chdir(tmp_path)
+    legal, endless = (f"test_a.py::test_{letter}[{letter * size}]" for letter, size in (("y", 19_900), ("x", 500_000)))
+    write_run(
+        Path("a"),
+        [dataclasses.replace(RECORD, case=case) for case in (legal, "test_a.py::test_z")],
+        RunInfo("a", "2026-01-01", "quick", 0),
+    )
+    lines = (Path("a") / "records.jsonl").read_text()
+    (Path("a") / "records.jsonl").write_text(lines.replace("test_a.py::test_z", endless))
+    cli.main([*words, *(["--run", "a"] if words[0] == "show" else [])])
+    printed = capsys.readouterr()
+    text = printed.out + printed.err
+    assert "test_a" in text
+    assert len(text) < 50_000
+    assert legal in text or words != ["show", "test_a"]
+
+
 def test_show_says_nothing_of_a_fill_twice(tmp_path, capsys):
     text = "FAIL exact/tie seed 3: 2/9 wrong, first [0, 1] got 4 want 5"
     details = {"wrong": 2, "total": 9, "first": [0, 1], "got": 4.0, "want": 5.0, "worst_ratio": 1.5}

@@ -13,7 +13,7 @@ from pathlib import Path
 from conformance.commands.shared.case_lookup import newest_run, one_case
 from conformance.records import CaseRecord, jsonable
 from conformance.reporting.case_command import case_command
-from conformance.reporting.text import log_safe, one_line
+from conformance.reporting.text import log_safe, one_line, shown
 
 HELP = "Show a case's verdicts, artefacts and reproducing command, from its record."
 
@@ -79,7 +79,7 @@ def describe(record: CaseRecord, folder: Path) -> str:
     if record.reruns:
         lines.append(one_line(f"again:    {', '.join(map(str, record.reruns))}"))
     lines.append(f"reproduce: {one_line(case_command(record))}")
-    return log_safe("\n".join(lines))
+    return shown(log_safe("\n".join(lines)))
 
 
 def _shortened(text: str, indent: str) -> list[str]:

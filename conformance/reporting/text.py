@@ -6,6 +6,8 @@ import html
 import re
 from collections.abc import Sequence
 
+from conformance.plain_json import TEXT_LIMIT
+
 #: Signs that could begin markup, a mention, a reference, a link, a formula or a workflow command.
 _MARKDOWN_SIGNS = re.compile(r"[\\`*\[\]|~#!$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=[:/])|(?<=www)\.")
 
@@ -25,6 +27,23 @@ def log_safe(text: str) -> str:
     start of a line or after its blanks, and ``##[``."""
     lines = clean(text).replace("##[", "# #[").split("\n")
     return "\n".join(f"\\{line}" if line.lstrip().startswith("::") else line for line in lines)
+
+
+#: Characters of a line that is printed; of a longer one these are printed first. A legal id fits in a line.
+LINE_LIMIT, LINE_SHOWN = TEXT_LIMIT + 1_000, 2_000
+
+
+def shown(text: str) -> str:
+    """Returns ``text`` for a person: of a line that is longer than one with a legal id, the beginning and its length.
+
+    >>> len(shown("short\\n" + "x" * 500_000))
+    2031
+    """
+    lines = (
+        line if len(line) <= LINE_LIMIT else f"{line[:LINE_SHOWN]} ... ({len(line)} characters)"
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
 
 
 def markdown_literal(text: str) -> str:

@@ -20,7 +20,7 @@ from conformance.reporting import github
 from conformance.reporting.first_line import answer
 from conformance.reporting.html import render
 from conformance.reporting.html_data import ReportedRun
-from conformance.reporting.text import log_safe
+from conformance.reporting.text import log_safe, shown
 from conformance.user_files.findings import Comparison
 
 #: Of the JSON; raised whenever the meaning of a field changes.
@@ -92,7 +92,7 @@ def deliver(comparison: Comparison, baseline: Path, candidate: Path, files: Mapp
     write_files(comparison, baseline, candidate, files)
     prints_file = STDOUT in files.values()
     if not prints_file:
-        _print(reporting.render_terminal(comparison), sys.stdout)
+        _print(shown(reporting.render_terminal(comparison)), sys.stdout)
     if github.runs_in_actions():
         _print("\n".join(github.annotation_lines(comparison)), sys.stderr if prints_file else sys.stdout)
         try:
