@@ -21,6 +21,7 @@ from conformance.judging.settings import Settings
 from conformance.machine import device_state, left_threads
 from conformance.machine.device_state import device_fault
 from conformance.machine.environment_faults import fault_of_error, fault_of_text
+from conformance.machine.open_files import KeptFiles
 from conformance.machine.process_state import ProcessState
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids, process_exit, record_files
@@ -134,6 +135,7 @@ class ItemRecording:
         self._spoiled = ""  # what it has left changed, and cannot be restored
         self._process_id = os.getpid()
         self._unreported = ""  # why the report of the current case could not be made
+        self._kept_files: KeptFiles | None = None
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
@@ -141,6 +143,7 @@ class ItemRecording:
         stacks = stacks_file(process.folder, process.name)
         try:
             process_file(process.folder, process.name).write_text(str(os.getpid()))
+            self._kept_files = KeptFiles()
             files = [file(process.folder, process.name) for file in (record_files.journal_file, record_files.part_file)]
             self._watchdog = Watchdog(
                 *(self.settings.case_timeout_s, stacks, process.terminal, self._end),
@@ -194,6 +197,8 @@ class ItemRecording:
             except pytest.exit.Exception as error:  # in a process without workers, where it ends the run
                 self._write(case, recorder, f"ended the run with pytest.exit: {words_of(error)}")
                 raise
+            if self._kept_files is not None and self._kept_files.needed():
+                self._spoil("left so many files open that its process can open no more")
             self.process.signals.raise_received()  # a signal ended the run: that says nothing of this case
             unseen = recorder.status is Status.PASS and not recorder.phases >= {"setup", "teardown"}
             fault = device_fault()

@@ -324,6 +324,25 @@ def test_a_thread_that_outlives_its_case_costs_that_case_and_its_worker(project)
     assert project.info.problems == ()
 
 
+OPENS = """
+TAKEN = []
+def test_takes(recorder):
+    recorder.verdict("x", True)
+    try:
+        while True: TAKEN.append(os.open("/dev/null", 0))
+    except OSError: pass
+def test_after(recorder): recorder.verdict("x", True)
+"""
+
+
+def test_a_case_that_leaves_no_file_to_open_costs_itself_and_its_worker(project):
+    project.suite("opens", OPENS)
+    result = project.run("-n", "1")
+    assert (result.ret, project.statuses) == (1, {"test_takes": "fail", "test_after": "pass"})
+    assert "left so many files open" in project.records["test_takes"].diagnosis
+    assert project.info.problems == ()
+
+
 INTERRUPTS = """
 import _thread
 def interrupt():

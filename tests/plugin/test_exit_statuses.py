@@ -354,7 +354,7 @@ def test_a_run_that_may_open_too_few_files_is_a_sentence(project, workers):
         "resource.setrlimit(resource.RLIMIT_NOFILE, (12, most))\n"
     )
     result = project.run(*workers)
-    needed = "with 2 workers needs at least 34" if workers else "of the suites needs at least 30"
+    needed = "with 2 workers needs at least 38" if workers else "of the suites needs at least 34"
     assert (result.ret, result.outlines) == (INFRASTRUCTURE, [])
     assert result.errlines == [
         f"Exit: a process may open 12 files at once (ulimit -n), and a run {needed}: raise the limit, for example with "
