@@ -48,7 +48,7 @@ def test_a_file_that_cannot_be_collected_is_one_record(project, fault):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_that_hangs_in_a_later_process_alone_costs_no_other(project, workers):
-    """With one worker that is the one that replaces it, which the last cases of the file need in vain."""
+    """With one worker that is the one that replaces it: the cases of the file that are left have none."""
     (project.path / "conftest.py").write_text(CONFTEST)
     hangs = "if os.environ['PYTEST_XDIST_WORKER'] != 'gw0': time.sleep(60)\n"
     project.suite("bad", hangs + "def test_bad(recorder): recorder.verdict('x', True)\n")
