@@ -20,8 +20,8 @@ def too_few_files(workers: int) -> str:
         return ""
     whose = f"with {workers} workers" if workers > 1 else "of the suites"
     return (
-        f"a process may open {limit} files at once (ulimit -n), and a run {whose} needs at least {needed}: raise the "
-        "limit, for example with 'ulimit -n 1024', and run again"
+        f"a process may open {limit} files at once (ulimit -n). A run {whose} needs at least {needed}: raise the "
+        "limit, such as with 'ulimit -n 1024'"
     )
 
 

@@ -37,7 +37,7 @@ def shown(text: str) -> str:
     """Returns ``text`` for a person: of a line that is longer than one with a legal id, the beginning and its length.
 
     >>> len(shown("short\\n" + "x" * 500_000))
-    2031
+    2030
     """
     lines = (
         line if len(line) <= LINE_LIMIT else f"{line[:LINE_SHOWN]} ... ({len(line)} characters)"

@@ -357,6 +357,6 @@ def test_a_run_that_may_open_too_few_files_is_a_sentence(project, workers):
     needed = "with 2 workers needs at least 38" if workers else "of the suites needs at least 34"
     assert (result.ret, result.outlines) == (INFRASTRUCTURE, [])
     assert result.errlines == [
-        f"Exit: a process may open 12 files at once (ulimit -n), and a run {needed}: raise the limit, for example with "
-        "'ulimit -n 1024', and run again"
+        f"Exit: a process may open 12 files at once (ulimit -n). A run {needed}: raise the limit, such as with "
+        "'ulimit -n 1024'"
     ]
