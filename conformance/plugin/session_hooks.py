@@ -315,10 +315,10 @@ class SessionRun:
     def _compare(self, worker: str, nodeids: Sequence[str]) -> None:
         """Selects the cases that only ``worker`` has collected. If workers differ and no file failed that explains it,
         the run has a fault."""
-        first, known = self._first_collected
-        if nodeids == known:
+        first, first_ids = self._first_collected
+        if nodeids == first_ids:
             return
-        here, there = ({case for case in map(self._case_ids, ids) if case is not None} for ids in (nodeids, known))
+        here, there = ({case for case in map(self._case_ids, ids) if case is not None} for ids in (nodeids, first_ids))
         more = sorted(here - {*(self._selected or ())})
         check_case_ids(more)
         if more:
