@@ -27,7 +27,15 @@ from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.machine.open_files import too_few_files
-from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation, process_exit
+from conformance.plugin import (
+    case_ids,
+    fixtures,
+    keyword_filter,
+    options,
+    parametrisation,
+    process_exit,
+    refused_options,
+)
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
@@ -167,11 +175,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
-    if getattr(config.option, "forked", False):
-        raise pytest.UsageError(
-            "--forked runs each test in a process of its own, where it leaves no record: leave it out; every worker of "
-            "xdist that dies costs one case and is replaced"
-        )
     workers = _workers(config)
     if text := too_few_files(workers):
         pytest.exit(text, returncode=INFRASTRUCTURE)
