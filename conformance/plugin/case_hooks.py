@@ -24,7 +24,7 @@ from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.open_files import KeptFiles
 from conformance.machine.process_state import ProcessState
 from conformance.machine.versions import imported_versions
-from conformance.plugin import case_ids, process_exit, record_files
+from conformance.plugin import case_ids, record_files
 from conformance.plugin.case_reports import RAISED
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
