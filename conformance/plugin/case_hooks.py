@@ -24,7 +24,7 @@ from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.open_files import KeptFiles
 from conformance.machine.process_state import ProcessState
 from conformance.machine.versions import imported_versions
-from conformance.plugin import case_ids, record_files
+from conformance.plugin import case_ids, process_exit, record_files
 from conformance.plugin.case_reports import RAISED
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
@@ -197,6 +197,8 @@ class ItemRecording:
             except pytest.exit.Exception as error:  # in a process without workers, where it ends the run
                 self._write(case, recorder, f"ended the run with pytest.exit: {words_of(error)}")
                 raise
+            self._unreported = self._unreported or "".join(process_exit.REFUSED[:1])
+            process_exit.REFUSED.clear()
             if self._kept_files is not None and self._kept_files.needed():
                 self._spoil("left so many files open that its process can open no more")
             self.process.signals.raise_received()  # a signal ended the run: that says nothing of this case
