@@ -48,16 +48,19 @@ lint: $(VENV)/developing
 docs: $(VENV)/developing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# Bytecode is made by the first import of a module: most of torch is never imported.
+# Bytecode is made by the first import of a module: most of torch is never imported. Builds of torch for CUDA require a
+# triton of their own release, so the pinned one comes after them and without its dependencies.
 $(VENV)/installed: constraints.txt pyproject.toml
 	@$(PYTHON) -c $(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[stack,evidence]"
+	grep -v '^triton==' constraints.txt > $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet --no-compile --constraint $(VENV)/constraints.txt --editable ".[stack,evidence]"
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --constraint constraints.txt triton
 	touch $@
 
 # What only the work on the harness needs.
 $(VENV)/developing: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence,dev,docs]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[evidence,dev,docs]"
 	touch $@
 
 $(TRITONS)/%/installed: | $(VENV)/installed
