@@ -23,6 +23,7 @@ from conformance.case_status import FAILING, Reason, Status
 from conformance.faults import Fault, FaultClass, deciding
 from conformance.plain_json import RecordError, compact_json, jsonable, parsed, refuse_huge_integers
 from conformance.record_figures import LARGEST, Figures
+from conformance.shard_record import MergedShards, Shard
 
 SCHEMA = 4  # of a record's line and of run.json; raised whenever the meaning of a field changes
 _Read = TypeVar("_Read")
@@ -209,7 +210,10 @@ class RunInfo:
     ``faults`` are all that went wrong, those of cases counted by kind, and ``exit_status`` is what pytest returned.
     ``proof`` counts the cases by level of proof, ``required`` is the level of ``--require``. ``reruns`` says how many
     failed cases were judged again, and why others were not. All five are None until the run ended, and in runs of older
-    versions."""
+    versions.
+
+    ``shard`` is the part of a selection that the run had; None for all of it. ``merged`` names the shards of which
+    ``conformance merge`` made the run; None for a run of its own."""
 
     id: str
     started: str
@@ -229,6 +233,8 @@ class RunInfo:
     proof: Mapping[str, int] | None = None
     required: str | None = None
     reruns: str | None = None
+    shard: Shard | None = None
+    merged: MergedShards | None = None
     schema: int = SCHEMA
 
     @property

@@ -46,6 +46,7 @@ from conformance.case_status import (
 )
 from conformance.faults import Fault, FaultClass, FaultKind
 from conformance.plain_json import RecordError, jsonable
+from conformance.shard_record import MergedShards, Shard, ShardPlan, ShardRun, list_digest
 
 __all__ = [
     "FAILING",
@@ -67,6 +68,7 @@ __all__ = [
     "KernelDeclarations",
     "LinePlaces",
     "LineProblems",
+    "MergedShards",
     "PlacedRecord",
     "Reading",
     "Reason",
@@ -74,6 +76,9 @@ __all__ = [
     "RecordError",
     "Rerun",
     "RunInfo",
+    "Shard",
+    "ShardPlan",
+    "ShardRun",
     "Status",
     "StoredRecords",
     "Verdict",
@@ -84,6 +89,7 @@ __all__ = [
     "incompleteness",
     "jsonable",
     "lines",
+    "list_digest",
     "plain_file",
     "plain_lines",
     "read_records",

@@ -130,19 +130,35 @@ class CompileStage:
             raise RuntimeError(f"the compile process cannot say what it compiles with: {result.error}")
         return result.value
 
+    def plan(self, settings: Settings, selection: Selection, cases: Sequence[str]) -> CompileResults:
+        """Returns the plans of ``cases``, and the problems of planning them. Nothing is compiled."""
+        planned = CompileResults()
+        started = time.monotonic()
+        self._plan(settings, selection, cases, planned)
+        planned.plan_seconds = time.monotonic() - started
+        return planned
+
     def compile(
-        self, settings: Settings, selection: Selection, cases: Sequence[str], carried: Path | None = None
+        self,
+        settings: Settings,
+        selection: Selection,
+        cases: Sequence[str],
+        carried: Path | None = None,
+        planned: CompileResults | None = None,
     ) -> CompileResults:
         """Compiles what ``cases`` need, or takes it from ``carried``, a folder of kernels from another machine.
+        ``planned`` are plans of these cases and perhaps of others, if there are any.
 
         A launch that cannot be compiled is a failure of the cases that need it. A case that cannot be planned has no
         launches. Raises :class:`CannotBeUsed` if no kernel in ``carried`` is of this machine's toolchain.
         """
         compiled = CompileResults()
         from_elsewhere = None if carried is None else (str(carried), self._edition(carried, selection))
+        if planned is None:
+            planned = self.plan(settings, selection, cases)
+        compiled.plans = {case: planned.plans[case] for case in cases if case in planned.plans}
+        compiled.problems, compiled.plan_seconds = planned.problems, planned.plan_seconds
         started = time.monotonic()
-        self._plan(settings, selection, cases, compiled)
-        planned = time.monotonic()
         self.work = Work("kernels compiled", len({launch.key for plan in compiled.plans.values() for launch in plan}))
         how = {"carried": from_elsewhere, "describe": "sass" if settings.whole_tier else "text"}
         for group, launches in _by_group(compiled.plans.values()).items():
@@ -153,7 +169,7 @@ class CompileStage:
             case: [launch for launch in plan if launch.identity in compiled.results]
             for case, plan in compiled.plans.items()
         }
-        compiled.plan_seconds, compiled.compile_seconds = planned - started, time.monotonic() - planned
+        compiled.compile_seconds = time.monotonic() - started
         return compiled
 
     def _pool(self, group: str) -> CompilePool:

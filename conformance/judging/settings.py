@@ -8,6 +8,7 @@ from pathlib import Path
 
 from conformance.machine.gpus import Gpus
 from conformance.records import KernelDeclarations
+from conformance.shards.numbers import ShardNumber
 from conformance.user_files.expected_failures import ExpectedFailures
 
 
@@ -23,6 +24,8 @@ class Settings:
     the package says it.
     ``require`` is the level by which each case must be proven, None for any.
     ``ttgir`` says where the TTGIR of compiled kernels is run: "auto" without a device, "always" or "never".
+    ``shard`` is the part of the selected cases that is run, None for all. The cut is by the durations of the run
+    ``durations_from``, None for the package's figures.
     ``declared`` is what third-party kernels say of themselves, by their names.
     """
 
@@ -49,6 +52,8 @@ class Settings:
     calibration: Path | None = None
     ttgir: str = "auto"
     require: str | None = None
+    shard: ShardNumber | None = None
+    durations_from: Path | None = None
     declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
 
     @property

@@ -13,7 +13,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
 from conformance.plugin.collection_watch import CollectionWatch
-from conformance.plugin.compile_stage import RunStage
+from conformance.plugin.compile_stage import CannotBePlanned, RunStage, planned_kernels
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
 from conformance.plugin.outside import Outside, load_packages, remember
@@ -49,6 +49,7 @@ from conformance.plugin.record_files import breakage_file, refusal_file, stacks_
 from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
+from conformance.plugin.sharding import Sharding, ShardListing
 from conformance.plugin.shared_collection import SharedCollection
 from conformance.plugin.shared_teardown import LeaderDeadline, SharedTeardown
 from conformance.plugin.worker_end import WorkerEnd
@@ -210,6 +211,10 @@ def _configure_main(config: pytest.Config) -> None:
         settings = options.with_packages(config)
     options.check_names_with_stack(settings, ids.suites)
     if _only_looks(config):
+        if settings.shard is not None:
+            planned = partial(_planned_kernels, config) if suites else None
+            listing = ShardListing(Sharding(settings, ids, config.invocation_params.dir, planned))
+            config.pluginmanager.register(listing, "conformance-shard-listing")
         return
     output = _guarded_output(config)
     stderr = output.guard(own_stderr())
@@ -218,13 +223,16 @@ def _configure_main(config: pytest.Config) -> None:
     progress = RunProgress(config, folder, workers, ids, output)
     stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if suites else None
     outside = Outside(settings, partial(parametrisation.selection, config), whole, left_out) if suites else None
+    kernels = None if stage is None else stage.kernels
+    base = config.invocation_params.dir
+    sharding = None if settings.shard is None else Sharding(settings, ids, base, kernels)
     words = _words(config)
     reports = CaseReports(ids, words)
     invocation = config.invocation_params
     reruns = Reruns(settings, [*map(str, invocation.args)], invocation.dir, users_environment, workers)
     run = SessionRun(
         *(settings, folder, max(workers, 1), ids, stderr, progress, reports, words),
-        *(stage, outside, expressions, output, reruns),
+        *(stage, outside, expressions, output, reruns, sharding),
     )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
@@ -244,6 +252,13 @@ def _configure_main(config: pytest.Config) -> None:
         config.pluginmanager.register(LeaderDeadline(settings.case_timeout_s), "conformance-leader-deadline")
 
 
+def _planned_kernels(config: pytest.Config, cases: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    try:
+        return planned_kernels(options.settings(config), parametrisation.selection(config), cases)
+    except CannotBePlanned as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 def _name_user(config: pytest.Config) -> None:
     """Gives pytest another name of the user if this one is no UTF-8: workers are told the folder that it names."""
     for variable in USER_VARIABLES:
@@ -254,7 +269,8 @@ def _name_user(config: pytest.Config) -> None:
 
 def _whole(config: pytest.Config) -> bool:
     """Returns True if the user narrowed the run by kernel, target and tier alone."""
-    return not config.option.conformance_suite and _whole_suites(config)
+    option = config.option
+    return not option.conformance_suite and option.conformance_shard is None and _whole_suites(config)
 
 
 def _whole_suites(config: pytest.Config) -> bool:

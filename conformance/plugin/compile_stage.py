@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,28 @@ FEWEST_CASES = 8
 NAMED = 3
 
 
+class CannotBePlanned(Exception):
+    """Cases could not be planned, so that no shards can be cut; the message says which and why."""
+
+
+def keys_of(planned: CompileResults) -> dict[str, list[str]]:
+    """Returns the keys of the kernels that each planned case compiles. Raises :class:`CannotBePlanned` if a case could
+    not be planned: shards that know of different kernels would not fit together."""
+    if planned.problems:
+        raise CannotBePlanned(f"the shards cannot be cut: {planned.problems[0]}; run this shard again")
+    return {case: [launch.key for launch in plan] for case, plan in planned.plans.items()}
+
+
+def planned_kernels(settings: Settings, selection: Selection, cases: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the keys of the kernels that each of ``cases`` compiles, where nothing is run. Raises
+    :class:`CannotBePlanned`."""
+    from conformance.judging.compile_stage import CompileStage
+    from conformance.judging.harness import COMPILE_DEADLINE
+
+    with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
+        return keys_of(stage.plan(settings, selection, cases))
+
+
 class RunStage:
     """Compiles before the cases run, and says afterwards what it missed. ``select`` is asked once for the
     selection."""
@@ -38,6 +60,7 @@ class RunStage:
         self._select = select
         self._progress = progress
         self._prepared: concurrent.futures.Future[Selection] | None = None
+        self._planned: CompileResults | None = None
         self._compiled: CompileResults | None = None
         self._idle: dict[str, str] = {}
         self._in_vain: list[str] = []
@@ -56,6 +79,23 @@ class RunStage:
         importlib.import_module("conformance.judging.compile_stage")
         return self._select()
 
+    def kernels(self, cases: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Returns the keys of the kernels that each of ``cases`` compiles. Their plans are kept for :meth:`run`. Raises
+        :class:`CannotBePlanned`."""
+        from conformance.judging.compile_stage import CompileStage
+        from conformance.judging.harness import COMPILE_DEADLINE
+
+        with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
+            self._progress.show(stage.look)
+            try:
+                self._planned = stage.plan(self._settings, self._chosen(), cases)
+            finally:
+                self._progress.hide()
+        return keys_of(self._planned)
+
+    def _chosen(self) -> Selection:
+        return self.selection() if self._prepared is None else self._prepared.result()
+
     def run(self, cases: Sequence[str]) -> None:
         """Compiles what ``cases`` need. Raises pytest.UsageError if ``--compiled`` names kernels that cannot be
         used."""
@@ -66,11 +106,12 @@ class RunStage:
         from conformance.judging.compile_stage import CannotBeUsed, CompileStage
         from conformance.judging.harness import COMPILE_DEADLINE
 
-        selection = self.selection() if self._prepared is None else self._prepared.result()
+        selection, planned = self._chosen(), self._planned
+        self._planned = None
         with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
             self._progress.show(stage.look)
             try:
-                compiled = stage.compile(self._settings, selection, cases, carried)
+                compiled = stage.compile(self._settings, selection, cases, carried, planned)
             except CannotBeUsed as error:
                 raise pytest.UsageError(f"--compiled: {error}") from None
             finally:

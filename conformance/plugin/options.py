@@ -24,6 +24,7 @@ from conformance.machine.near_names import did_you_mean
 from conformance.machine.versions import unloadable
 from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
+from conformance.shards.numbers import ShardError, ShardNumber, shard_number
 from conformance.user_files.case_list import CaseListError, read_case_list
 from conformance.user_files.expected_failures import ExpectedFailures, read_expected_failures, with_kernels
 from conformance.user_files.run_options import (
@@ -267,7 +268,7 @@ def _settings(config: pytest.Config) -> Settings:
     reruns = DEFAULT_RERUNS if option.conformance_reruns is None else option.conformance_reruns
     if not 0 <= reruns <= MOST_RERUNS:
         raise pytest.UsageError(f"--conformance-reruns {reruns}: a number from 0 to {MOST_RERUNS} is required")
-    for name in ("run_dir", "case", "cases", "calibration", "compiled", "reproducers"):
+    for name in ("run_dir", "case", "cases", "calibration", "compiled", "reproducers", "shard", "durations_from"):
         if getattr(option, f"conformance_{name}") == "":
             raise pytest.UsageError(f"--{name.replace('_', '-')}: a value is required")
     seed = option.conformance_seed
@@ -306,7 +307,25 @@ def _settings(config: pytest.Config) -> Settings:
         calibration=_calibration(config),
         ttgir=option.conformance_ttgir or "auto",
         require=_require(config, compile_only),
+        shard=_shard(config),
+        durations_from=config.invocation_params.dir / option.conformance_durations_from
+        if option.conformance_durations_from
+        else None,
     )
+
+
+def _shard(config: pytest.Config) -> ShardNumber | None:
+    """Returns the part of the cases that is run; None for all, and in a worker, which is told its cases. Raises
+    pytest.UsageError for a number that there cannot be."""
+    text = config.option.conformance_shard
+    if text is None and config.option.conformance_durations_from is not None:
+        raise pytest.UsageError("--durations-from says how shards are cut: give --shard, too")
+    if text is None or hasattr(config, "workerinput"):
+        return None
+    try:
+        return shard_number(text, os.environ)
+    except ShardError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _require(config: pytest.Config, compile_only: bool) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import hashlib
 import os
 import struct
 import threading
@@ -236,11 +237,12 @@ class MergedCases(Sequence[str]):
 
 def merge(
     folder: Path, take: Callable[[CaseRecord], None], replaced: Mapping[str, CaseRecord]
-) -> tuple[Sequence[str], list[str]]:
+) -> tuple[Sequence[str], list[str], str]:
     """Merges the files of a run's processes into a compressed one, with the lines in the order of the case ids. Equal
     lines give equal bytes. A process that is killed here leaves the plain files.
 
-    Returns these ids, and a sentence for each unusable line; if there is one, the files stay, as evidence. ``take``
+    Returns these ids, a sentence for each unusable line, and the SHA-256 (hex) of all lines. If a line is unusable, the
+    files stay, as evidence. ``take``
     is called with each record. No record is kept here, so a run may have any size. ``replaced`` has later records of
     some cases, which are merged in place of those in the files.
     """
@@ -258,6 +260,7 @@ def merge(
     lines.sort()
     merged = folder / (PACKED_FILE if size <= records.UNPACKED_LIMIT else RECORDS_FILE)
     scratch = folder / f"{merged.name}.tmp"
+    digest = hashlib.sha256()
     with contextlib.ExitStack() as opened:
         opened.callback(scratch.unlink, missing_ok=True)  # what did not fit the disk; else it has another name by then
         file = opened.enter_context(scratch.open("wb"))
@@ -269,7 +272,9 @@ def merge(
                     if later
                     else places.line_at(*_PLACE.unpack_from(line, len(line) - _PLACE.size))
                 )
-                stream.write(text.rstrip(b"\n") + b"\n")
+                text = text.rstrip(b"\n") + b"\n"
+                digest.update(text)
+                stream.write(text)
         file.flush()
         os.fsync(file.fileno())
         os.replace(scratch, merged)
@@ -277,7 +282,7 @@ def merge(
     for part in () if problems.sentences else parts:
         if part.name not in (PACKED_FILE, RECORDS_FILE):
             part.unlink()
-    return MergedCases(lines), problems.sentences
+    return MergedCases(lines), problems.sentences, digest.hexdigest()
 
 
 def packed(file: BinaryIO) -> gzip.GzipFile:

@@ -140,6 +140,8 @@ class Reruns:
             *("-o", f"cache_dir={scratch / 'cache'}", f"--conformance-run-dir={scratch / 'run'}"),
         ]
         environment = dict(self._environment)
+        if self._settings.shard is not None:
+            words += ["--conformance-shard", "1/1"]
         if gpu is not None:
             environment[self._settings.gpus.variable] = gpu
             words += ["--conformance-gpus", "1"]

@@ -28,10 +28,12 @@ _STATUSES = {
 
 class RunFaults:
     """Collects the faults of a run: those of its cases, counted by kind, and those of the run as a whole.
-    ``compile_only``: what the run judges is code."""
+    ``compile_only``: what the run judges is code. ``is_part``: other runs have the other cases, so that this one may
+    judge none."""
 
-    def __init__(self, compile_only: bool = False) -> None:
+    def __init__(self, compile_only: bool = False, is_part: bool = False) -> None:
         self._compile_only = compile_only
+        self._is_part = is_part
         self._of_run: list[Fault] = []
         self.forget_cases()
 
@@ -106,7 +108,7 @@ class RunFaults:
         decides = deciding(self.faults)
         if decides is not None:
             return _STATUSES[decides]
-        if pytests == pytest.ExitCode.OK and self.unjudged:
+        if pytests == pytest.ExitCode.OK and self.unjudged and not self._is_part:
             return int(pytest.ExitCode.NO_TESTS_COLLECTED)
         return pytests
 

@@ -52,7 +52,7 @@ from conformance.plugin.case_hooks import (
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.case_reports import CaseReports, GuardedOutput
 from conformance.plugin.collection_watch import MARKED_FILE, collected_now, mark, marked
-from conformance.plugin.compile_stage import RunStage
+from conformance.plugin.compile_stage import CannotBePlanned, RunStage
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import (
@@ -69,6 +69,7 @@ from conformance.plugin.record_files import (
 from conformance.plugin.reruns import Reruns
 from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
+from conformance.plugin.sharding import OWN, Sharding, keep_own
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.plugin.worker_starts import WorkerStarts
 from conformance.plugin.worker_watch import WorkerWatch, is_local
@@ -78,6 +79,7 @@ from conformance.records import (
     RUN_FILE,
     CaseRecord,
     RunInfo,
+    Shard,
     Status,
     first_of,
     incompleteness,
@@ -127,7 +129,7 @@ class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
     command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached; ``expressions``:
     what chose cases, by option, for a message, or None if the run may have no case; ``output`` guards the terminal;
-    ``reruns`` judges failed cases again."""
+    ``reruns`` judges failed cases again; ``sharding`` picks the cases of this shard, None if all are run."""
 
     def __init__(
         self,
@@ -144,10 +146,11 @@ class SessionRun:
         expressions: Mapping[str, str] | None = None,
         output: GuardedOutput | None = None,
         reruns: Reruns | None = None,
+        sharding: Sharding | None = None,
     ) -> None:
         self.folder = folder
         self._output = output or GuardedOutput()
-        self._faults = RunFaults(settings.compile_only)
+        self._faults = RunFaults(settings.compile_only, is_part=settings.shard is not None)
         self._required = RequiredProof(settings.require)
         self._proof = ProofCount()
         self._compile_stage = compile_stage
@@ -169,6 +172,11 @@ class SessionRun:
         self._first_began, self._last_ended = math.inf, -math.inf  # seconds since the epoch
         self._selected: list[str] | None = None
         self._first_collected: tuple[str, list[str]] = "", []  # the worker that has collected first, and its node ids
+        self._sharding = sharding
+        self._places: list[int] = []  # of this shard's tests among all that were collected
+        self._held: list[CaseRecord] = []  # of files that could not be collected, before the cut
+        self._shard: Shard | None = None  # None before the cut, and in a whole run
+        self._records_digest = ""
         self._shared: list[str] = []  # node ids that a worker collected for all
         self._uncollectable: list[str] = []
         self._collected_workers: set[str] = set()
@@ -224,8 +232,7 @@ class SessionRun:
             self._compile_stage.prepare()
         failed = self._outside.failed_cases() if self._outside is not None else {}
         for case, why in failed.items():
-            self._uncollectable.append(case)
-            self._write(self._bare(case, Status.FAIL, "failed in collection", why))
+            self._add_uncollectable(self._bare(case, Status.FAIL, "failed in collection", why))
         for why in self._outside.left_out.values() if self._outside is not None and not failed else ():
             self._say(f"left out: {why}")
 
@@ -273,13 +280,22 @@ class SessionRun:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         case = self._case_ids(report.nodeid) if report.failed else None
         if case is not None and case not in self._uncollectable:
-            self._uncollectable.append(case)
             record = self._bare(case, Status.FAIL, "failed in collection", report.longreprtext)
             fault = self._killed_in.get(report.nodeid) or fault_of_text(report.longreprtext)
-            self._write(replace(record, fault=fault))
+            self._add_uncollectable(replace(record, fault=fault))
+
+    def _add_uncollectable(self, record: CaseRecord) -> None:
+        """Adds the ``record`` of a file that cannot be collected. Before the cut it is not known which shard has it."""
+        self._uncollectable.append(record.case)
+        if self._sharding is None or self._selected is not None:
+            self._write(record)
+        else:
+            self._held.append(record)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._select([item.nodeid for item in session.items])
+        if self._sharding is not None:
+            keep_own(session.config, session.items, self._places)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
@@ -291,6 +307,8 @@ class SessionRun:
             ids[:] = self._shared  # xdist goes on with this list
         if self._selected is None:
             self._select(ids)
+            if self._sharding is not None:
+                node.config.stash[OWN] = frozenset(ids[place] for place in self._places)
             self._first_collected = node.gateway.id, list(ids)
         else:
             self._compare(node.gateway.id, ids)
@@ -305,21 +323,43 @@ class SessionRun:
         chosen = self._settings.configs or self._settings.case_list
         if chosen and KERNELS_MAY_BE_LOST not in os.environ:
             self._refuse_unknown_choices(cases)
-        self._selected = cases
+        self._selected = cases = cases if self._sharding is None else self._cut(self._sharding, nodeids)
         with self._ends_run():
             self._write_selected()
+            if self._shard is not None:
+                self._write_info(RunInfo(**self._facts()))
             self._progress.selected(cases)
             if self._compile_stage is not None:
                 self._compile_stage.run(cases)
 
+    def _cut(self, sharding: Sharding, nodeids: Sequence[str]) -> list[str]:
+        """Returns the cases of this shard, and keeps the records of its files that could not be collected."""
+        try:
+            self._places = sharding.cut(nodeids, self._uncollectable)
+        except CannotBePlanned as error:
+            self._faults.add(FaultKind.PROCESS, str(error))
+            pytest.exit(str(error))
+        for record in self._held:
+            if sharding.owns(record.case):
+                self._write(record)
+            else:
+                self._uncollectable.remove(record.case)
+                text = f"{record.case} could not be collected; another shard has its record"
+                self._faults.add(FaultKind.OTHER_TEST, text)
+        self._held.clear()
+        self._shard = sharding.shard(self.stack)
+        self._say(sharding.sentence())
+        own = (self._case_ids(nodeids[place]) for place in self._places)
+        return [case for case in own if case is not None]
+
     def _compare(self, worker: str, nodeids: Sequence[str]) -> None:
-        """Selects the cases that only ``worker`` has collected. If workers differ and no file failed that explains it,
-        the run has a fault."""
+        """Selects the cases that only ``worker`` has collected. The run of a shard does not: the cut was made without
+        them. If workers differ and no file failed that explains it, the run has a fault."""
         first, first_ids = self._first_collected
         if nodeids == first_ids:
             return
         here, there = ({case for case in map(self._case_ids, ids) if case is not None} for ids in (nodeids, first_ids))
-        more = sorted(here - {*(self._selected or ())})
+        more = sorted(here - {*(self._selected or ())}) if self._sharding is None else []
         check_case_ids(more)
         if more:
             self._selected = [*(self._selected or ()), *more]
@@ -529,6 +569,8 @@ class SessionRun:
                 self._faults.add(kind, f"a hook at the end of the run raised {type(error).__name__}: {words_of(error)}")
         finally:
             late.cancel()
+        if self._sharding is not None and self._selected == [] and session.exitstatus in _NOTHING:
+            session.exitstatus = pytest.ExitCode.OK  # a shard may be empty
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
         if self._reruns is not None and not self._interrupted:
             try:
@@ -603,10 +645,12 @@ class SessionRun:
             if last is None or record.case >= last.case:
                 last = record
 
+        while self._held:  # the run ended before the cut
+            self._file.write(self._held.pop())
         self._file.close()
         for text in shared_teardown.noted_faults(self.folder):
             self._faults.add(FaultKind.OTHER_TEST, text)
-        recorded, damaged = merge(self.folder, take, self._judged_again)
+        recorded, damaged, self._records_digest = merge(self.folder, take, self._judged_again)
         missing = incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
         contradictions = [*missed, *stage.waste()] if stage is not None else []
         outside = self._outside.problems() if self._outside is not None else []
@@ -724,7 +768,8 @@ class SessionRun:
 
     def _notes(self) -> list[str]:
         """Lines about how the run went, for its tables."""
-        notes = [str(self._compile_stage)] if self._compile_stage is not None and str(self._compile_stage) else []
+        notes = [self._sharding.sentence()] if self._sharding is not None and self._selected is not None else []
+        notes += [str(self._compile_stage)] if self._compile_stage is not None and str(self._compile_stage) else []
         if self._last_ended > self._first_began:
             began, ended = (when - self._started.timestamp() for when in (self._first_began, self._last_ended))
             notes.append(f"cases: the first began after {began:.1f} s, the last ended after {ended:.1f} s")
@@ -763,6 +808,7 @@ class SessionRun:
             "stack": self.stack,
             "bill": with_backend_hashes(self._bill, self._backend_hashes | backend_hashes()),
             "declared": self._settings.declared,
+            "shard": None if self._shard is None else replace(self._shard, records=self._records_digest),
             "selected": None if self._selected is None else len(self._selected) + len(self._uncollectable),
         }
 

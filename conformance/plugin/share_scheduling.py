@@ -10,6 +10,8 @@ import pytest
 from xdist.scheduler import LoadScheduling
 from xdist.workermanage import WorkerController
 
+from conformance.plugin.sharding import OWN
+
 #: A worker with so many cases left gets its next share: with one alone it would wait to hear of the one after.
 LEFT = 2
 
@@ -19,12 +21,14 @@ class LastingScheduling(LoadScheduling):
     sends cases to such a worker, as it does when two workers die at once.
 
     Workers may have collected different cases, as where a file hung in one of them. Each gets cases that it has; xdist
-    would run none. A case that no worker of the first ones has is not run."""
+    would run none. A case that no worker of the first ones has is not run. In the run of a shard the workers have
+    collected the cases of all shards, and get those of the shard."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
         #: For a worker that has collected other cases: the number of each case there, by its number here.
         self._own_numbers: dict[WorkerController, dict[int, int]] = {}
+        self._stash = config.stash
 
     def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
         if self.collection is None:
@@ -36,11 +40,16 @@ class LastingScheduling(LoadScheduling):
         if self.collection is None:
             collections = self.node2collection.copy()
             cases = list(dict.fromkeys(chain(*sorted(collections.values(), key=len, reverse=True))))
+            of_shard = self._stash.get(OWN, None)
+            cases = cases if of_shard is None else [case for case in cases if case in of_shard]
             for node, collection in collections.items():
                 self._take(node, collection, cases)
         super().schedule()
         for node in self.nodes if self._own_numbers else ():
             self.check_schedule(node)
+        session = self.config.pluginmanager.get_plugin("session")
+        if session is not None and self._stash.get(OWN, None) is not None:
+            session.testscollected = len(self.collection or ())  # where xdist counts the cases of all shards
 
     def _take(self, node: WorkerController, collection: Sequence[str], cases: list[str]) -> None:
         """Notes which of all ``cases`` a worker has collected."""
@@ -76,7 +85,8 @@ class LastingScheduling(LoadScheduling):
                 return
             chosen = list(islice((number for number in self.pending if number in numbers), num))
             if chosen:
-                self.pending[:] = [number for number in self.pending if number not in set(chosen)]
+                others = set(chosen)
+                self.pending[:] = [number for number in self.pending if number not in others]
                 self.node2pending[node].extend(chosen)
                 node.send_runtest_some([numbers[number] for number in chosen])
         except OSError:  # what execnet raises; another worker gets these cases

@@ -29,7 +29,8 @@ def all_is_well(summary: Summary, lost: str = "") -> bool:
     """True if every judged case passed or failed as expected, some case was judged and nothing else went wrong.
     ``lost`` says why the run could not be finished; "" if it was."""
     run = summary.run
-    return bool(summary.judged and not summary.failed and not run.problems and not run.faults and not lost)
+    judged = summary.judged or run.shard is not None  # other shards may have all cases that can be judged here
+    return bool(judged and not summary.failed and not run.problems and not run.faults and not lost)
 
 
 def headline(summary: Summary, lost: str = "") -> str:
@@ -54,7 +55,8 @@ def headline(summary: Summary, lost: str = "") -> str:
         none = f"none of its {many(judged, 'judged case')} failed{expected}" if judged else "no case was judged"
         return f"NOT COMPLETE: the run has {many(problems, 'problem')}; {none}"
     if not judged:
-        return "NOTHING WAS JUDGED: no case passed or failed"
+        of_shard = f" in the shard {summary.run.shard}" if summary.run.shard else ""
+        return f"NOTHING WAS JUDGED: no case passed or failed{of_shard}"
     if faults:
         return f"NOT COMPLETE: {faults[0].text}"
     expected = " or failed as expected" if summary.expected else ""

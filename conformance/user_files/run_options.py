@@ -113,6 +113,18 @@ OPTIONS = (
         metavar="N",
     ),
     _option("seed", Effect.WHOLE, f"seed of every fill (default: {DEFAULT_SEED})", type=int, metavar="N"),
+    _option(
+        "shard",
+        Effect.NARROWS,
+        "run one part of the selected cases, such as 3/8; auto: the one that the CI or batch system names",
+        metavar="K/N",
+    ),
+    _option(
+        "durations-from",
+        Effect.WHOLE,
+        "cut shards by the durations of this earlier run, or of a file that 'conformance durations' wrote",
+        metavar="RUN",
+    ),
     _option("run-dir", Effect.WHOLE, "new folder for this run's records (default: reports/<run id>)", metavar="DIR"),
     _option("gpus", Effect.WHOLE, "number of GPUs to use (default: all that are visible)", type=int, metavar="N"),
     _option("no-gpu", Effect.WHOLE, "use no GPU: interpreter and cross-compilation only", action="store_true"),
@@ -173,7 +185,7 @@ OPTIONS = (
 _PATHS = {
     word
     for option in OPTIONS
-    if option.attributes.get("metavar") in ("DIR", "FILE")
+    if option.attributes.get("metavar") in ("DIR", "FILE", "RUN")
     for word in (option.long, option.short)
 }
 

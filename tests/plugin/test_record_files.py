@@ -29,7 +29,7 @@ def parts(tmp_path):
 
 def merged(folder, take=lambda record: None):
     """The ids of the merged cases, and the problems."""
-    cases, problems = merge(folder, take, {})
+    cases, problems, _ = merge(folder, take, {})
     return [*cases], problems
 
 
