@@ -155,6 +155,13 @@ class CaseRecord:
             return self.fault.fault_class
         return FaultClass.REGRESSION if self.status in FAILING else None
 
+    def is_judged(self, compile_only: bool) -> bool:
+        """True if the case was judged. A case that was not run may have verdicts of its code: they are enough in a run
+        that is ``compile_only``, and in no other."""
+        if self.status is Status.NOT_RUN:
+            return compile_only and bool(self.verdicts)
+        return self.status is not Status.NOT_APPLICABLE or bool(self.verdicts)
+
     @property
     def reason_name(self) -> str:
         """The code and the subject of the reason, such as "dtype (a)"; "" without one."""

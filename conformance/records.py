@@ -90,6 +90,7 @@ __all__ = [
     "jsonable",
     "lines",
     "list_digest",
+    "packed",
     "plain_file",
     "plain_lines",
     "read_records",
@@ -151,6 +152,11 @@ def unpacked_blocks(stream: IO[bytes], file: Path) -> Iterator[bytes]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         text = f"the compressed data are damaged or cut short ({error}): copy the file again"
         raise OSError(errno.EINVAL, text, str(file)) from None
+
+
+def packed(file: IO[bytes]) -> gzip.GzipFile:
+    """Returns a stream that compresses into ``file``. The header has neither a name nor a time."""
+    return gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
 
 
 class LinePlaces:

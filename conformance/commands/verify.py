@@ -15,7 +15,8 @@ from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.gate.runs.bill_of_materials import BACKEND, is_of_backend
 from conformance.machine.kept_answers import code_digest
 from conformance.proof_level import ProofCount
-from conformance.records import first_of, plain_file
+from conformance.records import RunInfo, first_of, plain_file
+from conformance.reporting.run_verdict import many
 from conformance.reporting.text import clean
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def describe(verified: VerifiedBundle, policy: Policy) -> str:
         "run": f"{run.id}, started {run.started}, {run.wall_s} s",
         "cases": f"{extension['selected']} selected, {len(records)} recorded: {counts}",
         "tier": f"{run.tier}, targets {' '.join(run.targets) or 'default'}, seed {run.seed}",
+        "shards": _shards(run),
         "options": " ".join(environment["options"]) or "none",
         "partial": ", ".join(extension["partial"]) or "no",
         "judged by": f"code {' and '.join(extension['code_sha256'])}{_checkout(environment['git'])}",
@@ -137,6 +139,14 @@ def _declared(verified: VerifiedBundle) -> Iterable[str]:
         parts += [f"{len(declared.spills)} lines of spills"] if declared.spills else []
         parts += [f"thresholds of {', '.join(declared.thresholds)}"] if declared.thresholds else []
         yield f"{kernel} by {declared.by}: {', '.join(parts) or 'nothing'}"
+
+
+def _shards(run: RunInfo) -> str:
+    if run.merged is not None:
+        shards = "; ".join(f"{one.run}, {one.cases} cases, records {one.records}" for one in run.merged.shards)
+        devices = " on SEVERAL DEVICES" if run.merged.mixed_devices else ""
+        return f"{many(len(run.merged.shards), 'shard')}{devices}, all of the plan {run.merged.digest}: {shards}"
+    return f"the shard {run.shard} of the plan {run.shard.digest}" if run.shard else "none: the run is whole"
 
 
 def _selftest(verified: VerifiedBundle) -> str:

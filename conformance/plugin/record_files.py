@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gzip
 import hashlib
 import os
 import struct
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from conformance import records
 from conformance.exception_text import text_of
@@ -28,6 +27,7 @@ from conformance.records import (
     Verdict,
     each_record,
     jsonable,
+    packed,
     record_files,
 )
 
@@ -283,11 +283,6 @@ def merge(
         if part.name not in (PACKED_FILE, RECORDS_FILE):
             part.unlink()
     return MergedCases(lines), problems.sentences, digest.hexdigest()
-
-
-def packed(file: BinaryIO) -> gzip.GzipFile:
-    """Returns a stream that compresses into ``file``. The header has neither a name nor a time."""
-    return gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
 
 
 def _sync_names(folder: Path) -> None:

@@ -52,7 +52,7 @@ class RunFaults:
 
     def add_case(self, record: CaseRecord) -> None:
         """Counts what went wrong in a case."""
-        self._judged |= self._is_judged(record)
+        self._judged |= record.is_judged(self._compile_only)
         if record.status in (Status.NOT_APPLICABLE, Status.NOT_RUN):
             self._skipped[f"{record.status.value} {record.reason.code.value if record.reason else ''}".strip()] += 1
         if record.fault_class is None:
@@ -63,13 +63,6 @@ class RunFaults:
         self._counts[key] += 1
         if key not in self._first or record.case < self._first[key][0]:
             self._first[key] = record.case, text
-
-    def _is_judged(self, record: CaseRecord) -> bool:
-        """True if ``record`` has judged its case. A case that was not run may have verdicts of its code. They are
-        enough for a run with ``--compile-only``, and for no other."""
-        if record.status is Status.NOT_RUN:
-            return self._compile_only and bool(record.verdicts)
-        return record.status is not Status.NOT_APPLICABLE or bool(record.verdicts)
 
     @property
     def faults(self) -> tuple[Fault, ...]:

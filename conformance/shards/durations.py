@@ -107,14 +107,20 @@ def read_durations(path: Path, has_gpu: bool) -> Durations:
 def _of_file(path: Path, has_gpu: bool) -> Durations:
     try:
         refuse_more_than(FILE_LIMIT, plain_file(path))
-        content = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (OSError, msgspec.DecodeError) as error:
-        raise DurationsError(
-            f"{path} cannot be read ({error}): give a file that 'conformance durations' wrote"
-        ) from None
-    if content.schema != SCHEMA:
-        raise DurationsError(f"{path} has schema {content.schema}: this version reads schema {SCHEMA}")
+        content = _content(path.read_bytes(), str(path))
+    except OSError as error:
+        raise DurationsError(f"{path} cannot be read: {error}") from None
     return Durations(content.with_gpu if has_gpu else content.without_gpu)
+
+
+def _content(text: bytes, name: str) -> _File:
+    try:
+        content = msgspec.json.decode(text, type=_File)
+    except msgspec.DecodeError as error:
+        raise DurationsError(f"{name} is no file that 'conformance durations' wrote: {error}") from None
+    if content.schema != SCHEMA:
+        raise DurationsError(f"{name} has schema {content.schema}: this version reads schema {SCHEMA}")
+    return content
 
 
 def _whole_ms(record: CaseRecord) -> int:
@@ -129,7 +135,7 @@ def file_text(records: Iterable[CaseRecord], earlier: str = "") -> str:
         if "total" in record.durations:
             figures[bool(record.gpu)][head(record.case)].append(_whole_ms(record))
     medians = {gpu: {name: median_low(values) for name, values in found.items()} for gpu, found in figures.items()}
-    kept = msgspec.json.decode(earlier, type=_File) if earlier else _File(SCHEMA, {}, {})
+    kept = _content(earlier.encode(), "the file that is there") if earlier else _File(SCHEMA, {}, {})
     content = {
         "schema": SCHEMA,
         "with_gpu": {**kept.with_gpu, **medians[True]},

@@ -172,6 +172,19 @@ def resigned(member: str, change: Callable[[bytes], bytes]) -> Tampering:
     return tampered
 
 
+def resigned_with(member: str, content: bytes) -> Tampering:
+    """A member is added, and its digest signed."""
+
+    def tampered(bundle: Sample) -> bytes:
+        honest = unsigned(bundle)
+        members = {**honest, member: content}
+        return write_archive(
+            {**members, ENVELOPE_FILE: seal(encode(build_statement(members, parse(honest))), bundle.key)}
+        )
+
+    return tampered
+
+
 def replaced(member: str, old: bytes, new: bytes) -> Tampering:
     """The first ``old`` in a member is replaced, and its new digest signed."""
     return resigned(member, lambda content: content.replace(old, new, 1))
@@ -335,6 +348,8 @@ TAMPERINGS: dict[RejectReason, dict[str, Tampering]] = {
         "a record that was not selected": resigned("selected.txt", lines(lambda records: records[1:])),
         "a run that did not end": replaced("run.json", b"1.5", b"null"),
     },
+    # More of them, of a run that was merged, are in test_merged_bundles.py.
+    RejectReason.SHARDS: {"shards of a run that was not merged": resigned_with("shards.json", b"{}")},
     RejectReason.OWED_CASES: {
         "a case that no list owes": list_with(lambda owed: {"outcomes": dict(list(owed.outcomes.items())[1:])}),
         "a case that is owed and not there": list_with(

@@ -48,7 +48,7 @@ def test_each_system_names_its_shard(environ, number, count):
         ({"CONFORMANCE_SHARD_INDEX": "0", "CONFORMANCE_SHARD_COUNT": "0"}, "counts from 0, so an index up to -1"),
         (
             {"CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "2", **SLURM, "SLURM_ARRAY_TASK_ID": "3"},
-            "the variables of GitLab (CI_NODE_INDEX=1) and Slurm (SLURM_ARRAY_TASK_ID=3) are set: one system is required",
+            "the variables of GitLab (CI_NODE_INDEX=1) and Slurm (SLURM_ARRAY_TASK_ID=3) are set: one system",
         ),
         ({**SLURM, "SLURM_ARRAY_TASK_ID": "9"}, "the index 9 of 8 indices from 1 to 8 in steps of 1"),
         ({**SLURM, "SLURM_ARRAY_TASK_MAX": "20", "SLURM_ARRAY_TASK_ID": "3"}, "these are not evenly spaced"),
@@ -56,7 +56,7 @@ def test_each_system_names_its_shard(environ, number, count):
     ],
 )
 def test_variables_that_name_no_shard_get_one_sentence(environ, sentence):
-    with pytest.raises(ShardError, match="^--shard auto: [^\n]*$") as refused:
+    with pytest.raises(ShardError, match=r"^--shard auto: [^\n]*$") as refused:
         shard_number("auto", environ)
     assert sentence in str(refused.value)
 

@@ -62,9 +62,17 @@ def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
             texts.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
         elif selected is not None and selected < len(side.records):
             texts.append(f"the {label}'s run selected {selected} cases; {len(side.records)} are recorded")
-        if side.mixed:
+        merged = side.run.merged if side.run else None
+        if merged is not None and merged.mixed_devices:
+            devices = ", ".join(sorted({shard.device or "no device" for shard in merged.shards}))
             texts.append(
-                f"the {label}'s records are of several runs, which differ in {', '.join(side.mixed)}: "
+                f"the {label}'s run was merged from shards on several devices ({devices}): the times of a case are "
+                "compared if both runs had it on the same one"
+            )
+        mixed = [what for what in side.mixed if merged is None or not what.startswith("device (")]
+        if mixed:
+            texts.append(
+                f"the {label}'s records are of several runs, which differ in {', '.join(mixed)}: "
                 "a finding may come from that, not from the candidate"
             )
     return texts
@@ -77,8 +85,7 @@ def _differences(baseline: ComparedRun, candidate: ComparedRun) -> Iterator[tupl
     if baseline.run and candidate.run:
         targets = (", ".join(sorted(side.run.targets)) or "the default" for side in both if side.run)
         yield "targets", next(targets), next(targets), "cases of one run's targets only count as lost or new"
-    for key, what, so in (
-        ("harness", "harnesses", "checks may differ"),
-        ("device", "devices", "times are not compared"),
-    ):
+    mixed = any(side.run and side.run.merged and side.run.merged.mixed_devices for side in both)
+    times = "times are compared between cases of one device" if mixed else "times are not compared"
+    for key, what, so in (("harness", "harnesses", "checks may differ"), ("device", "devices", times)):
         yield what, baseline.stack.get(key), candidate.stack.get(key), so

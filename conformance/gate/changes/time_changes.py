@@ -15,7 +15,7 @@ from conformance.records import CaseRecord, Status
 from conformance.user_files.findings import Finding, Kind
 from conformance.user_files.thresholds import DEFAULT, Thresholds
 
-_Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, target
+_Choice = tuple[str, str, str, str, str]  # kernel, problem, dtype and variant, target, device
 #: Gives the thresholds of the kernel with this name.
 ThresholdsOf = Callable[[str | None], Thresholds]
 
@@ -111,7 +111,7 @@ class MovedChoices:
             was, now = _config(old), _config(best)
             if was == now or change.answer is not TimeAnswer.SLOWER:
                 continue
-            kernel, problem, options, target = choice
+            kernel, problem, options, target, _ = choice
             lost = f"keeping {was} costs {change.ratio - 1:.1%} ({_interval(change)})"
             where = f"{problem} {options}".strip()
             cause = f"the best config of {kernel} moved on {target}"
@@ -125,7 +125,7 @@ class MovedChoices:
 def _choice(record: CaseRecord) -> _Choice | None:
     if record.kernel and record.config and record.target and record.figures.timed and record.figures.samples:
         options = f"{record.options.get('dtype', '')} {record.options.get('variant', '')}".strip()
-        return record.kernel, record.figures.timed, options, record.target
+        return record.kernel, record.figures.timed, options, record.target, str(record.stack.get("device"))
     return None
 
 

@@ -40,6 +40,7 @@ class RejectReason(str, Enum):
     UNREADABLE = "unreadable"  # a record, run.json or environment.json is not as this version reads it
     MIXED_RUNS = "mixed-runs"  # the files are of different runs
     INCOMPLETE = "incomplete"  # the records are not those of the selected cases, or the run did not end
+    SHARDS = "shards"  # the parts of a merged run are not all shards of one plan, or not those of the records
     OWED_CASES = "owed-cases"  # the run does not have what the mustpass lists in the bundle owe
     NOT_EXCUSED = "not-excused"  # a kernel's expected failure is said to excuse a case that it is not about
     FORBIDDEN_OPTION = "forbidden-option"  # an option or a variable that no evidence may have

@@ -1,10 +1,13 @@
 """The contents of a bundle, parsed: the run, its records, the selected cases and the environment.
 
-Every case that its mustpass lists owe must be there, but it may have failed.
+Every case that its mustpass lists owe must be there, but it may have failed. Of a merged run every case must be of one
+shard, and the shards must be all of one plan.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, TypeVar
@@ -18,12 +21,32 @@ from conformance.gate.evidence.selftest_result import SELFTEST_FILE, SelftestRes
 from conformance.gate.mustpass import mustpass_check, mustpass_lists
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.runs.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
-from conformance.records import LINE_LIMIT, RECORDS_FILE, RUN_FILE, CaseRecord, RecordError, RunInfo, Status, first_of
+from conformance.gate.shards.union import (
+    SHARDS_FILE,
+    Part,
+    UnionError,
+    check_parts,
+    combined_environment,
+    combined_run,
+    parts_of,
+)
+from conformance.records import (
+    LINE_LIMIT,
+    RECORDS_FILE,
+    RUN_FILE,
+    CaseRecord,
+    RecordError,
+    RunInfo,
+    Status,
+    first_of,
+    jsonable,
+    list_digest,
+)
 
 ENVELOPE_FILE = "statement.dsse.json"
 SELECTED_FILE = "selected.txt"
 REQUIRED = (ENVIRONMENT_FILE, RECORDS_FILE, RUN_FILE, SELECTED_FILE)
-OPTIONAL = ("junit.xml", "summary.md")
+OPTIONAL = ("junit.xml", "summary.md", SHARDS_FILE)
 WAIVERS, MUSTPASS = "waivers/", "mustpass/"  # folders in the archive
 _Parsed = TypeVar("_Parsed")
 
@@ -54,13 +77,14 @@ class _EnvironmentFile(TypedDict):
 @dataclass(frozen=True)
 class Contents:
     """The parsed members; ``environment`` is as :mod:`conformance.gate.runs.run_environment` writes it. ``selftest`` is
-    None for a bundle without one."""
+    None for a bundle without one. ``parts`` are the shards of a merged run, by their numbers; else empty."""
 
     run: RunInfo
     records: tuple[CaseRecord, ...]
     selected: tuple[str, ...]
     environment: Mapping[str, Any]
     selftest: SelftestResult | None = None
+    parts: tuple[Part, ...] = ()
 
 
 def parse(members: Mapping[str, bytes]) -> Contents:
@@ -69,16 +93,78 @@ def parse(members: Mapping[str, bytes]) -> Contents:
     for name in REQUIRED:
         if name not in members:
             raise Rejected(RejectReason.MEMBERS, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
+    run = _read(records.run_from_text, members[RUN_FILE], RUN_FILE)
     contents = Contents(
-        _read(records.run_from_text, members[RUN_FILE], RUN_FILE),
+        run,
         _records(members[RECORDS_FILE]),
         _selected(members[SELECTED_FILE]),
         parse_environment(members[ENVIRONMENT_FILE]),
         read_selftest(members[SELFTEST_FILE]) if SELFTEST_FILE in members else None,
+        _parts(members.get(SHARDS_FILE), run),
     )
     _check_complete(contents)
+    if contents.parts:
+        _check_union(contents, members[RECORDS_FILE])
     _check_one_run(contents)
     return contents
+
+
+def _parts(content: bytes | None, run: RunInfo) -> tuple[Part, ...]:
+    """Returns the parts of a merged run, of which ``content`` is the ``shards.json``; none of another run."""
+    if (content is None) != (run.merged is None):
+        text = f"{RUN_FILE} is of a run that was {'not ' if run.merged is None else ''}merged"
+        raise Rejected(RejectReason.SHARDS, f"{text}, and {SHARDS_FILE} is {'missing' if content is None else 'there'}")
+    if content is None or run.merged is None:
+        return ()
+    try:
+        parts = parts_of(decode_object(content, SHARDS_FILE), run.merged.plan)
+        for part in parts:
+            _check_environment(part.environment)
+    except Rejected:
+        raise
+    except ValueError as error:
+        raise Rejected(RejectReason.UNREADABLE, f"{SHARDS_FILE}: {error}") from None
+    if not parts:
+        raise Rejected(RejectReason.SHARDS, f"{SHARDS_FILE} has no shard")
+    return tuple(parts)
+
+
+def _check_union(contents: Contents, lines: bytes) -> None:
+    """Raises :class:`Rejected` unless the run is what its shards make together: all shards of its plan, with the cases
+    that the plan gives each, and the very lines that each wrote."""
+    run, parts = contents.run, contents.parts
+    assert run.merged is not None
+    plan = run.merged.plan
+    try:
+        check_parts(parts, run.merged.mixed_devices)
+    except UnionError as error:
+        raise Rejected(RejectReason.SHARDS, f"{SHARDS_FILE}: {parts[error.place].run.id!r:.80}: {error}") from None
+    digests = [hashlib.sha256() for _ in parts]
+    shard_of: dict[str, int] = {}
+    start = 0
+    for number, part in enumerate(parts, 1):
+        own = contents.selected[start : start + plan.cases[number - 1]]
+        start += len(own)
+        shard_of.update(dict.fromkeys(own, number))
+        if part.shard.number != number or list_digest(own) != plan.case_lists[number - 1]:
+            text = f"{SELECTED_FILE} does not have the cases of the shard {number} in its place"
+            raise Rejected(RejectReason.SHARDS, text)
+        if code_digests(part.environment) != plan.harness:
+            raise Rejected(RejectReason.SHARDS, f"the shard {number} was judged by other code than its plan says")
+    if start != len(contents.selected):
+        raise Rejected(RejectReason.SHARDS, f"{SELECTED_FILE} has cases of no shard")
+    for record, line in zip(contents.records, lines.split(b"\n"), strict=False):
+        digests[shard_of[record.case] - 1].update(line + b"\n")
+    for number, (digest, part) in enumerate(zip(digests, parts, strict=True), 1):
+        if digest.hexdigest() != part.shard.records:
+            text = f"{RECORDS_FILE} does not have the lines that the run of the shard {number} wrote"
+            raise Rejected(RejectReason.SHARDS, text)
+    judged = any(record.is_judged(bool(plan.options.get("compile_only"))) for record in contents.records)
+    made = combined_run(parts, run.id, judged)
+    if records.run_from_text(json.dumps(jsonable(made))) != run:
+        raise Rejected(RejectReason.SHARDS, f"{RUN_FILE} does not follow from the runs in {SHARDS_FILE}")
+    if combined_environment(parts, run) != contents.environment:
+        raise Rejected(RejectReason.SHARDS, f"{ENVIRONMENT_FILE} does not follow from those in {SHARDS_FILE}")
 
 
 def _selected(content: bytes) -> tuple[str, ...]:
@@ -116,6 +202,11 @@ def _read(read: Callable[[bytes], _Parsed], content: bytes, place: str) -> _Pars
 def parse_environment(content: bytes) -> dict[str, Any]:
     """Returns the environment in ``content``, an ``environment.json``. Raises :class:`Rejected`."""
     data = decode_object(content, ENVIRONMENT_FILE)
+    _check_environment(data)
+    return data
+
+
+def _check_environment(data: Mapping[str, Any]) -> None:
     if data.get("schema") != ENVIRONMENT_SCHEMA:
         schema = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
         raise Rejected(RejectReason.UNREADABLE, f"{schema}: this version reads schema {ENVIRONMENT_SCHEMA}")
@@ -123,7 +214,6 @@ def parse_environment(content: bytes) -> dict[str, Any]:
         msgspec.convert(data, _EnvironmentFile)
     except msgspec.ValidationError as error:
         raise Rejected(RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: {error}") from None
-    return data
 
 
 def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -134,11 +224,13 @@ def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
 def checked_options(contents: Contents) -> OptionCheck:
     """Returns the meaning of the run's options and variables for evidence. Raises :class:`Rejected` for those that no
     evidence may have."""
-    checked = check_options(contents.environment["options"], contents.environment["variables"])
-    if checked.refused:
-        text = f"run with options that are not permitted: {', '.join(checked.refused)}"
-        raise Rejected(RejectReason.FORBIDDEN_OPTION, text)
-    return checked
+    environments = [contents.environment, *(part.environment for part in contents.parts)]
+    checks = [check_options(environment["options"], environment["variables"]) for environment in environments]
+    for checked in checks:
+        if checked.refused:
+            text = f"run with options that are not permitted: {', '.join(checked.refused)}"
+            raise Rejected(RejectReason.FORBIDDEN_OPTION, text)
+    return checks[0]
 
 
 def _check_complete(contents: Contents) -> None:
@@ -173,6 +265,7 @@ def _check_one_run(contents: Contents) -> None:
             )
     if contents.selftest is not None:
         _check_selftest(contents.selftest, environment)
+    stacks = _stacks(contents)
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):
             theirs = f"tier {record.tier!r:.40} and seed {record.seed!r:.40}"
@@ -181,10 +274,21 @@ def _check_one_run(contents: Contents) -> None:
                 f"{record.case} is of {theirs}, the run of {run.tier!r:.40} and {run.seed!r:.40}",
             )
         for name, value in record.stack.items():
+            ran, began = stacks.get(record.case, (run.stack, environment["stack"]))
             # A process that imported nothing knows the versions of the metadata only, those of the environment.
-            if value not in (run.stack.get(name), environment["stack"].get(name)):
-                text = f"{record.case} ran on {name} {value!r:.80}, the run on {run.stack.get(name)!r:.80}"
+            if value not in (ran.get(name), began.get(name)):
+                text = f"{record.case} ran on {name} {value!r:.80}, the run on {ran.get(name)!r:.80}"
                 raise Rejected(RejectReason.MIXED_RUNS, text)
+
+
+def _stacks(contents: Contents) -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Returns the stack of the run and of the environment of each case's shard; empty for a run that was not merged."""
+    stacks = [(part.run.stack, part.environment["stack"]) for part in contents.parts for _ in range(_own_cases(part))]
+    return dict(zip(contents.selected, stacks, strict=True)) if stacks else {}
+
+
+def _own_cases(part: Part) -> int:
+    return part.shard.plan.cases[part.shard.number - 1]
 
 
 def _check_selftest(selftest: SelftestResult, environment: Mapping[str, Any]) -> None:

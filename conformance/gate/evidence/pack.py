@@ -20,6 +20,7 @@ from conformance.gate.evidence.selftest_result import SELFTEST_FILE
 from conformance.gate.evidence.signatures import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.gate.shards.union import SHARDS_FILE
 from conformance.records import PACKED_FILE, RECORDS_FILE, plain_file, plain_lines
 
 
@@ -69,7 +70,8 @@ def _records(folder: Path) -> bytes:
         content = lines.read(CONTENT_LIMIT + 1)
     if len(content) > CONTENT_LIMIT:
         text = f"{folder / PACKED_FILE} unpacks to more than {CONTENT_LIMIT} bytes, the most that a bundle holds"
-        raise Rejected(RejectReason.TOO_LARGE, text)
+        advice = "; bundle each of its shards" if (folder / SHARDS_FILE).exists() else ""
+        raise Rejected(RejectReason.TOO_LARGE, text + advice)
     return content
 
 

@@ -141,11 +141,26 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
                 "statuses": dict(Counter(_status_name(record.status, schema) for record in records)),
                 "code_sha256": code,
                 "members": listed,
+                **_shards(contents.run),
                 **_declared(contents),
                 **_selftest(contents),
             },
         },
     }
+
+
+def _shards(run: RunInfo) -> dict[str, Any]:
+    """Returns the shards of a merged run with the digests of their records and of their common plan, or the part that a
+    run had; empty for a whole run."""
+    if run.merged is not None:
+        shards = [
+            {"number": one.number, "run": one.run, "cases": one.cases, "records_sha256": one.records}
+            for one in run.merged.shards
+        ]
+        return {"plan_sha256": run.merged.digest, "shards": shards, "mixed_devices": run.merged.mixed_devices}
+    if run.shard is not None:
+        return {"plan_sha256": run.shard.digest, "shard": str(run.shard)}
+    return {}
 
 
 def _declared(contents: Contents) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.judged_records import UsedAssemblers
 from conformance.gate.runs.run_reader import ComparedRecords, ComparedRun
 from conformance.gate.runs.side_faults import CaseFaults, failed_beside_cases, side_faults, unclassed_problems
+from conformance.gate.shards.union import DEVICE
 from conformance.gate.shortened_text import first_words
 from conformance.gate.verdict.group_notes import grouped, noted
 from conformance.gate.verdict.scope import ScopeCount, narrowed
@@ -40,7 +41,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
     findings are kept."""
     limits = KernelThresholds(thresholds, baseline.run, candidate.run)
     same_seed = baseline.seed == candidate.seed
-    same_device = baseline.stack.get("device") == candidate.stack.get("device")
+    same_device = baseline.stack.get(DEVICE) == candidate.stack.get(DEVICE)
     findings: list[Finding] = []
     lost: list[tuple[Finding, lost_cases.Groups, str]] = []  # their cause is known when all cases were seen
     tables = ComparedTables((baseline.stack.get("torch"), candidate.stack.get("torch")))
@@ -57,7 +58,8 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         tables.add(was, now)
         if was is not None:
             absences.add(was, now)
-        if same_device:
+        on_same = _on_same_device(was, now, same_device)
+        if on_same:
             choices.add(None if fails(was) else was, None if fails(now) else now)
         for side, record in zip(assembled, (was, now), strict=True):
             side.add(record)
@@ -69,7 +71,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
             assert was is not None
             lost += [(became, lost_cases.groups_of(was), was.figures.torch_row)] if became else []
             continue
-        of_case = _case_findings(was, now, became, own, same_device=same_device)
+        of_case = _case_findings(was, now, became, own, same_device=on_same)
         if was is not None:
             of_case += [*_drift(was, now)] if same_seed else []
             of_case += table_findings(was, now)
@@ -111,6 +113,14 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         narrowing=narrowed(baseline, candidate, reach.cases),
         broken=tuple(side for side in broken_sides if side is not None),
     )
+
+
+def _on_same_device(was: CaseRecord | None, now: CaseRecord | None, same_device: bool) -> bool:
+    """True if both records are of the same kind of device: each says on which it ran, as those of a run that was merged
+    from several devices do. ``same_device`` is the answer for records that do not."""
+    if was is None or now is None or DEVICE not in was.stack or DEVICE not in now.stack:
+        return same_device
+    return bool(was.stack[DEVICE] == now.stack[DEVICE])
 
 
 def _broken(name: str, faults: tuple[Fault, ...]) -> BrokenSide | None:

@@ -1,0 +1,209 @@
+"""A bundle of a merged run holds if every case is of one shard of its plan, and its lines are those of that shard."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from conformance.commands import verify as verify_command
+from conformance.gate.evidence.archive import Rejected, RejectReason, encode, read_archive, write_archive
+from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
+from conformance.gate.evidence.pack import pack
+from conformance.gate.evidence.signatures import seal
+from conformance.gate.evidence.statement import EXTENSION, build_statement
+from conformance.gate.evidence.verify import Policy, verify
+from conformance.gate.shards.merge import merge
+from conformance.records import read_run
+from tests.command_runs import call
+from tests.gate.sample_bundles import CODE, key_pair
+from tests.gate.sample_shards import write_shards
+
+DEVICES = {1: "NVIDIA H100", 2: "NVIDIA H100", 3: "NVIDIA H200"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    base = tmp_path_factory.mktemp("merged")
+    merge(write_shards(base), base / "whole")
+    return base
+
+
+@pytest.fixture(scope="module")
+def key(folder):
+    return key_pair(folder, "ours")
+
+
+@pytest.fixture(scope="module")
+def bundle(folder, key):
+    return pack(folder / "whole", key, (), {})
+
+
+def policy(key, **changes):
+    return replace(Policy(key.public_key, (CODE,)), **changes)
+
+
+def test_the_statement_names_every_shard_with_its_digest(folder, key, bundle):
+    statement = verify(bundle, policy(key)).statement["predicate"][EXTENSION]
+    own = [read_run(folder / f"shard-{number}").shard for number in (1, 2, 3)]
+    assert statement["shards"] == [
+        {
+            "number": one.number,
+            "run": f"shard-{one.number}",
+            "cases": one.plan.cases[one.number - 1],
+            "records_sha256": one.records,
+        }
+        for one in own
+    ]
+    assert statement["plan_sha256"] == own[0].digest
+    assert statement["mixed_devices"] is False
+    assert statement["partial"] == []
+    assert statement["selected"] == 11
+
+
+def test_verify_says_the_shards(folder, key, bundle, tmp_path, capsys):
+    (tmp_path / "b.zip").write_bytes(bundle)
+    assert call(verify_command, tmp_path / "b.zip", "--key", folder / "ours.pub.pem", "--code-digest", CODE) == 0
+    digest = read_run(folder / "whole").merged.digest
+    assert re.search(rf"^shards +3 shards, all of the plan {digest}: shard-1, 4 cases", capsys.readouterr().out, re.M)
+
+
+def test_a_bundle_of_one_shard_is_partial(folder, key):
+    data = pack(folder / "shard-2", key, (), {})
+    with pytest.raises(Rejected, match=r"only some cases were run .--shard 2/3."):
+        verify(data, policy(key))
+    statement = verify(data, policy(key, allow_partial=True)).statement["predicate"][EXTENSION]
+    assert statement["shard"] == "2/3"
+    assert statement["plan_sha256"] == read_run(folder / "shard-2").shard.digest
+
+
+def test_shards_of_several_devices(tmp_path):
+    merge(write_shards(tmp_path, devices=DEVICES), tmp_path / "whole", mixed_devices=True)
+    key = key_pair(tmp_path, "ours")
+    verified = verify(pack(tmp_path / "whole", key, (), {}), policy(key))
+    assert verified.statement["predicate"][EXTENSION]["mixed_devices"] is True
+
+
+def tampered(bundle: bytes, key: Any, members: Mapping[str, bytes]) -> bytes:
+    """The bundle with other ``members``, whose digests are signed."""
+    honest = {name: content for name, content in read_archive(bundle).items() if name != ENVELOPE_FILE}
+    statement = build_statement({**honest, **members}, parse(honest))
+    return write_archive({**honest, **members, ENVELOPE_FILE: seal(encode(statement), key)})
+
+
+def lines(content: bytes) -> list[bytes]:
+    return content.splitlines(keepends=True)
+
+
+def with_json(name, change):
+    def changed(members):
+        data = json.loads(members[name])
+        change(data)
+        return {name: json.dumps(data).encode()}
+
+    return changed
+
+
+def exchanged_cases(members):
+    """The first case of the first shard and of the second change places."""
+    listed = lines(members["selected.txt"])
+    listed[0], listed[4] = listed[4], listed[0]
+    return {"selected.txt": b"".join(listed)}
+
+
+def other_status(members):
+    return {"records.jsonl": members["records.jsonl"].replace(b'"text":"bounded"', b'"text":"exact"', 1)}
+
+
+def exchanged_shards(data):
+    data["shards"][0], data["shards"][1] = data["shards"][1], data["shards"][0]
+
+
+def other_seed(data):
+    data["merged"]["plan"]["seed"] = 7
+
+
+TAMPERINGS = {
+    "a shard left out": (with_json("shards.json", lambda data: data["shards"].pop()), "missing: 3/3"),
+    "a shard twice": (
+        with_json("shards.json", lambda data: data["shards"].append(data["shards"][0])),
+        "the shard 1/3 comes twice",
+    ),
+    "no shard": (with_json("shards.json", lambda data: data["shards"].clear()), "shards.json has no shard"),
+    "shards in another order": (with_json("shards.json", exchanged_shards), "the cases of the shard 1 in its place"),
+    "cases of other shards": (exchanged_cases, "does not have the cases of the shard 1 in its place"),
+    "a record that was changed": (other_status, "does not have the lines that the run of the shard 1 wrote"),
+    "a shard's digest that was changed": (
+        with_json("shards.json", lambda data: data["shards"][1]["run"]["shard"].update(records="0" * 64)),
+        "does not have the lines that the run of the shard 2 wrote",
+    ),
+    "a fault left out": (
+        with_json("run.json", lambda data: data.update(exit_status=0)),
+        "run.json does not follow from the runs in shards.json",
+    ),
+    "a shorter run": (with_json("run.json", lambda data: data.update(wall_s=0.5)), "run.json does not follow"),
+    "another plan": (with_json("run.json", other_seed), "its plan has another digest than the one that it names"),
+    "other judging code of a shard": (
+        with_json("shards.json", lambda data: data["shards"][2]["environment"]["code"].update(sha256="0" * 64)),
+        "the shard 3 was judged by other code than its plan says",
+    ),
+    "other options": (
+        with_json("environment.json", lambda data: data.update(options=["-v"])),
+        "environment.json does not follow from those in shards.json",
+    ),
+    "a shard with other cases chosen": (
+        with_json("shards.json", lambda data: data["shards"][1]["environment"]["options"].extend(["-k", "case"])),
+        "its cases were chosen by -k case",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_a_union_that_is_none_is_refused(bundle, key, name):
+    change, sentence = TAMPERINGS[name]
+    data = tampered(bundle, key, change(read_archive(bundle)))
+    with pytest.raises(Rejected) as refused:
+        verify(data, policy(key))
+    assert refused.value.reason is RejectReason.SHARDS, str(refused.value)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (with_json("shards.json", lambda data: data.update(schema=2)), RejectReason.UNREADABLE),
+        (with_json("shards.json", lambda data: data.update(shards=[1])), RejectReason.UNREADABLE),
+        (with_json("shards.json", lambda data: data["shards"][0].pop("environment")), RejectReason.UNREADABLE),
+        (with_json("shards.json", lambda data: data["shards"][0]["run"].pop("id")), RejectReason.UNREADABLE),
+        (
+            with_json(
+                "shards.json",
+                lambda data: data["shards"][1]["environment"]["variables"].update(TRITON_KERNEL_OVERRIDE="1"),
+            ),
+            RejectReason.FORBIDDEN_OPTION,
+        ),
+    ],
+)
+def test_shards_that_cannot_be_used_are_refused(bundle, key, change, reason):
+    data = tampered(bundle, key, change(read_archive(bundle)))
+    with pytest.raises(Rejected) as refused:
+        verify(data, policy(key))
+    assert refused.value.reason is reason, str(refused.value)
+
+
+def test_a_merged_run_without_its_shards_is_refused(bundle, key):
+    honest = {name: content for name, content in read_archive(bundle).items() if name != ENVELOPE_FILE}
+    statement = build_statement({k: v for k, v in honest.items() if k != "shards.json"}, parse(honest))
+    members = {name: content for name, content in honest.items() if name != "shards.json"}
+    with pytest.raises(Rejected, match=r"run.json is of a run that was merged, and shards.json is missing"):
+        verify(write_archive({**members, ENVELOPE_FILE: seal(encode(statement), key)}), policy(key))
+
+
+def test_a_merged_run_that_is_too_large_is_packed_by_its_shards(folder, key, monkeypatch):
+    monkeypatch.setattr("conformance.gate.evidence.pack.CONTENT_LIMIT", 5000)
+    with pytest.raises(Rejected, match="the most that a bundle holds; bundle each of its shards"):
+        pack(folder / "whole", key, (), {})
