@@ -175,6 +175,7 @@ class SessionRun:
         self._sharding = sharding
         self._places: list[int] = []  # of this shard's tests among all that were collected
         self._held: list[CaseRecord] = []  # of files that could not be collected, before the cut
+        self._of_other_shards: set[str] = set()  # files that could not be collected, whose records others have
         self._shard: Shard | None = None  # None before the cut, and in a whole run
         self._records_digest = ""
         self._shared: list[str] = []  # node ids that a worker collected for all
@@ -279,7 +280,7 @@ class SessionRun:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         case = self._case_ids(report.nodeid) if report.failed else None
-        if case is not None and case not in self._uncollectable:
+        if case is not None and case not in self._uncollectable and case not in self._of_other_shards:
             record = self._bare(case, Status.FAIL, "failed in collection", report.longreprtext)
             fault = self._killed_in.get(report.nodeid) or fault_of_text(report.longreprtext)
             self._add_uncollectable(replace(record, fault=fault))
@@ -344,6 +345,7 @@ class SessionRun:
                 self._write(record)
             else:
                 self._uncollectable.remove(record.case)
+                self._of_other_shards.add(record.case)
                 text = f"{record.case} could not be collected; another shard has its record"
                 self._faults.add(FaultKind.OTHER_TEST, text)
         self._held.clear()
