@@ -153,6 +153,22 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "pytest -n auto --compiled=kernels --require device": REQUIRES_GPU,
         "conformance run -n auto --suite stress --tier full --require device": REQUIRES_GPU,
     },
+    "scale.md": {
+        "conformance run --no-gpu --tier quick --shard 3/8 --run-dir reports/shard-3": Read(Why.LONG),
+        "conformance run --no-gpu --tier quick --shard auto --run-dir reports/shard": Instead(
+            "CI_NODE_INDEX=1 CI_NODE_TOTAL=8 conformance run --no-gpu --tier quick --shard auto --collect-only -q "
+            "--suite zero_size --kernel int_mm",
+            Why.LONG,
+        ),
+        "conformance list --no-gpu --tier quick --shard 3/8": Read(Why.LONG),
+        "conformance run --no-gpu --tier quick --shard 3/8 --durations-from reports/last-week --run-dir "
+        "reports/shard-3": Read(Why.LONG),
+        "conformance durations reports/last-week --output durations.json": Instead(
+            'conformance durations "$SMALL" --output durations.json', Why.STANDS, "durations.json"
+        ),
+        "conformance merge reports/shard-* --output reports/whole": Read(Why.LONG),
+        "conformance mustpass check reports/whole": Read(Why.LONG),
+    },
     "judging.md": {
         "conformance list --fills": Run(says="| transparent |"),
         "conformance calibrate": NEEDS_GPU,
@@ -294,6 +310,10 @@ COMMANDS: dict[str, dict[str, Way]] = {
             "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
         ),
         f"{ON_A_GPU} --require device --compiled=kernels": REQUIRES_GPU,
+        "pip install '.[stack]'": Instead(f"{PIP} --dry-run .", Why.CHANGES),
+        "conformance run --no-gpu --tier quick -n auto --shard auto --run-dir reports/shard": Read(Why.LONG),
+        "conformance merge shards/* --output reports/whole": Read(Why.LONG),
+        "conformance mustpass check reports/whole": Read(Why.LONG),
         "conformance run -n auto --tier full --require device --run-dir reports/release": REQUIRES_GPU,
         "conformance mustpass check reports/release --mustpass lists": Read(Why.LONG),
         "conformance bundle reports/release --key private.pem --mustpass lists --output release.zip": Read(Why.LONG),
@@ -338,6 +358,10 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance matrix stacks.toml": Read(Why.ELSEWHERE),
         "conformance mustpass check reports/first": Run(1, "missing"),
         "conformance mustpass write reports/first --to lists": Run(2, "was narrowed by"),
+        "conformance merge reports/shard-1 reports/shard-2 --output reports/whole": Instead(
+            "conformance merge reports/first --output reports/whole || test $? = 2", Why.STANDS
+        ),
+        "conformance durations reports/first --output d.json": Run(says="d.json"),
         "conformance precompile --target sm_90 --out kernels": Read(Why.LONG),
         "conformance sweep reports/first": Run(says="int_mm"),
         "conformance calibrate --output device.json": NEEDS_GPU,

@@ -73,10 +73,10 @@ def split(
         for key in keys:
             users[key].append(number)
     left = sorted(range(len(blocks)), key=lambda number: (-_weight(blocks[number][1], weights), blocks[number][1][0]))
-    taken: set[int] = set()
+    placed: set[int] = set()
     for start in left:
-        if start not in taken:
-            part = _grown(start, blocks, users, taken, weights, share)
+        if start not in placed:
+            part = _grown(start, blocks, users, placed, weights, share)
             yield sorted(case for number in part for case in blocks[number][1])
 
 
@@ -84,11 +84,11 @@ def _grown(
     start: int,
     blocks: Sequence[tuple[tuple[str, ...], list[str]]],
     users: Mapping[str, list[int]],
-    taken: set[int],
+    placed: set[int],
     weights: Mapping[str, int],
     share: int,
 ) -> list[int]:
-    """Returns the blocks of a part that begins with the block ``start``, and adds them to ``taken``."""
+    """Returns the blocks of a part that begins with the block ``start``, and adds them to ``placed``."""
     part: list[int] = []
     load = 0
     common: dict[int, int] = defaultdict(int)  # of each block that is left: the kernels that it shares with the part
@@ -96,19 +96,19 @@ def _grown(
     waiting = [(0, 0, start)]
     while waiting:
         fewer, _, number = heapq.heappop(waiting)
-        if number in taken or -fewer != common[number]:
+        if number in placed or -fewer != common[number]:
             continue  # there is a later entry of it
         weight = _weight(blocks[number][1], weights)
         if part and load + weight > share:
             continue
         part.append(number)
-        taken.add(number)
+        placed.add(number)
         load += weight
         for key in blocks[number][0]:
             if key not in seen:
                 seen.add(key)
                 for user in users[key]:
-                    if user not in taken:
+                    if user not in placed:
                         common[user] += 1
                         heapq.heappush(waiting, (-common[user], -_weight(blocks[user][1], weights), user))
     return part

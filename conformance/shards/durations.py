@@ -1,7 +1,7 @@
-"""How long cases take, in milliseconds, by which a selection is cut: of an earlier run, or the package's own figures.
+"""Reads and writes how long cases take, in milliseconds: of an earlier run, or the package's own figures.
 
-The package's file has a figure for each *head* of case ids, which is the id up to its first hyphen: the test and, in
-most cases, the kernel.
+The package's file has a figure for each *head* of case ids, which is the id up to its first hyphen. It names the test
+and, in most cases, the kernel.
 """
 
 from __future__ import annotations

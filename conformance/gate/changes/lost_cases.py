@@ -66,8 +66,8 @@ def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
         if merged is not None and merged.mixed_devices:
             devices = ", ".join(sorted({shard.device or "no device" for shard in merged.shards}))
             texts.append(
-                f"the {label}'s run was merged from shards on several devices ({devices}): the times of a case are "
-                "compared if both runs had it on the same one"
+                f"the {label}'s run was merged from shards on several devices ({devices}): times are compared "
+                "between cases of one device"
             )
         mixed = [what for what in side.mixed if merged is None or not what.startswith("device (")]
         if mixed:

@@ -130,8 +130,8 @@ def _parts(content: bytes | None, run: RunInfo) -> tuple[Part, ...]:
 
 
 def _check_union(contents: Contents, lines: bytes) -> None:
-    """Raises :class:`Rejected` unless the run is what its shards make together: all shards of its plan, with the cases
-    that the plan gives each, and the very lines that each wrote."""
+    """Raises :class:`Rejected` unless the run is what its shards make together. All shards of its plan are
+    required, with the cases that the plan gives each, and with the lines that each wrote."""
     run, parts = contents.run, contents.parts
     assert run.merged is not None
     plan = run.merged.plan
@@ -160,8 +160,8 @@ def _check_union(contents: Contents, lines: bytes) -> None:
             text = f"{RECORDS_FILE} does not have the lines that the run of the shard {number} wrote"
             raise Rejected(RejectReason.SHARDS, text)
     judged = any(record.is_judged(bool(plan.options.get("compile_only"))) for record in contents.records)
-    made = combined_run(parts, run.id, judged)
-    if records.run_from_text(json.dumps(jsonable(made))) != run:
+    computed = combined_run(parts, run.id, judged)
+    if records.run_from_text(json.dumps(jsonable(computed))) != run:
         raise Rejected(RejectReason.SHARDS, f"{RUN_FILE} does not follow from the runs in {SHARDS_FILE}")
     if combined_environment(parts, run) != contents.environment:
         raise Rejected(RejectReason.SHARDS, f"{ENVIRONMENT_FILE} does not follow from those in {SHARDS_FILE}")

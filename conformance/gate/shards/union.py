@@ -1,4 +1,4 @@
-"""What the runs of all shards make together: one ``run.json`` and one environment, computed from theirs.
+"""Computes the ``run.json`` and the environment that the runs of all shards make together.
 
 ``shards.json`` of a merged run keeps theirs, so a verifier computes both again and compares.
 """
@@ -225,8 +225,8 @@ def _shard_run(part: Part) -> ShardRun:
 
 
 def combined_environment(parts: Sequence[Part], run: RunInfo) -> dict[str, Any]:
-    """Returns the ``environment.json`` of the merged ``run``: that of the first shard, with the GPUs of all and without
-    the options that concern one shard only."""
+    """Returns the ``environment.json`` of the merged ``run``. It is that of the first shard with the GPUs of all. It
+    has no options that concern one shard only."""
     first = parts[0].environment
     return {
         **first,

@@ -116,8 +116,8 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
 
 
 def _on_same_device(was: CaseRecord | None, now: CaseRecord | None, same_device: bool) -> bool:
-    """True if both records are of the same kind of device: each says on which it ran, as those of a run that was merged
-    from several devices do. ``same_device`` is the answer for records that do not."""
+    """True if both records are of the same kind of device. A run may have been merged from several devices, and each
+    record says its own. ``same_device`` is the answer for records that do not."""
     if was is None or now is None or DEVICE not in was.stack or DEVICE not in now.stack:
         return same_device
     return bool(was.stack[DEVICE] == now.stack[DEVICE])
