@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from xdist.scheduler import LoadScheduling
 
+from conformance.plugin.sharding import OWN
 from conformance.plugin.share_scheduling import LEFT, LastingScheduling, ShareScheduling
 
 pytest_plugins = ["pytester"]
@@ -45,8 +46,10 @@ def spread(pytestconfig):
     """Runs all cases with a scheduler on simulated workers. Some die in a case, and the scheduler hears of it when the
     last of them has died."""
 
-    def run(kind, dies_in=(), collected=lambda name, case: True):
+    def run(kind, dies_in=(), collected=lambda name, case: True, own=None):
         config = pytestconfig.__class__.fromdictargs({"tx": [f"{WORKERS}*popen"], "maxschedchunk": SHARE}, [])
+        if own is not None:
+            config.stash[OWN] = frozenset(map(str, own))
         scheduler = kind(config)
         workers = [Worker(f"w{number}") for number in range(WORKERS)]
         for worker in workers:
@@ -92,6 +95,19 @@ DEATHS = [(), (0,), (100,), (CASES - 1,), (0, SHARE), (0, SHARE, 2 * SHARE)]
 def test_every_case_runs_once(spread, kind, dies_in):
     ran = [case for worker in spread(kind, dies_in) for case in worker.ran]
     assert sorted(ran) == [case for case in range(CASES) if case not in dies_in]
+
+
+@pytest.mark.parametrize("kind", [LastingScheduling, ShareScheduling])
+@pytest.mark.parametrize("dies_in", [(), (5,), (5, 5 + 7 * SHARE)], ids=str)
+def test_the_cases_of_a_shard_run_once_and_no_others(spread, kind, dies_in):
+    own = range(5, CASES, 7)
+    ran = [case for worker in spread(kind, dies_in, own=own) for case in worker.ran]
+    assert sorted(ran) == [case for case in own if case not in dies_in]
+
+
+@pytest.mark.parametrize("kind", [LastingScheduling, ShareScheduling])
+def test_the_workers_of_an_empty_shard_end_at_once(spread, kind):
+    assert [(worker.ran, worker.shutting_down) for worker in spread(kind, own=())] == [([], True)] * WORKERS
 
 
 #: Which cases a worker has collected.
