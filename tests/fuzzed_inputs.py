@@ -32,16 +32,26 @@ from typing import Any
 from conformance.case_record import run_from_text
 from conformance.execution.compile import carried_kernels
 from conformance.execution.compile.carried_kernels import KERNELS_FILE, CarriedKernels, Toolchain, Unusable
+from conformance.gate.evidence import contents
 from conformance.gate.evidence.archive import Rejected, read_archive, write_archive
 from conformance.gate.evidence.selftest_result import SELFTEST_FILE, FaultResult, SelftestResult, read_selftest, to_json
 from conformance.gate.evidence.verify import verify
 from conformance.gate.mustpass.mustpass_lists import MustpassError, read_list
 from conformance.gate.mustpass.profiles import read_profiles
 from conformance.gate.runs.run_reader import read_compared_run
+from conformance.gate.shards.merge import merge
+from conformance.gate.shards.union import (
+    SHARDS_FILE,
+    UnionError,
+    check_parts,
+    combined_environment,
+    combined_run,
+)
 from conformance.gate.stacks.stack_file import StackError, read_matrix
 from conformance.gate.verdict.known_findings import EarlierAnswerError, read_earlier_answer
 from conformance.numerics.measured_units import CalibrationError, read_calibration
-from conformance.records import RecordError, read_records
+from conformance.records import RecordError, RunInfo, read_records
+from conformance.shards.durations import DurationsError, read_durations
 from conformance.user_files.case_list import CaseListError, read_case_list
 from conformance.user_files.expected_failures import read_expected_failures
 from conformance.user_files.thresholds import read_thresholds
@@ -49,6 +59,7 @@ from conformance.user_files.toml_entries import EntryError
 from conformance.user_files.waiver_file import read_waivers
 from tests.gate.sample_bundles import CODE, STACK, STARTED, Sample, sample
 from tests.gate.sample_entries import entry, waiver
+from tests.gate.sample_shards import write_shards
 
 DATA = Path(__file__).parents[1] / "conformance" / "data"
 PROFILE = b"""
@@ -213,6 +224,18 @@ def take_carried(path: Path) -> Any:
         return editions, found
 
 
+def take_shards(run: RunInfo) -> Callable[[Path], Any]:
+    """Reads the shards of the merged ``run``, and computes it again, as a verifier does."""
+
+    def take(path: Path) -> Any:
+        parts = contents._parts(path.read_bytes(), run)
+        check_parts(parts, mixed_devices=False)
+        computed = combined_run(parts, "whole", judged=True)
+        return computed, combined_environment(parts, computed)
+
+    return take
+
+
 def readers(bundle: Sample) -> list[Reader]:
     """Returns every reader with a file that it takes. ``bundle`` is a signed run."""
     folder = bundle.folder
@@ -237,6 +260,9 @@ def readers(bundle: Sample) -> list[Reader]:
     def stored(path: Path) -> Any:
         return len(read_records(path).records)
 
+    with tempfile.TemporaryDirectory() as scratch:
+        merged = merge(write_shards(Path(scratch)), Path(scratch) / "whole")
+        shards = (Path(scratch) / "whole" / SHARDS_FILE).read_bytes()
     one = {
         "unpack": lambda data: {"lines": gzip.decompress(data)},
         "pack": lambda parts: gzip.compress(next(iter(parts.values()))),
@@ -283,6 +309,13 @@ def readers(bundle: Sample) -> list[Reader]:
             carried_file,
         ),
         Reader(SELFTEST_FILE, to_json(SELFTEST), lambda path: read_selftest(path.read_bytes()), (Rejected,)),
+        Reader(SHARDS_FILE, shards, take_shards(merged), (Rejected, UnionError)),
+        Reader(
+            "durations.json",
+            b'{"schema": 1, "with_gpu": {"test_a.py::test_b[mm": 12}, "without_gpu": {}}',
+            lambda path: read_durations(path, has_gpu=True).weights(["test_a.py::test_b[mm-bf16]"]),
+            (DurationsError,),
+        ),
         Reader("comparison.json", json.dumps(answer).encode(), read_earlier_answer, (EarlierAnswerError,)),
     ]
 

@@ -52,7 +52,10 @@ ONE_FULL_CASE = "--no-gpu --target sm_90 --suite config_space --kernel int_mm -k
 #: The stack for which the installed Triton stands on pages that upgrade from the one in EARLIER.
 NEWEST_NAME = f"triton=={list(RELEASES)[-1]}"
 #: What a page's reader has before the first command.
-PREPARED = {"ci.md": "cp -r conformance/data/mustpass lists"}
+PREPARED = {
+    "ci.md": "cp -r conformance/data/mustpass lists",
+    "scale.md": 'mkdir -p reports && cp -r "$SMALL" reports/last-week',
+}
 
 
 class Why(Enum):
@@ -311,7 +314,11 @@ COMMANDS: dict[str, dict[str, Way]] = {
         ),
         f"{ON_A_GPU} --require device --compiled=kernels": REQUIRES_GPU,
         "pip install '.[stack]'": Instead(f"{PIP} --dry-run .", Why.CHANGES),
-        "conformance run --no-gpu --tier quick -n auto --shard auto --run-dir reports/shard": Read(Why.LONG),
+        "conformance run --no-gpu --tier quick -n auto --shard auto --run-dir reports/shard": Instead(
+            "CONFORMANCE_SHARD_INDEX=0 CONFORMANCE_SHARD_COUNT=8 conformance run --no-gpu --tier quick --shard auto "
+            "--collect-only -q --suite zero_size --kernel int_mm",
+            Why.LONG,
+        ),
         "conformance merge shards/* --output reports/whole": Read(Why.LONG),
         "conformance mustpass check reports/whole": Read(Why.LONG),
         "conformance run -n auto --tier full --require device --run-dir reports/release": REQUIRES_GPU,

@@ -124,7 +124,7 @@ WRONG = [
     ("run --shard auto", "--shard auto: no variable says which shard this is; give --shard 3/8, or set one of"),
     ("run --shard=", "--shard: a value is required"),
     ("run --durations-from reports/a", "--durations-from says how shards are cut: give --shard, too"),
-    ("run --shard 1/2 --durations-from nowhere", "--durations-from: nowhere cannot be read"),
+    ("run --shard 1/2 --durations-from nowhere", "nowhere holds no records: give a run's folder or a records.jsonl.gz"),
     ("merge nowhere --output m", "nowhere is no run of a shard that ended"),
     ("merge reports/a", "the following arguments are required: --output"),
     ("merge reports/a --output reports", "--output reports: exists and is not an empty folder; give a new one"),

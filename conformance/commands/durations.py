@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--output {output}: a name that ends with .json is required, by which --durations-from knows it"
         )
     with command_errors(OSError, DurationsError):
-        earlier = output.read_text(encoding="utf-8") if output.exists() else ""
+        earlier = output.read_bytes() if output.exists() else b""
         text = file_text(_records(arguments.runs), earlier)
     write_output(output, text)
     return 0

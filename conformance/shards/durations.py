@@ -96,7 +96,7 @@ def read_durations(path: Path, has_gpu: bool) -> Durations:
                 if "total" in placed.record.durations:
                     figures[placed.record.case] = _whole_ms(placed.record)
     except OSError as error:
-        raise DurationsError(f"{path} cannot be read: {error}") from None
+        raise DurationsError(str(error)) from None
     if problems.sentences:
         raise DurationsError(f"{path} is damaged: {problems.sentences[0]}")
     if not figures:
@@ -116,7 +116,7 @@ def _of_file(path: Path, has_gpu: bool) -> Durations:
 def _content(text: bytes, name: str) -> _File:
     try:
         content = msgspec.json.decode(text, type=_File)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DurationsError(f"{name} is no file that 'conformance durations' wrote: {error}") from None
     if content.schema != SCHEMA:
         raise DurationsError(f"{name} has schema {content.schema}: this version reads schema {SCHEMA}")
@@ -127,7 +127,7 @@ def _whole_ms(record: CaseRecord) -> int:
     return round(1000 * record.durations["total"])
 
 
-def file_text(records: Iterable[CaseRecord], earlier: str = "") -> str:
+def file_text(records: Iterable[CaseRecord], earlier: bytes = b"") -> str:
     """Returns the text of a file of figures: the median of ``records`` for each head of ids. The figures of
     ``earlier``, the text of such a file, stay where ``records`` have none."""
     figures: dict[bool, dict[str, list[int]]] = {True: defaultdict(list), False: defaultdict(list)}
@@ -135,7 +135,7 @@ def file_text(records: Iterable[CaseRecord], earlier: str = "") -> str:
         if "total" in record.durations:
             figures[bool(record.gpu)][head(record.case)].append(_whole_ms(record))
     medians = {gpu: {name: median_low(values) for name, values in found.items()} for gpu, found in figures.items()}
-    kept = _content(earlier.encode(), "the file that is there") if earlier else _File(SCHEMA, {}, {})
+    kept = _content(earlier, "the file that is there") if earlier else _File(SCHEMA, {}, {})
     content = {
         "schema": SCHEMA,
         "with_gpu": {**kept.with_gpu, **medians[True]},

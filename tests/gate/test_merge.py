@@ -187,7 +187,7 @@ WRONG = {
         "{2}: .* selected cases: 12, and 11 there",
     ),
     "another number of shards": (
-        lambda shards: edit_plan(shards[1], cases=(5, 6)),
+        lambda shards: edit_plan(shards[1], cases=(5, 6), case_lists=("0" * 64,) * 2),
         "{2}: .* number of shards: 2, and 3",
     ),
     "another assembler, by the bill": (
@@ -203,6 +203,10 @@ WRONG = {
             shards[1], lambda info: replace(info, shard=replace(info.shard, plan=replace(info.shard.plan, seed=1)))
         ),
         "{2}: run.json was changed: its plan has another digest",
+    ),
+    "a plan without the cases of a shard": (
+        lambda shards: [edit_plan(shard, case_lists=("0" * 64,)) for shard in shards],
+        "{1}: run.json was changed: its plan does not have the cases of each shard",
     ),
     "a seed that was changed": (
         lambda shards: edit_run(shards[1], lambda info: replace(info, seed=1)),

@@ -135,7 +135,7 @@ def test_a_failed_case_of_a_shard_is_judged_again(suites):
     [
         (("--shard", "4/3"), "*--shard 4/3: a shard from 1/3 to 3/3 is required*"),
         (("--durations-from", "x"), "*--durations-from says how shards are cut: give --shard, too*"),
-        (("--shard", "1/3", "--durations-from", "nowhere"), "*--durations-from: *nowhere cannot be read: *"),
+        (("--shard", "1/3", "--durations-from", "nowhere"), "*--durations-from: *nowhere holds no records: *"),
         (
             ("--shard", "1/3", "--durations-from", "pytest.ini"),
             "*--durations-from: *pytest.ini is damaged: pytest.ini:1*",

@@ -63,7 +63,7 @@ def test_a_file_has_medians_by_test_and_kernel(tmp_path, capsys):
 
 
 def test_figures_that_are_there_stay_where_the_runs_have_none():
-    earlier = file_text(RECORDS)
+    earlier = file_text(RECORDS).encode()
     later = json.loads(file_text([replace(RECORDS[0], durations={"total": 1.0})], earlier))
     assert later["without_gpu"] == {"test_a.py::test_x[mm": 1000, "test_b.py::test_y[mm": 5000}
 
@@ -78,6 +78,7 @@ def test_the_package_has_figures_of_its_own():
     [
         ("run.jsonl", '{"schema": 4}\n', "is damaged: run.jsonl:1"),
         ("run.jsonl", record("test_a.py::a", 0).to_line().replace('"total":0', '"run":0'), "has no durations"),
+        ("d.json", b"\xff", "is no file that 'conformance durations' wrote"),
         ("d.json", "{}", "is no file that 'conformance durations' wrote"),
         ("d.json", '{"schema": 2, "with_gpu": {}, "without_gpu": {}}', "has schema 2: this version reads schema 1"),
         ("d.json", '{"schema": 1, "with_gpu": {}, "without_gpu": {"a": "b"}}', "Expected `int`, got `str`"),
@@ -86,7 +87,7 @@ def test_the_package_has_figures_of_its_own():
 )
 def test_what_cannot_be_used_gets_one_sentence(tmp_path, name, content, sentence):
     if content is not None:
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DurationsError) as refused:
         read_durations(tmp_path / name, has_gpu=False)
     assert str(tmp_path / name) in str(refused.value)

@@ -93,6 +93,8 @@ def _check_part(place: int, part: Part) -> None:
     if (part.environment["run"], part.environment["started"]) != (run.id, run.started):
         raise UnionError(place, "environment.json is of another run than run.json")
     plan = run.shard.plan
+    if len(plan.cases) != len(plan.case_lists) or not plan.cases or min(plan.cases) < 0:
+        raise UnionError(place, "run.json was changed: its plan does not have the cases of each shard")
     if (run.tier, run.seed, run.targets) != (plan.tier, plan.seed, plan.targets):
         raise UnionError(place, "run.json was changed: it has another tier, seed or target than its plan")
 
