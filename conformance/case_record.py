@@ -209,6 +209,19 @@ class KernelDeclarations:
 
 
 @dataclass(frozen=True)
+class RunPart:
+    """A part of a run that ended early. ``began`` is when it began, ``next_began`` when the next part did. The run had
+    ``records`` of that many cases by then, which were kept; ``unfinished`` were under way when the part ended.
+    ``unusable`` counts lines that could not be read, whose cases were judged again."""
+
+    began: str
+    next_began: str
+    records: int
+    unfinished: tuple[str, ...] = ()
+    unusable: int = 0
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """The contents of ``run.json``. ``wall_s`` is None until the run ended; ``problems`` are sentences about the run as
     a whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list. ``bill`` names all
@@ -242,6 +255,7 @@ class RunInfo:
     reruns: str | None = None
     shard: Shard | None = None
     merged: MergedShards | None = None
+    parts: tuple[RunPart, ...] = ()
     schema: int = SCHEMA
 
     @property

@@ -77,7 +77,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sig
         signal.signal(number, lambda number, frame: os.kill(pid, number))
 code = int(server.recv(64) or {lost})
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
+    signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
     os.kill(os.getpid(), -code)
 os._exit(code)
 """

@@ -25,7 +25,7 @@ class Settings:
     ``require`` is the level by which each case must be proven, None for any.
     ``ttgir`` says where the TTGIR of compiled kernels is run: "auto" without a device, "always" or "never".
     ``shard`` is the part of the selected cases that is run, None for all. The cut is by the durations of the run
-    ``durations_from``, None for the package's figures.
+    ``durations_from``, None for the package's figures. ``resume`` is the folder of a run to go on with.
     ``declared`` is what third-party kernels say of themselves, by their names.
     """
 
@@ -54,6 +54,7 @@ class Settings:
     require: str | None = None
     shard: ShardNumber | None = None
     durations_from: Path | None = None
+    resume: Path | None = None
     declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
 
     @property

@@ -27,6 +27,7 @@ from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
 from conformance.machine.open_files import too_few_files
+from conformance.machine.versions import machine_stack
 from conformance.plugin import (
     case_ids,
     fixtures,
@@ -43,10 +44,12 @@ from conformance.plugin.collection_watch import CollectionWatch
 from conformance.plugin.compile_stage import CannotBePlanned, RunStage, planned_kernels
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
+from conformance.plugin.fresh_pytest import FreshPytest
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import breakage_file, refusal_file, stacks_file
 from conformance.plugin.reruns import Reruns
+from conformance.plugin.resuming import Resume
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.sharding import Sharding, ShardListing
@@ -225,14 +228,19 @@ def _configure_main(config: pytest.Config) -> None:
     outside = Outside(settings, partial(parametrisation.selection, config), whole, left_out) if suites else None
     kernels = None if stage is None else stage.kernels
     base = config.invocation_params.dir
-    sharding = None if settings.shard is None else Sharding(settings, ids, base, kernels)
+    sharding = Sharding(settings, ids, base, kernels)
     words = _words(config)
     reports = CaseReports(ids, words)
     invocation = config.invocation_params
-    reruns = Reruns(settings, [*map(str, invocation.args)], invocation.dir, users_environment, workers)
+    fresh = FreshPytest(settings, [*map(str, invocation.args)], invocation.dir, users_environment)
+    resume = None if settings.resume is None else Resume(settings, machine_stack(settings.gpus), fresh)
+    if resume is not None:
+        config.add_cleanup(resume.unlock)
     run = SessionRun(
         *(settings, folder, max(workers, 1), ids, stderr, progress, reports, words),
-        *(stage, outside, expressions, output, reruns, sharding),
+        *(stage, outside, expressions, output, Reruns(settings, fresh, workers), resume),
+        sharding=sharding,
+        fresh=fresh,
     )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")

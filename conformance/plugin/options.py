@@ -268,7 +268,17 @@ def _settings(config: pytest.Config) -> Settings:
     reruns = DEFAULT_RERUNS if option.conformance_reruns is None else option.conformance_reruns
     if not 0 <= reruns <= MOST_RERUNS:
         raise pytest.UsageError(f"--conformance-reruns {reruns}: a number from 0 to {MOST_RERUNS} is required")
-    for name in ("run_dir", "case", "cases", "calibration", "compiled", "reproducers", "shard", "durations_from"):
+    for name in (
+        "run_dir",
+        "case",
+        "cases",
+        "calibration",
+        "compiled",
+        "reproducers",
+        "shard",
+        "durations_from",
+        "resume",
+    ):
         if getattr(option, f"conformance_{name}") == "":
             raise pytest.UsageError(f"--{name.replace('_', '-')}: a value is required")
     seed = option.conformance_seed
@@ -277,7 +287,9 @@ def _settings(config: pytest.Config) -> Settings:
     workers = getattr(option, "numprocesses", None)  # a text if it is "auto", and xdist asks how many that is
     if isinstance(workers, int) and workers < 0:
         raise pytest.UsageError(f"-n {workers}: a number of workers, 0 or more, is required")
-    run_dir = option.conformance_run_dir
+    run_dir, resume = option.conformance_run_dir, option.conformance_resume
+    if run_dir and resume:
+        raise pytest.UsageError(f"--resume {resume} contradicts --run-dir {run_dir}: a run goes on in its own folder")
     expected = tuple(option.conformance_expected_failures or ())
     case_file = config.invocation_params.dir / option.conformance_cases if option.conformance_cases else None
     return Settings(
@@ -308,6 +320,7 @@ def _settings(config: pytest.Config) -> Settings:
         ttgir=option.conformance_ttgir or "auto",
         require=_require(config, compile_only),
         shard=_shard(config),
+        resume=config.invocation_params.dir / resume if resume else None,
         durations_from=config.invocation_params.dir / option.conformance_durations_from
         if option.conformance_durations_from
         else None,

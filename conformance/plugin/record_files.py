@@ -178,7 +178,7 @@ def death_file(folder: Path, worker: str) -> Path:
 
 def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
     """The last record that the dead ``worker`` foresaw, if it is of this ``case``."""
-    last = _last_foreseen(folder, worker)
+    last = last_foreseen(journal_file(folder, worker))
     return last if last is not None and last.case == case else None
 
 
@@ -199,12 +199,12 @@ def _record_in(part: Path, case: str) -> CaseRecord | None:
 
 def in_flight(folder: Path, worker: str) -> CaseRecord | None:
     """Returns the record that ``worker`` foresees for the case that it runs; None between two cases."""
-    last = _last_foreseen(folder, worker)
+    last = last_foreseen(journal_file(folder, worker))
     return None if last is None or written(folder, worker, last.case) is not None else last
 
 
-def _last_foreseen(folder: Path, worker: str) -> CaseRecord | None:
-    journal = journal_file(folder, worker)
+def last_foreseen(journal: Path) -> CaseRecord | None:
+    """Returns the last record in the ``journal`` of a process; None if there is none."""
     last = None
     for placed in each_record(journal, LineProblems()) if journal.exists() else ():
         last = placed.record

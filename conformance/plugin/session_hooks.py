@@ -51,8 +51,10 @@ from conformance.plugin.case_hooks import (
 )
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.case_reports import CaseReports, GuardedOutput
-from conformance.plugin.collection_watch import MARKED_FILE, collected_now, mark, marked
+from conformance.plugin.collection_watch import collected_now, mark, marked
 from conformance.plugin.compile_stage import CannotBePlanned, RunStage
+from conformance.plugin.fresh_pytest import FreshPytest
+from conformance.plugin.leftovers import remove_leftovers
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import (
@@ -67,6 +69,7 @@ from conformance.plugin.record_files import (
     written,
 )
 from conformance.plugin.reruns import Reruns
+from conformance.plugin.resuming import NOT_COLLECTED, SELECTED_FILE, Resume, lock_folder, write_plan
 from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.sharding import OWN, Sharding, keep_own
@@ -102,7 +105,6 @@ from conformance.user_files.run_options import KERNELS_MAY_BE_LOST, ON_EACH_TARG
 
 CONTROLLER = "controller"
 SUMMARY_FILE = "summary.md"
-SELECTED_FILE = "selected.txt"
 JUNIT_FILE = "junit.xml"
 PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
 #: Seconds that workers have for the cases under way when the run ends early.
@@ -112,8 +114,10 @@ _NOTHING = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def new_folder(settings: Settings, invocation_dir: Path) -> Path:
-    """Returns the folder for this run's evidence: the folder asked for, which must be new or empty, or one under
-    reports."""
+    """Returns the folder for this run's evidence: that of the run that goes on, or the folder asked for, which must be
+    new or empty, or one under reports."""
+    if settings.resume is not None:
+        return settings.resume
     if settings.run_dir is not None:
         if settings.run_dir.is_symlink() and not settings.run_dir.exists():
             link = f"--run-dir {settings.run_dir}: a link that leads nowhere"
@@ -129,7 +133,8 @@ class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
     command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached; ``expressions``:
     what chose cases, by option, for a message, or None if the run may have no case; ``output`` guards the terminal;
-    ``reruns`` judges failed cases again; ``sharding`` picks the cases of this shard, None if all are run."""
+    ``reruns`` judges failed cases again; ``resume`` is the earlier part of the run, None if this is its first;
+    ``sharding`` picks the cases of this shard; ``fresh`` runs single cases in processes of their own."""
 
     def __init__(
         self,
@@ -146,7 +151,10 @@ class SessionRun:
         expressions: Mapping[str, str] | None = None,
         output: GuardedOutput | None = None,
         reruns: Reruns | None = None,
-        sharding: Sharding | None = None,
+        resume: Resume | None = None,
+        *,
+        sharding: Sharding,
+        fresh: FreshPytest,
     ) -> None:
         self.folder = folder
         self._output = output or GuardedOutput()
@@ -173,7 +181,11 @@ class SessionRun:
         self._selected: list[str] | None = None
         self._first_collected: tuple[str, list[str]] = "", []  # the worker that has collected first, and its node ids
         self._sharding = sharding
-        self._places: list[int] = []  # of this shard's tests among all that were collected
+        self._resume = resume
+        self._fresh = fresh
+        self._accepted = resume is None  # that the run goes on, or begins
+        self._is_part = settings.shard is not None
+        self._places: list[int] | None = None  # of the tests that are run among all that were collected; None: all
         self._held: list[CaseRecord] = []  # of files that could not be collected, before the cut
         self._of_other_shards: set[str] = set()  # files that could not be collected, whose records others have
         self._shard: Shard | None = None  # None before the cut, and in a whole run
@@ -204,8 +216,7 @@ class SessionRun:
 
     def _hurry(self) -> None:
         self._watch.kill_all()
-        if self._reruns is not None:
-            self._reruns.stop()
+        self._fresh.stop()
 
     # Beginning
 
@@ -213,10 +224,8 @@ class SessionRun:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._output.guard_reporter(session.config)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / RUN_FILE).touch(exist_ok=False)  # of two runs that begin at once, one has the folder
-            self._write_info(RunInfo(**self._facts()))
-            self._write_environment()
+            if self._resume is None:
+                self._begin()
         except FileExistsError as error:
             if not (self.folder / RUN_FILE).exists():  # a link on the way leads nowhere
                 raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
@@ -233,9 +242,16 @@ class SessionRun:
             self._compile_stage.prepare()
         failed = self._outside.failed_cases() if self._outside is not None else {}
         for case, why in failed.items():
-            self._add_uncollectable(self._bare(case, Status.FAIL, "failed in collection", why))
+            self._add_uncollectable(self._bare(case, Status.FAIL, NOT_COLLECTED, why))
         for why in self._outside.left_out.values() if self._outside is not None and not failed else ():
             self._say(f"left out: {why}")
+
+    def _begin(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / RUN_FILE).touch(exist_ok=False)  # of two runs that begin at once, one has the folder
+        self._cleanup.callback(lock_folder(self.folder))
+        self._write_info(RunInfo(**self._facts()))
+        self._write_environment()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -281,21 +297,21 @@ class SessionRun:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         case = self._case_ids(report.nodeid) if report.failed else None
         if case is not None and case not in self._uncollectable and case not in self._of_other_shards:
-            record = self._bare(case, Status.FAIL, "failed in collection", report.longreprtext)
+            record = self._bare(case, Status.FAIL, NOT_COLLECTED, report.longreprtext)
             fault = self._killed_in.get(report.nodeid) or fault_of_text(report.longreprtext)
             self._add_uncollectable(replace(record, fault=fault))
 
     def _add_uncollectable(self, record: CaseRecord) -> None:
         """Adds the ``record`` of a file that cannot be collected. Before the cut it is not known which shard has it."""
         self._uncollectable.append(record.case)
-        if self._sharding is None or self._selected is not None:
+        if self._selected is not None or not (self._is_part or self._resume is not None):
             self._write(record)
         else:
             self._held.append(record)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._select([item.nodeid for item in session.items])
-        if self._sharding is not None:
+        if self._places is not None:
             keep_own(session.config, session.items, self._places)
 
     @pytest.hookimpl(optionalhook=True)
@@ -308,7 +324,7 @@ class SessionRun:
             ids[:] = self._shared  # xdist goes on with this list
         if self._selected is None:
             self._select(ids)
-            if self._sharding is not None:
+            if self._places is not None:
                 node.config.stash[OWN] = frozenset(ids[place] for place in self._places)
             self._first_collected = node.gateway.id, list(ids)
         else:
@@ -324,44 +340,66 @@ class SessionRun:
         chosen = self._settings.configs or self._settings.case_list
         if chosen and KERNELS_MAY_BE_LOST not in os.environ:
             self._refuse_unknown_choices(cases)
-        self._selected = cases = cases if self._sharding is None else self._cut(self._sharding, nodeids)
+        self._selected = cases = self._cut(nodeids)
+        shard = self._sharding.shard(self.stack)
+        self._shard = shard if self._is_part else None
+        if self._resume is not None:
+            self._resume.check(shard.plan, cases)
         with self._ends_run():
             self._write_selected()
-            if self._shard is not None:
+            write_plan(self.folder, shard.plan)
+            if self._resume is not None:
+                cases = self._go_on(self._resume, nodeids)
+            while self._held:
+                self._write(self._held.pop())
+            if self._is_part:
                 self._write_info(RunInfo(**self._facts()))
             self._progress.selected(cases)
             if self._compile_stage is not None:
                 self._compile_stage.run(cases)
 
-    def _cut(self, sharding: Sharding, nodeids: Sequence[str]) -> list[str]:
-        """Returns the cases of this shard, and keeps the records of its files that could not be collected."""
-        try:
-            self._places = sharding.cut(nodeids, self._uncollectable)
-        except CannotBePlanned as error:
-            self._faults.add(FaultKind.PROCESS, str(error))
-            pytest.exit(str(error))
-        for record in self._held:
-            if sharding.owns(record.case):
-                self._write(record)
-            else:
-                self._uncollectable.remove(record.case)
-                self._of_other_shards.add(record.case)
-                text = f"{record.case} could not be collected; another shard has its record"
-                self._faults.add(FaultKind.OTHER_TEST, text)
-        self._held.clear()
-        self._shard = sharding.shard(self.stack)
-        self._say(sharding.sentence())
+    def _go_on(self, resume: Resume, nodeids: Sequence[str]) -> list[str]:
+        """Judges what was under way when the earlier part ended, and returns the cases that are left."""
+        self._accepted = True
+        self._say(resume.begin())
+        self._write_info(RunInfo(**self._facts()))  # a part that ends now is known to the next
+        resume.judge_alone(self._write, self._say)
+        for case, status in resume.recorded.items():
+            if status in FAILING and self._reruns is not None:
+                self._reruns.failed(case)
+        places = range(len(nodeids)) if self._places is None else self._places
+        self._places = [place for place in places if self._case_ids(nodeids[place]) not in resume.recorded]
         own = (self._case_ids(nodeids[place]) for place in self._places)
         return [case for case in own if case is not None]
 
+    def _cut(self, nodeids: Sequence[str]) -> list[str]:
+        """Returns the cases of this shard, and keeps the records of its files that could not be collected."""
+        try:
+            places = self._sharding.cut(nodeids, self._uncollectable)
+        except CannotBePlanned as error:
+            self._faults.add(FaultKind.PROCESS, str(error))
+            pytest.exit(str(error))
+        self._places = places if self._is_part else None
+        others = [record for record in self._held if not self._sharding.owns(record.case)]
+        for record in others:
+            self._held.remove(record)
+            self._uncollectable.remove(record.case)
+            self._of_other_shards.add(record.case)
+            text = f"{record.case} could not be collected; another shard has its record"
+            self._faults.add(FaultKind.OTHER_TEST, text)
+        if self._is_part:
+            self._say(self._sharding.sentence())
+        own = (self._case_ids(nodeids[place]) for place in places)
+        return [case for case in own if case is not None]
+
     def _compare(self, worker: str, nodeids: Sequence[str]) -> None:
-        """Selects the cases that only ``worker`` has collected. The run of a shard does not: the cut was made without
-        them. If workers differ and no file failed that explains it, the run has a fault."""
+        """Selects the cases that only ``worker`` has collected. The run of a shard or a resumed one does not: its cases were
+        chosen without them. If workers differ and no file failed that explains it, the run has a fault."""
         first, first_ids = self._first_collected
         if nodeids == first_ids:
             return
         here, there = ({case for case in map(self._case_ids, ids) if case is not None} for ids in (nodeids, first_ids))
-        more = sorted(here - {*(self._selected or ())}) if self._sharding is None else []
+        more = sorted(here - {*(self._selected or ())}) if self._places is None else []
         check_case_ids(more)
         if more:
             self._selected = [*(self._selected or ()), *more]
@@ -571,7 +609,7 @@ class SessionRun:
                 self._faults.add(kind, f"a hook at the end of the run raised {type(error).__name__}: {words_of(error)}")
         finally:
             late.cancel()
-        if self._sharding is not None and self._selected == [] and session.exitstatus in _NOTHING:
+        if self._is_part and self._selected == [] and session.exitstatus in _NOTHING:
             session.exitstatus = pytest.ExitCode.OK  # a shard may be empty
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
         if self._reruns is not None and not self._interrupted:
@@ -598,10 +636,13 @@ class SessionRun:
             self._faults.add(FaultKind.STOPPED, f"the run was stopped before its last case: {why}")
 
     def _end(self, status: int) -> None:
-        """Finishes the run, which pytest ends with ``status``, and ends what its cases have left behind."""
+        """Finishes the run, which pytest ends with ``status``, and ends what its cases have left behind. A run that
+        could not go on stays as it was."""
         self._pytests = status
         self._watch.stop()
         try:
+            if not self._accepted:
+                return
             if not (self.folder / RUN_FILE).exists():
                 raise FileNotFoundError(errno.ENOENT, "it was removed while the run went on", str(self.folder))
             self.finish()
@@ -618,8 +659,9 @@ class SessionRun:
     def _leave_nothing(self, config: pytest.Config) -> None:
         """Removes the folder of a run that selected nothing, or was refused, and says nothing about it."""
         self._info = None
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self._settings.run_dir is None:
+        if self._resume is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._settings.run_dir is None and self._resume is None:
             with contextlib.suppress(OSError):
                 self.folder.parent.rmdir()  # reports, if it is empty
         config.option.verbose = -1  # else pytest names the file of its junit.xml
@@ -679,21 +721,7 @@ class SessionRun:
         self._info = RunInfo(**facts)
         if self._uncollectable:
             self._write_selected()
-        shared = (shared_collection.NODE_IDS_FILE, shared_collection.LOCK_FILE)
-        for pattern in (
-            "inflight-*.jsonl",
-            "process-*.txt",
-            "broken-*.txt",
-            "collecting-*.txt",
-            "died-*.txt",
-            shared_teardown.FAULT_FILES,
-            MARKED_FILE,
-            *shared,
-            "stacks-*.txt",
-        ):
-            for leftover in self.folder.glob(pattern):
-                if not pattern.startswith("stacks") or leftover.stat().st_size == 0:
-                    leftover.unlink()
+        remove_leftovers(self.folder)
         self._write_info(self._info)
         (self.folder / SUMMARY_FILE).write_text(render_markdown(self._summary()), encoding="utf-8")
         return self._info
@@ -770,7 +798,7 @@ class SessionRun:
 
     def _notes(self) -> list[str]:
         """Lines about how the run went, for its tables."""
-        notes = [self._sharding.sentence()] if self._sharding is not None and self._selected is not None else []
+        notes = [self._sharding.sentence()] if self._is_part and self._selected is not None else []
         notes += [str(self._compile_stage)] if self._compile_stage is not None and str(self._compile_stage) else []
         if self._last_ended > self._first_began:
             began, ended = (when - self._started.timestamp() for when in (self._first_began, self._last_ended))
@@ -801,7 +829,9 @@ class SessionRun:
     def _facts(self) -> dict[str, Any]:
         return {
             "id": self.folder.name,
-            "started": self._started.isoformat(timespec="seconds"),
+            "started": self._resume.left.info.started
+            if self._resume is not None
+            else self._started.isoformat(timespec="seconds"),
             "tier": self._settings.tier,
             "seed": self._settings.seed,
             "targets": self._settings.targets,
@@ -810,6 +840,7 @@ class SessionRun:
             "stack": self.stack,
             "bill": with_backend_hashes(self._bill, self._backend_hashes | backend_hashes()),
             "declared": self._settings.declared,
+            "parts": self._resume.parts if self._resume is not None else (),
             "shard": None if self._shard is None else replace(self._shard, records=self._records_digest),
             "selected": None if self._selected is None else len(self._selected) + len(self._uncollectable),
         }

@@ -23,6 +23,7 @@ from conformance.plugin.options import OUTSIDE_KERNELS
 from conformance.records import Shard, ShardPlan, list_digest
 from conformance.shards.cut import cut
 from conformance.shards.durations import Durations, DurationsError, package_durations, read_durations, weights_digest
+from conformance.shards.numbers import ShardNumber
 
 #: Where the scheduler finds the node ids of this shard's tests.
 OWN = pytest.StashKey[frozenset[str]]()
@@ -33,8 +34,9 @@ DEVICE = "device"
 
 
 class Sharding:
-    """The shard that the ``settings`` name. ``kernels`` returns the keys of the kernels that each case compiles; None
-    if no case of the run has any. ``base`` is the folder to which the user's files are relative."""
+    """The shard that the ``settings`` name; the only one if they name none. ``kernels`` returns the keys of the kernels
+    that each case compiles; None if no case of the run has any. ``base`` is the folder to which the user's files are
+    relative."""
 
     def __init__(
         self,
@@ -43,9 +45,8 @@ class Sharding:
         base: Path,
         kernels: Callable[[Sequence[str]], Mapping[str, Collection[str]]] | None,
     ) -> None:
-        assert settings.shard is not None
         self._settings = settings
-        self._number = settings.shard
+        self._number = settings.shard or ShardNumber(1, 1)
         self._case_ids = case_ids
         self._base = base
         self._kernels = kernels

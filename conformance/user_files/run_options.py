@@ -126,6 +126,12 @@ OPTIONS = (
         metavar="RUN",
     ),
     _option("run-dir", Effect.WHOLE, "new folder for this run's records (default: reports/<run id>)", metavar="DIR"),
+    _option(
+        "resume",
+        Effect.WHOLE,
+        "go on with the run in this folder, which ended early: judge the cases that have no record yet",
+        metavar="DIR",
+    ),
     _option("gpus", Effect.WHOLE, "number of GPUs to use (default: all that are visible)", type=int, metavar="N"),
     _option("no-gpu", Effect.WHOLE, "use no GPU: interpreter and cross-compilation only", action="store_true"),
     _option(
@@ -206,3 +212,13 @@ def joined(words: Sequence[str]) -> list[str]:
         else:
             result.append(word)
     return result
+
+
+def without_option(name: str, words: Sequence[str]) -> list[str]:
+    """Returns the ``words`` of a command line without the option ``name``, whose value is a path.
+
+    >>> without_option("resume", ["--resume", "reports/a", "-k", "mm"])
+    ['-k', 'mm']
+    """
+    spellings = tuple(f"{word}=" for option in OPTIONS if option.name == name for word in (option.long, option.short))
+    return [word for word in joined(words) if not word.startswith(spellings)]

@@ -1,0 +1,111 @@
+"""Judges one case as a run does, in a pytest of its own with one worker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from conformance.judging.settings import Settings
+from conformance.records import CaseRecord, read_records
+from conformance.user_files.run_options import without_option
+
+#: The program of a fresh pytest with the search path of this one. The system kills it if this process ends.
+_PYTEST = (
+    "import ctypes, json, sys; ctypes.CDLL(None).prctl(1, 9); sys.path[:], words = json.loads(sys.argv[1]); "
+    "import pytest; sys.exit(pytest.main(words))"
+)
+#: The folder of the run in the folder that a caller gives.
+RUN = "run"
+
+
+class FreshPytestDied(Exception):
+    """A signal ended the pytest before it had written the record; ``number`` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number} ended the pytest that ran the case")
+        self.number = number
+
+
+class FreshPytest:
+    """Runs single cases with the command line ``words`` of a run, in its folder ``base`` and with the variables
+    ``environment``."""
+
+    def __init__(self, settings: Settings, words: Sequence[str], base: Path, environment: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._words = without_option("resume", words)
+        self._base = base
+        self._environment = dict(environment)
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    @property
+    def stopped(self) -> bool:
+        """True if no more may be begun."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """Ends what is running. No more is begun."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                _kill(process)
+
+    def record_of(self, case: str, scratch: Path, gpu: str | None, seconds: float | None = None) -> CaseRecord | None:
+        """Returns the record of ``case``; None if there is none within ``seconds``. ``gpu`` is an entry of the visible
+        devices, None if the run has no GPU. The case's run is in the folder :data:`RUN` of ``scratch``. Raises OSError
+        if no process starts, or if it has left no run, and :class:`FreshPytestDied`."""
+        with self._lock:
+            if self._stopped:
+                return None
+            process = self._started(case, scratch, gpu)
+            self._running.add(process)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _kill(process)
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+        if code < 0 and not self._stopped:
+            raise FreshPytestDied(-code)
+        return next((record for record in read_records(scratch / RUN).records if record.case == case), None)
+
+    def _started(self, case: str, scratch: Path, gpu: str | None) -> subprocess.Popen[bytes]:
+        words = [
+            *self._words,
+            *("--conformance-case", case, "--conformance-reruns", "0"),
+            *("-n", "1", "--maxfail", "0", f"--junitxml={scratch / 'junit.xml'}"),
+            *("-o", f"cache_dir={scratch / 'cache'}", f"--conformance-run-dir={scratch / RUN}"),
+        ]
+        environment = dict(self._environment)
+        if self._settings.shard is not None:
+            words += ["--conformance-shard", "1/1"]
+        if gpu is not None:
+            environment[self._settings.gpus.variable] = gpu
+            words += ["--conformance-gpus", "1"]
+        with open(os.devnull, "r+b") as nothing:
+            return subprocess.Popen(
+                [sys.executable, "-c", _PYTEST, json.dumps([[str(entry) for entry in sys.path], words])],
+                cwd=self._base,
+                env=environment,
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                start_new_session=True,
+            )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills ``process`` and its workers."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,293 @@
+"""Goes on with a run that ended before its last case: cases with a record are kept, and the others are judged.
+
+When a run has selected its cases it leaves two files for this: the list of the cases, and :data:`PLAN_FILE`, by which a
+later process sees whether it would judge them in the same way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from conformance.faults import FaultClass
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.judging.settings import Settings
+from conformance.machine.environment_faults import fault_of_signal
+from conformance.plain_json import jsonable
+from conformance.plugin.fresh_pytest import RUN, FreshPytest, FreshPytestDied
+from conformance.plugin.leftovers import remove_before_next_part
+from conformance.plugin.record_files import last_foreseen, process_file
+from conformance.records import (
+    RUN_FILE,
+    CaseRecord,
+    LineProblems,
+    RunInfo,
+    RunPart,
+    ShardPlan,
+    Status,
+    each_record,
+    incompleteness,
+    plain_file,
+    read_run,
+    record_files,
+    refuse_more_than,
+    replace_file,
+)
+from conformance.reporting.run_verdict import many
+
+PLAN_FILE = "plan.json"
+SELECTED_FILE = "selected.txt"
+#: The file with the records of the earlier parts.
+EARLIER_FILE = "records-earlier.jsonl"
+#: The outcome in the record of a file that could not be collected. A resumed run collects it again.
+NOT_COLLECTED = "failed in collection"
+#: The number of ends of a run at which a case was under way before that is taken for its crash.
+MOST_DEATHS = 3
+#: Seconds in which workers end whose run was killed.
+ENDING_S = 15.0
+#: Bytes of a file that are read: a selection has 100 or more a case.
+FILE_LIMIT = 1 << 30
+
+
+def write_plan(folder: Path, plan: ShardPlan) -> None:
+    """Writes the file by which a resumed run is compared with this one."""
+    replace_file(folder / PLAN_FILE, json.dumps(jsonable(plan), indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run has left in its folder. ``stack`` is that of its beginning, ``began`` the words of its command line.
+    ``plan`` and ``selected`` are None if it ended before it had selected its cases."""
+
+    info: RunInfo
+    stack: Mapping[str, Any]
+    began: tuple[str, ...]
+    plan: ShardPlan | None
+    selected: tuple[str, ...] | None
+
+
+class _Environment(msgspec.Struct):
+    """Of ``environment.json``."""
+
+    stack: dict[str, str | None]
+    options: tuple[str, ...]
+
+
+def read_left(folder: Path) -> Left:
+    """Reads what a run has left in ``folder``. Raises pytest.UsageError if there is no run that can go on."""
+    if not (folder / RUN_FILE).exists():
+        raise pytest.UsageError(f"--resume {folder}: there is no run; give the folder of one that ended early")
+    plan, selected = None, None
+    try:
+        info = read_run(folder)
+        environment = msgspec.json.decode(_text(folder / ENVIRONMENT_FILE), type=_Environment)
+        if (folder / PLAN_FILE).exists():
+            plan = msgspec.json.decode(_text(folder / PLAN_FILE), type=ShardPlan)
+            selected = tuple(_text(folder / SELECTED_FILE).split("\n")[:-1])
+    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors, and so are those of records
+        raise pytest.UsageError(f"--resume {folder}: the run cannot be read ({error}); begin a new one") from None
+    if info.merged is not None:
+        raise pytest.UsageError(f"--resume {folder}: it was merged from shards; resume the shard that is not complete")
+    return Left(info, environment.stack, environment.options, plan, selected)
+
+
+def _text(file: Path) -> str:
+    refuse_more_than(FILE_LIMIT, plain_file(file))
+    return file.read_text(encoding="utf-8")
+
+
+class Resume:
+    """Goes on with the run of the ``settings``. ``fresh`` runs cases alone, in a pytest of their own.
+
+    The run's folder is taken at once, and left as it is until :meth:`begin`, which :meth:`check` comes before.
+    ``recorded`` are the kept cases with their statuses, and ``parts`` the earlier parts of the run. Raises
+    pytest.UsageError if there is no run that can go on, or if it had another stack, tier, seed or other targets."""
+
+    def __init__(self, settings: Settings, stack: Mapping[str, Any], fresh: FreshPytest) -> None:
+        assert settings.resume is not None
+        self._folder = folder = settings.resume
+        self._fresh = fresh
+        self._gpu = next(iter(settings.gpus.entries), None)
+        self.left = read_left(folder)
+        self.parts: tuple[RunPart, ...] = self.left.info.parts
+        self.recorded: dict[str, Status] = {}
+        info = self.left.info
+        now = {"tier": settings.tier, "seed": settings.seed, "targets": settings.targets, **stack}
+        before = {"tier": info.tier, "seed": info.seed, "targets": info.targets}
+        self._refuse_others({**self.left.stack, **before}, now)
+        self.unlock = lock_folder(folder)
+        self._refuse_living()
+        foreseen = [last_foreseen(file) for file in folder.glob("inflight-*.jsonl")]
+        self._foreseen = {record.case: record for record in foreseen if record is not None}
+        remove_before_next_part(folder)
+
+    def _refuse_others(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        for name in before:
+            if before[name] != now.get(name):
+                raise pytest.UsageError(
+                    f"--resume {self._folder}: {name} is {_short(now.get(name))}, and was {_short(before[name])}; "
+                    f"{self._beginning()}"
+                )
+
+    def _beginning(self) -> str:
+        return f"the run began with: pytest {shlex.join(self.left.began)}"
+
+    def _refuse_living(self) -> None:
+        """Raises pytest.UsageError if a worker has not ended, though its run has, after :data:`ENDING_S` seconds."""
+        until = time.monotonic() + ENDING_S
+        for file in self._folder.glob(process_file(Path(), "*").name):
+            number = file.read_text(errors="replace").strip()
+            while number.isdecimal() and _has_open(int(number), self._folder):
+                if time.monotonic() > until:
+                    raise pytest.UsageError(
+                        f"--resume {self._folder}: process {number} of the run has not ended; end it first"
+                    )
+                time.sleep(0.05)
+
+    def check(self, plan: ShardPlan, cases: Sequence[str]) -> None:
+        """Raises pytest.UsageError if the run had another ``plan``, or selected others than ``cases``, or if none of
+        them is left."""
+        if self.left.selected is None:
+            return
+        selected = [case for case in self.left.selected if "::" in case]  # and no file that was not collected
+        if other := incompleteness(selected, cases):
+            words = (
+                other[0]
+                .replace("but not recorded", "then and not now")
+                .replace("recorded but not selected", "selected now and not then")
+            )
+            raise pytest.UsageError(f"--resume {self._folder}: {words}; {self._beginning()}")
+        if self.left.plan is not None:
+            before, now = jsonable(self.left.plan), jsonable(plan)
+            self._refuse_others({**before.pop("options"), **before}, {**now.pop("options"), **now})
+        if self.left.info.wall_s is not None:
+            kept = {record.case for record in _kept(self._folder, LineProblems())}
+            if kept.issuperset(selected):
+                raise pytest.UsageError(
+                    f"--resume {self._folder}: each of {many(len(selected), 'case')} has a record, and none is left to "
+                    "judge; begin a new run"
+                )
+
+    def begin(self) -> str:
+        """Puts the records that are kept into one file. Returns a sentence for the user. Raises OSError."""
+        problems = LineProblems()
+        self._settle(problems)
+        for file in self._folder.glob("inflight-*.jsonl"):
+            file.unlink()
+        self._foreseen = {case: record for case, record in self._foreseen.items() if case not in self.recorded}
+        began = self.parts[-1].next_began if self.parts else self.left.info.started
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        unfinished = tuple(sorted(self._foreseen))
+        self.parts = (*self.parts, RunPart(began, now, len(self.recorded), unfinished, problems.count))
+        if self.left.selected is None:
+            return "the run goes on from its beginning: it had not selected its cases"
+        under_way = f"; {many(len(unfinished), 'case')} under way when it ended" if unfinished else ""
+        return f"the run goes on: {len(self.recorded)} of {many(len(self.left.selected), 'case')} recorded{under_way}"
+
+    def _settle(self, problems: LineProblems) -> None:
+        scratch, kept = self._folder / "earlier.tmp", self._folder / EARLIER_FILE
+        with scratch.open("wb") as stream:
+            for record in _kept(self._folder, problems):
+                if record.case not in self.recorded:
+                    self.recorded[record.case] = record.status
+                    stream.write(record.to_line().encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        before = record_files(self._folder)
+        os.replace(scratch, kept)
+        for file in before:
+            if file != kept:
+                file.unlink()
+
+    def judge_alone(self, write: Callable[[CaseRecord], None], say: Callable[[str], None]) -> None:
+        """Judges the cases that were under way when the run ended, one after the other. ``write`` gets their records,
+        and ``say`` sentences for the user. A case that was under way at :data:`MOST_DEATHS` ends of the run has
+        crashed."""
+        for case, foreseen in sorted(self._foreseen.items()):
+            deaths = sum(case in part.unfinished for part in self.parts)
+            if deaths >= MOST_DEATHS:
+                text = f"{foreseen.diagnosis}\nthe run ended {deaths} times while this case ran".strip()
+                record: CaseRecord | None = replace(foreseen, status=Status.CRASH, diagnosis=text)
+            else:
+                say(f"it was under way when the run ended, and is judged alone: {case}")
+                record = self._judged_alone(foreseen)
+            if record is not None:
+                write(record)
+                self.recorded[case] = record.status
+
+    def _judged_alone(self, foreseen: CaseRecord) -> CaseRecord | None:
+        """Returns the record of the case that the run had ``foreseen``; None if there is none, or if the machine broke
+        the case."""
+        scratch = self._folder / "alone"
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            scratch.mkdir()
+            record = self._fresh.record_of(foreseen.case, scratch, self._gpu)
+            if record is None or record.fault_class is FaultClass.INFRASTRUCTURE:
+                return None
+            if (artefacts := scratch / RUN / "artefacts").is_dir():
+                shutil.copytree(artefacts, self._folder / "artefacts", dirs_exist_ok=True)
+            return record
+        except FreshPytestDied as error:
+            text = f"{foreseen.diagnosis}\nthe run ended while this case ran; then {error} alone".strip()
+            return replace(
+                foreseen, status=Status.CRASH, diagnosis=text, fault=fault_of_signal(error.number, "the process")
+            )
+        except OSError:
+            return None
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _kept(folder: Path, problems: LineProblems) -> Iterator[CaseRecord]:
+    """Yields the records that a resumed run keeps: not those of cases that the machine broke, nor of files that could
+    not be collected."""
+    for file in record_files(folder):
+        for placed in each_record(file, problems):
+            record = placed.record
+            if record.fault_class is not FaultClass.INFRASTRUCTURE and record.outcome != NOT_COLLECTED:
+                yield record
+
+
+def lock_folder(folder: Path) -> Callable[[], None]:
+    """Locks ``folder`` and returns what unlocks it; the system does so if this process is killed. Raises
+    pytest.UsageError if another process has locked it. Some network file systems know no such locks."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        raise pytest.UsageError(
+            f"{folder}: a run that uses this folder goes on; wait until it ends, or end it"
+        ) from None
+    except OSError:
+        pass
+    return partial(os.close, opened)
+
+
+def _has_open(number: int, folder: Path) -> bool:
+    """True if process ``number`` lives and has a file in ``folder`` open. A number may be another process's by now."""
+    try:
+        names = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{number}/fd")]
+    except OSError:
+        return False
+    return any(name.startswith(f"{folder.resolve()}/") for name in names)
+
+
+def _short(value: Any) -> str:
+    """Returns ``value`` for a sentence."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."

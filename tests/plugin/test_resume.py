@@ -1,0 +1,195 @@
+"""A run that ended early goes on: what has a record is kept, and what was under way is judged alone first."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from conformance.plugin.resuming import EARLIER_FILE, MOST_DEATHS, PLAN_FILE, SELECTED_FILE, lock_folder
+from conformance.records import RUN_FILE, Fault, FaultKind, RunPart, Status, jsonable, read_records
+
+pytest_plugins = ["pytester"]
+#: Each case counts its runs in a file. Case 3 kills the process that leads the run as often as the file "kills" says.
+CASES = """
+from pathlib import Path
+import signal
+@pytest.mark.parametrize("n", range(8))
+def test_it(recorder, n):
+    with open("ran.txt", "a") as file:
+        file.write(f"{n}\\n")
+    recorder.verdict("x", n != 5)
+    kills = Path("kills")
+    if n == 3 and kills.exists() and (left := kills.read_text()):
+        kills.write_text(left[1:])
+        os.kill(int(os.environ["CONFORMANCE_RUN_PROCESS"]), signal.SIGKILL)
+        time.sleep(60)
+"""
+KILLER = "test_some.py::test_it[3]"
+JUDGED = {f"test_it[{n}]": "fail" if n == 5 else "pass" for n in range(8)}
+
+
+def killed_run(project, *workers, kills=1):
+    """Leaves a run of the project that was killed with case 3 under way."""
+    project.suite("some", CASES)
+    (project.path / "kills").write_text("x" * kills)
+    assert project.run(*workers).ret == -signal.SIGKILL
+
+
+def resumed(project, *words):
+    return project.run(*words, f"--resume={project.folder}")
+
+
+def ran(project):
+    return (project.path / "ran.txt").read_text().split()
+
+
+def test_a_run_that_was_killed_goes_on(project, workers):
+    killed_run(project, *workers)
+    recorded = {record.case for record in read_records(project.folder).records}
+    result = resumed(project, *workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == JUDGED
+    assert project.info.problems == ()
+    (part,) = project.info.parts
+    assert KILLER in part.unfinished
+    assert part.records == len(recorded) >= 1
+    assert {ran(project).count(case[-2]) for case in recorded} == {1}
+    result.stderr.fnmatch_lines([f"conformance: the run goes on: {part.records} of 8 cases recorded; *under way*"])
+    files = {file.name for file in project.folder.iterdir()}
+    assert not files & {EARLIER_FILE, "alone", "earlier.tmp"}
+    assert not [name for name in files if name.startswith("inflight")]
+    project.refused("*each of 8 cases has a record*", f"--resume={project.folder}")
+
+
+def test_a_case_that_ends_its_process_again_has_crashed(project):
+    killed_run(project, kills=2)
+    resumed(project)
+    record = project.records["test_it[3]"]
+    assert record.status is Status.CRASH
+    assert (
+        "the run ended while this case ran; then signal 9 ended the pytest that ran the case alone" in record.diagnosis
+    )
+    assert project.statuses == JUDGED | {"test_it[3]": "crash"}
+
+
+def test_a_case_at_whose_ends_the_run_ended_has_crashed(project):
+    """As where a case takes its machine along. Here the parts of the run are written by hand."""
+    killed_run(project)
+    info = project.info
+    parts = [RunPart("2026-01-01", "2026-01-02", 3, (KILLER,))] * (MOST_DEATHS - 1)
+    (project.folder / RUN_FILE).write_text(json.dumps(jsonable(replace(info, parts=tuple(parts)))))
+    resumed(project)
+    assert project.records["test_it[3]"].status is Status.CRASH
+    assert f"the run ended {MOST_DEATHS} times while this case ran" in project.records["test_it[3]"].diagnosis
+    assert ran(project).count("3") == 1
+
+
+def test_a_run_that_a_signal_ended_goes_on(project):
+    project.suite("some", CASES.replace("SIGKILL", "SIGTERM"))
+    (project.path / "kills").write_text("x")
+    first = project.run()
+    assert "8 cases: 5 pass" not in first.stdout.str()
+    assert 0 < len(read_records(project.folder).records) < 8
+    resumed(project)
+    assert project.statuses == JUDGED
+    assert project.info.problems == ()
+
+
+def test_what_the_machine_broke_and_what_cannot_be_read_is_judged_again(project):
+    killed_run(project)
+    (file,) = project.folder.glob("records-*.jsonl")
+    lines = file.read_text().splitlines(keepends=True)
+    first, *_ = read_records(project.folder).records
+    fault = Fault.of(FaultKind.DISK_FULL, "no space")
+    lines[0] = replace(first, status=Status.FAIL, verdicts=(), fault=fault).to_line()
+    lines[1] = lines[1][:40] + "\n"
+    file.write_text("".join(lines) + '{"schema":4,"case":"tes')
+    resumed(project)
+    assert project.statuses == JUDGED
+    (part,) = project.info.parts
+    assert (part.records, part.unusable) == (1, 2)
+    assert project.info.problems == ()
+
+
+def test_a_run_that_had_not_selected_its_cases_begins_again(project):
+    killed_run(project)
+    for name in (PLAN_FILE, SELECTED_FILE):
+        (project.folder / name).unlink()
+    for file in project.folder.glob("*.jsonl"):
+        file.unlink()
+    result = resumed(project)
+    result.stderr.fnmatch_lines(["*the run goes on from its beginning: it had not selected its cases"])
+    assert project.statuses == JUDGED
+
+
+def edited(name, old, new):
+    def edit(project):
+        file = project.folder / name
+        file.write_text(file.read_text().replace(old, new, 1))
+
+    return edit
+
+
+def another_suite(project):
+    (project.path / "suites" / "test_some.py").write_text("import os, time, pytest\n" + CASES.replace("(8)", "(9)"))
+
+
+#: Words of the command line or a change of the project, and what the refusal says.
+WRONG = (
+    (("--seed=7",), "seed is 7, and was 0; the run began with: pytest *"),
+    (("--tier=full",), "tier is 'full', and was 'quick'; *"),
+    (("--repeats=2",), "repeats is 2, and was 1; *"),
+    (("-k", "not 4"), "1 selected then and not now: test_some.py::test_it?4?; *"),
+    (("--run-dir=other",), "contradicts --run-dir other: *"),
+    (edited("environment.json", '"harness": "', '"harness": "x'), "harness is '*', and was 'x*"),
+    (edited(PLAN_FILE, "{", ""), "the run cannot be read (*); begin a new one"),
+    (another_suite, "selected now and not then: test_some.py::test_it?8?; *"),
+    (lambda project: (project.folder / RUN_FILE).unlink(), "there is no run; give the folder of one *"),
+)
+
+
+def test_what_cannot_go_on_is_refused_and_stays_as_it_was(project):
+    killed_run(project)
+    before = {file: file.read_bytes() for file in project.path.rglob("*.[jp]*") if file.is_file()}
+    for change, says in WRONG:
+        words = change if isinstance(change, tuple) else ()
+        folder = project.folder
+        if not words:
+            change(project)
+        changed = {file: file.read_bytes() for file in folder.iterdir() if file.suffix in (".jsonl", ".json")}
+        project.refused(f"ERROR: --resume *{says}", *words, f"--resume={folder}")
+        assert {file: file.read_bytes() for file in changed} == changed, says
+        for file, content in before.items():
+            file.write_bytes(content)
+
+
+def test_a_run_that_goes_on_elsewhere_is_refused(project):
+    killed_run(project)
+    unlock = lock_folder(project.folder)
+    try:
+        project.refused(
+            "*a run that uses this folder goes on; wait until it ends, or end it", f"--resume={project.folder}"
+        )
+    finally:
+        unlock()
+
+
+def test_a_process_that_has_not_ended_is_refused(project, monkeypatch):
+    killed_run(project)
+    with (project.folder / "held").open("w") as held:
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=held)
+        try:
+            (project.folder / "process-gw7.txt").write_text(str(process.pid))
+            (project.path / "conftest.py").write_text(
+                "from conformance.plugin import resuming\nresuming.ENDING_S = 0.1\n"
+            )
+            project.refused(
+                f"*process {process.pid} of the run has not ended; end it first", f"--resume={project.folder}"
+            )
+        finally:
+            process.communicate()
