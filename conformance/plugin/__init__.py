@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from conformance.execution.compile.fork_server import RUN_VARIABLE
+from conformance.gate.runs.run_environment import environment
 from conformance.judging.settings import Settings
 from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
@@ -233,8 +234,10 @@ def _configure_main(config: pytest.Config) -> None:
     reports = CaseReports(ids, words)
     invocation = config.invocation_params
     fresh = FreshPytest(settings, [*map(str, invocation.args)], invocation.dir, users_environment)
-    resume = None if settings.resume is None else Resume(settings, machine_stack(settings.gpus), fresh)
-    if resume is not None:
+    resume = None
+    if settings.resume is not None:
+        stack = machine_stack(settings.gpus)
+        resume = Resume(settings, environment("", "", stack, settings.gpus.names, words, ids.suites[1:]), fresh)
         config.add_cleanup(resume.unlock)
     run = SessionRun(
         *(settings, folder, max(workers, 1), ids, stderr, progress, reports, words),

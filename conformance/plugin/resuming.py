@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shlex
 import shutil
 import time
@@ -69,21 +70,27 @@ def write_plan(folder: Path, plan: ShardPlan) -> None:
 
 @dataclass(frozen=True)
 class Left:
-    """What a run has left in its folder. ``stack`` is that of its beginning, ``began`` the words of its command line.
-    ``plan`` and ``selected`` are None if it ended before it had selected its cases."""
+    """What a run has left in its folder. ``environment`` is that of its beginning, ``began`` its command line. ``plan``
+    and ``selected`` are None if it ended before it had selected its cases."""
 
     info: RunInfo
-    stack: Mapping[str, Any]
-    began: tuple[str, ...]
+    environment: Mapping[str, Any]
+    began: str
     plan: ShardPlan | None
     selected: tuple[str, ...] | None
 
 
-class _Environment(msgspec.Struct):
-    """Of ``environment.json``."""
+#: What must be the same in all parts of a run, of the data of ``environment.json``.
+_SAME = ("code", "distributions", "extensions", "ptxas")
+#: Variables that may differ: they choose devices, threads or plugins of pytest.
+_MAY_DIFFER = re.compile(r"\w+_VISIBLE_DEVICES|(OMP|MKL|PYTEST)_\w+")
 
-    stack: dict[str, str | None]
-    options: tuple[str, ...]
+
+def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what must be the same, of the data of ``environment.json``."""
+    variables = environment["variables"].items()
+    kept = {f"the variable {name}": value for name, value in variables if not _MAY_DIFFER.fullmatch(name)}
+    return {**environment["stack"], **{name: environment[name] for name in _SAME}, **kept}
 
 
 def read_left(folder: Path) -> Left:
@@ -93,15 +100,17 @@ def read_left(folder: Path) -> Left:
     plan, selected = None, None
     try:
         info = read_run(folder)
-        environment = msgspec.json.decode(_text(folder / ENVIRONMENT_FILE), type=_Environment)
+        environment = json.loads(_text(folder / ENVIRONMENT_FILE))
+        began = f"the run began with: pytest {shlex.join(environment['options'])}"
+        _facts(environment)
         if (folder / PLAN_FILE).exists():
             plan = msgspec.json.decode(_text(folder / PLAN_FILE), type=ShardPlan)
             selected = tuple(_text(folder / SELECTED_FILE).split("\n")[:-1])
-    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors, and so are those of records
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # someone has edited the files
         raise pytest.UsageError(f"--resume {folder}: the run cannot be read ({error}); begin a new one") from None
     if info.merged is not None:
         raise pytest.UsageError(f"--resume {folder}: it was merged from shards; resume the shard that is not complete")
-    return Left(info, environment.stack, environment.options, plan, selected)
+    return Left(info, environment, began, plan, selected)
 
 
 def _text(file: Path) -> str:
@@ -116,7 +125,7 @@ class Resume:
     ``recorded`` are the kept cases with their statuses, and ``parts`` the earlier parts of the run. Raises
     pytest.UsageError if there is no run that can go on, or if it had another stack, tier, seed or other targets."""
 
-    def __init__(self, settings: Settings, stack: Mapping[str, Any], fresh: FreshPytest) -> None:
+    def __init__(self, settings: Settings, environment: Mapping[str, Any], fresh: FreshPytest) -> None:
         assert settings.resume is not None
         self._folder = folder = settings.resume
         self._fresh = fresh
@@ -125,9 +134,9 @@ class Resume:
         self.parts: tuple[RunPart, ...] = self.left.info.parts
         self.recorded: dict[str, Status] = {}
         info = self.left.info
-        now = {"tier": settings.tier, "seed": settings.seed, "targets": settings.targets, **stack}
-        before = {"tier": info.tier, "seed": info.seed, "targets": info.targets}
-        self._refuse_others({**self.left.stack, **before}, now)
+        before = {"tier": info.tier, "seed": info.seed, "targets": info.targets, **_facts(self.left.environment)}
+        now = {"tier": settings.tier, "seed": settings.seed, "targets": settings.targets, **_facts(environment)}
+        self._refuse_others(before, now)
         self.unlock = lock_folder(folder)
         self._refuse_living()
         foreseen = [last_foreseen(file) for file in folder.glob("inflight-*.jsonl")]
@@ -135,15 +144,11 @@ class Resume:
         remove_before_next_part(folder)
 
     def _refuse_others(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        for name in before:
-            if before[name] != now.get(name):
-                raise pytest.UsageError(
-                    f"--resume {self._folder}: {name} is {_short(now.get(name))}, and was {_short(before[name])}; "
-                    f"{self._beginning()}"
-                )
-
-    def _beginning(self) -> str:
-        return f"the run began with: pytest {shlex.join(self.left.began)}"
+        for name in {**before, **now}:
+            then, today = before.get(name), now.get(name)
+            if then != today:
+                text = f"{name} is {_short(today)}, and was {_short(then)}"
+                raise pytest.UsageError(f"--resume {self._folder}: {text}; {self.left.began}")
 
     def _refuse_living(self) -> None:
         """Raises pytest.UsageError if a worker has not ended, though its run has, after :data:`ENDING_S` seconds."""
@@ -169,7 +174,7 @@ class Resume:
                 .replace("but not recorded", "then and not now")
                 .replace("recorded but not selected", "selected now and not then")
             )
-            raise pytest.UsageError(f"--resume {self._folder}: {words}; {self._beginning()}")
+            raise pytest.UsageError(f"--resume {self._folder}: {words}; {self.left.began}")
         if self.left.plan is not None:
             before, now = jsonable(self.left.plan), jsonable(plan)
             self._refuse_others({**before.pop("options"), **before}, {**now.pop("options"), **now})

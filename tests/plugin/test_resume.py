@@ -147,6 +147,10 @@ WRONG = (
     (("-k", "not 4"), "1 selected then and not now: test_some.py::test_it?4?; *"),
     (("--run-dir=other",), "contradicts --run-dir other: *"),
     (edited("environment.json", '"harness": "', '"harness": "x'), "harness is '*', and was 'x*"),
+    (
+        edited("environment.json", '"variables": {', '"variables": {"TRITON_X": "1",'),
+        "the variable TRITON_X is None, *",
+    ),
     (edited(PLAN_FILE, "{", ""), "the run cannot be read (*); begin a new one"),
     (another_suite, "selected now and not then: test_some.py::test_it?8?; *"),
     (lambda project: (project.folder / RUN_FILE).unlink(), "there is no run; give the folder of one *"),

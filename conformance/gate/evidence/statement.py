@@ -142,6 +142,7 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
                 "code_sha256": code,
                 "members": listed,
                 **_shards(contents.run),
+                **_parts(contents.run),
                 **_declared(contents),
                 **_selftest(contents),
             },
@@ -161,6 +162,15 @@ def _shards(run: RunInfo) -> dict[str, Any]:
     if run.shard is not None:
         return {"plan_sha256": run.shard.digest, "shard": str(run.shard)}
     return {}
+
+
+def _parts(run: RunInfo) -> dict[str, Any]:
+    """Returns the parts of a run that ended early and went on, before the last one; empty for any other run."""
+    parts = [
+        {"began": part.began, "records": part.records, "under_way": list(part.unfinished), "unusable": part.unusable}
+        for part in run.parts
+    ]
+    return {"parts": parts} if parts else {}
 
 
 def _declared(contents: Contents) -> dict[str, Any]:
