@@ -81,7 +81,7 @@ class Left:
 
 
 #: What must be the same in all parts of a run, of the data of ``environment.json``.
-_SAME = ("code", "distributions", "extensions", "ptxas")
+_SAME = ("distributions", "extensions", "ptxas")
 #: Variables that may differ: they choose devices, threads or plugins of pytest.
 _MAY_DIFFER = re.compile(r"\w+_VISIBLE_DEVICES|(OMP|MKL|PYTEST)_\w+")
 
@@ -90,7 +90,11 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what must be the same, of the data of ``environment.json``."""
     variables = environment["variables"].items()
     kept = {f"the variable {name}": value for name, value in variables if not _MAY_DIFFER.fullmatch(name)}
-    return {**environment["stack"], **{name: environment[name] for name in _SAME}, **kept}
+    code = {
+        "the harness's code": environment["code"]["sha256"],
+        "the code of the suites": environment["code"]["suites"],
+    }
+    return {**environment["stack"], **code, **{name: environment[name] for name in _SAME}, **kept}
 
 
 def read_left(folder: Path) -> Left:

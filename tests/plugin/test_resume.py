@@ -152,7 +152,7 @@ WRONG = (
         "the variable TRITON_X is None, *",
     ),
     (edited(PLAN_FILE, "{", ""), "the run cannot be read (*); begin a new one"),
-    (another_suite, "selected now and not then: test_some.py::test_it?8?; *"),
+    (another_suite, "the code of the suites is *, and was *"),
     (lambda project: (project.folder / RUN_FILE).unlink(), "there is no run; give the folder of one *"),
 )
 
