@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conformance.execution.compile.index_files import INDEX_FILE
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import core_count
 from conformance.plugin.progress import RunProgress
@@ -102,7 +103,7 @@ class RunStage:
         carried = self._settings.compiled
         if len(cases) < FEWEST_CASES and carried is None:
             return
-        from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex
+        from conformance.execution.compile.compiled_index import CompiledIndex
         from conformance.judging.compile_stage import CannotBeUsed, CompileStage
         from conformance.judging.harness import COMPILE_DEADLINE
 
@@ -124,7 +125,7 @@ class RunStage:
         """Ends the stage and returns a sentence for each thing that it missed. Removes the stage's files."""
         if self._compiled is None:
             return []
-        from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex, asked
+        from conformance.execution.compile.compiled_index import CompiledIndex, asked
 
         missed, used = asked(self._folder)
         index = CompiledIndex(self._folder / INDEX_FILE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conformance.execution.compile.compiled_index import INDEX_FILE, asked_file
+from conformance.execution.compile.index_files import INDEX_FILE, asked_file
 from conformance.plugin.collection_watch import MARKED_FILE
 from conformance.plugin.shared_collection import LOCK_FILE, NODE_IDS_FILE
 from conformance.plugin.shared_teardown import FAULT_FILES

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from conformance.execution.compile.compilation import CompileRequest, CompileResult
-from conformance.execution.compile.compiled_index import INDEX_FILE, CompiledIndex, IndexedPools, asked, identity
+from conformance.execution.compile.compiled_index import CompiledIndex, IndexedPools, asked, identity
+from conformance.execution.compile.index_files import INDEX_FILE
 from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import Sample, launch

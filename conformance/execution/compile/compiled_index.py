@@ -14,11 +14,10 @@ from typing import Any
 
 from conformance.execution.compile.compilation import CompilePools, CompileRequest, CompileResult, Request
 from conformance.execution.compile.compile_worker import named
+from conformance.execution.compile.index_files import INDEX_FILE, asked_file
 from conformance.execution.compile.specialisation import specialisation
 from conformance.kernels.launch import Launch
 from conformance.targets import Target
-
-INDEX_FILE = "compiled.sqlite"
 
 
 def identity(launch: Launch, target: Target, *, exact: bool = False) -> str:
@@ -118,17 +117,12 @@ class IndexedPools(CompilePools):
             os.close(self._asked)
 
 
-def asked_file(folder: Path, worker: str) -> Path:
-    """Returns the file into which a process writes what its cases asked for, one line each."""
-    return folder / f"asked-{worker}.txt"
-
-
 def asked(folder: Path) -> tuple[list[str], set[str]]:
     """Returns the texts of what the index of the run in ``folder`` was asked for and did not have, and the identities
     that it had. Removes the files that say so."""
     missed: dict[str, None] = {}
     used: set[str] = set()
-    for file in sorted(folder.glob("asked-*.txt")):
+    for file in sorted(folder.glob(asked_file(Path(), "*").name)):
         for line in file.read_text().splitlines():
             word, launch_id, kernel = line.split(" ", 2)
             if word == "used":
