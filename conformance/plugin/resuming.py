@@ -1,7 +1,7 @@
 """Goes on with a run that ended before its last case: cases with a record are kept, and the others are judged.
 
-When a run has selected its cases it leaves two files for this: the list of the cases, and :data:`PLAN_FILE`, by which a
-later process sees whether it would judge them in the same way.
+When a run has selected its cases it leaves two files for this. One is the list of the cases. By the other one,
+:data:`PLAN_FILE`, a later process sees whether it would judge them in the same way.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def write_plan(folder: Path, plan: ShardPlan) -> None:
 
 @dataclass(frozen=True)
 class Left:
-    """What a run has left in its folder. ``environment`` is that of its beginning, ``began`` its command line. ``plan``
-    and ``selected`` are None if it ended before it had selected its cases."""
+    """The files that a run has left in its folder. ``environment`` is of its beginning; ``began`` says its command
+    line. ``plan`` and ``selected`` are None if it ended before it had selected its cases."""
 
     info: RunInfo
     environment: Mapping[str, Any]

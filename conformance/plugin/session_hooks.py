@@ -114,8 +114,8 @@ _NOTHING = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def new_folder(settings: Settings, invocation_dir: Path) -> Path:
-    """Returns the folder for this run's evidence: that of the run that goes on, or the folder asked for, which must be
-    new or empty, or one under reports."""
+    """Returns the folder for this run's evidence: that of the run that goes on, or the one that was asked for, or one
+    under reports. The second must be new or empty."""
     if settings.resume is not None:
         return settings.resume
     if settings.run_dir is not None:
@@ -393,8 +393,8 @@ class SessionRun:
         return [case for case in own if case is not None]
 
     def _compare(self, worker: str, nodeids: Sequence[str]) -> None:
-        """Selects the cases that only ``worker`` has collected. The run of a shard or a resumed one does not: its cases were
-        chosen without them. If workers differ and no file failed that explains it, the run has a fault."""
+        """Selects the cases that only ``worker`` has collected. A shard and a resumed run have chosen their cases
+        without them. If workers differ and no file failed that explains it, the run has a fault."""
         first, first_ids = self._first_collected
         if nodeids == first_ids:
             return
