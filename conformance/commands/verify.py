@@ -20,7 +20,7 @@ from conformance.reporting.run_verdict import many
 from conformance.reporting.text import clean
 
 if TYPE_CHECKING:
-    from conformance.gate.evidence.verify import Policy, VerifiedBundle
+    from conformance.gate.evidence.verify import Policy, VerifiedBundle, VerifiedUnion
 
 HOLDS, REFUSED = 0, 1
 
@@ -29,7 +29,13 @@ HELP = "Check a bundle of evidence, offline."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="an archive that 'conformance bundle' wrote")
+    parser.add_argument(
+        "bundles",
+        metavar="BUNDLE",
+        type=Path,
+        nargs="+",
+        help="an archive that 'conformance bundle' wrote; or those of all shards of a run",
+    )
     parser.add_argument("--key", metavar="PEM", type=Path, required=True, help="public key of who must have signed it")
     parser.add_argument(
         "--code-digest",
@@ -62,15 +68,24 @@ def run(arguments: argparse.Namespace) -> int:
             mustpass=_lists(arguments.mustpass),
             allow_partial=arguments.allow_partial,
         )
-        with plain_file(arguments.bundle).open("rb") as file:
-            verified = verify.verify(file.read(ARCHIVE_LIMIT + 1), policy)
+        if len(arguments.bundles) > 1:
+            union = verify.verify_union(map(_content, arguments.bundles), policy)
+            answer = f"VERIFIED  {len(arguments.bundles)} bundles\n{describe_union(union, policy)}"
+        else:
+            verified = verify.verify(_content(arguments.bundles[0]), policy)
+            answer = f"VERIFIED  {_line(arguments.bundles[0])}\n{describe(verified, policy)}"
     except Rejected as rejected:
-        print(f"REFUSED  {_line(arguments.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
+        print(f"REFUSED  {', '.join(map(_line, arguments.bundles))}\n{rejected.reason.value}: {_line(rejected)}")
         return REFUSED
     except (signatures.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(error) from None
-    print(f"VERIFIED  {_line(arguments.bundle)}\n{describe(verified, policy)}")
+    print(answer)
     return HOLDS
+
+
+def _content(bundle: Path) -> bytes:
+    with plain_file(bundle).open("rb") as file:
+        return file.read(ARCHIVE_LIMIT + 1)
 
 
 def _named(files: Iterable[Path] | None) -> dict[str, bytes] | None:
@@ -120,6 +135,22 @@ def describe(verified: VerifiedBundle, policy: Policy) -> str:
         "waivers": _files(verified.members, WAIVERS, policy.waivers),
         "mustpass": _files(verified.members, MUSTPASS, policy.mustpass),
         "members": f"{len(verified.members)} files, {sum(map(len, verified.members.values()))} bytes, all as signed",
+    }
+    width = max(map(len, rows)) + 2
+    return "\n".join(_line(f"{name:{width}}{value}") for name, value in rows.items())
+
+
+def describe_union(union: VerifiedUnion, policy: Policy) -> str:
+    """Returns a text of what the bundles of all shards show together, in lines that are safe to print."""
+    run = union.run
+    rows = {
+        "result": union.result,
+        "proven by": str(union.proven),
+        "signed by": f"key {policy.key.keyid}",
+        "cases": f"{run.selected} selected: {', '.join(f'{n} {name}' for name, n in sorted(union.statuses.items()))}",
+        "tier": f"{run.tier}, targets {' '.join(run.targets) or 'default'}, seed {run.seed}",
+        "shards": _shards(run),
+        "stack": ", ".join(f"{name} {value}" for name, value in sorted(run.stack.items()) if value is not None),
     }
     width = max(map(len, rows)) + 2
     return "\n".join(_line(f"{name:{width}}{value}") for name, value in rows.items())

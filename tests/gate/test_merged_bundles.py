@@ -16,12 +16,12 @@ from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
 from conformance.gate.evidence.pack import pack
 from conformance.gate.evidence.signatures import seal
 from conformance.gate.evidence.statement import EXTENSION, build_statement
-from conformance.gate.evidence.verify import Policy, verify
+from conformance.gate.evidence.verify import Policy, verify, verify_union
 from conformance.gate.shards.merge import merge
-from conformance.records import read_run
+from conformance.records import Status, read_run
 from tests.command_runs import call
-from tests.gate.sample_bundles import CODE, key_pair
-from tests.gate.sample_shards import write_shards
+from tests.gate.sample_bundles import CODE, key_pair, record
+from tests.gate.sample_shards import RECORDS, edit_environment, edit_lines, edit_plan, edit_run, write_shards
 
 DEVICES = {1: "NVIDIA H100", 2: "NVIDIA H100", 3: "NVIDIA H200"}
 
@@ -207,3 +207,104 @@ def test_a_merged_run_that_is_too_large_is_packed_by_its_shards(folder, key, mon
     monkeypatch.setattr("conformance.gate.evidence.pack.CONTENT_LIMIT", 5000)
     with pytest.raises(Rejected, match="the most that a bundle holds; bundle each of its shards"):
         pack(folder / "whole", key, (), {})
+
+
+# The bundles of all shards, each by itself: for runs that are larger than a bundle
+
+
+@pytest.fixture(scope="module")
+def three(folder, key):
+    return [pack(folder / f"shard-{number}", key, (), {}) for number in (1, 2, 3)]
+
+
+def test_the_bundles_of_all_shards_show_what_the_merged_run_shows(folder, key, bundle, three):
+    union = verify_union([three[2], *three[:2]], policy(key))
+    whole = verify(bundle, policy(key))
+    predicate = whole.statement["predicate"]
+    assert union.result == predicate[EXTENSION]["result"] == "FAILED"
+    assert union.statuses == predicate[EXTENSION]["statuses"]
+    assert union.proven.by_name() == predicate[EXTENSION]["proven_by"]
+    assert union.run == replace(whole.contents.run, id="")
+
+
+def test_verify_takes_the_bundles_of_all_shards(folder, three, tmp_path, capsys):
+    for number, data in enumerate(three, 1):
+        (tmp_path / f"{number}.zip").write_bytes(data)
+    files = [tmp_path / f"{number}.zip" for number in (1, 2, 3)]
+    words = ["--key", folder / "ours.pub.pem", "--code-digest", CODE]
+    assert call(verify_command, *files, *words) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("VERIFIED  3 bundles\nresult     FAILED\n")
+    assert "11 selected: 1 fail, 1 not-applicable, 9 pass" in said
+    assert call(verify_command, *files[:2], *words) == 1
+    assert "shards: bundle 1: the other shards of its run are missing: 3/3" in capsys.readouterr().out
+
+
+def passing_shards(base):
+    """Shards of which the second has no case that passed."""
+    statuses = {1: Status.NOT_APPLICABLE, 4: Status.NOT_APPLICABLE}
+    return write_shards(base, [record(number, statuses.get(number, Status.PASS)) for number in range(6)])
+
+
+def test_a_shard_without_a_case_that_passed_does_not_spoil_the_result(tmp_path):
+    key = key_pair(tmp_path, "ours")
+    bundles = [pack(folder, key, (), {}) for folder in passing_shards(tmp_path)]
+    assert verify_union(bundles, policy(key)).result == "PASSED"
+
+
+@pytest.mark.parametrize(
+    ("choose", "sentence"),
+    [
+        (lambda three, whole: [three[0], three[1], three[1]], "bundle 3: the shard 2/3 comes twice"),
+        (lambda three, whole: three[:2], "bundle 1: the other shards of its run are missing: 3/3"),
+        (lambda three, whole: [*three[:2], whole], "bundle 3: this is the run of no single shard: verify it alone"),
+    ],
+)
+def test_bundles_that_are_not_all_shards_are_refused(key, bundle, three, choose, sentence):
+    with pytest.raises(Rejected) as refused:
+        verify_union(choose(three, bundle), policy(key))
+    assert refused.value.reason is RejectReason.SHARDS
+    assert str(refused.value) == sentence or sentence in str(refused.value)
+
+
+def test_bundles_of_two_plans_are_refused(folder, key, three, tmp_path):
+    write_shards(tmp_path, seed=1, records=[replace(one, seed=1) for one in RECORDS])
+    other = pack(tmp_path / "shard-3", key, (), {})
+    with pytest.raises(Rejected, match=r"bundle 3: its plan differs from the first shard's in seed: 1, and 0 there"):
+        verify_union([*three[:2], other], policy(key))
+
+
+def test_a_narrowed_selection_is_partial(tmp_path):
+    key = key_pair(tmp_path, "ours")
+    folders = write_shards(tmp_path)
+    for number, folder in enumerate(folders, 1):
+        edit_environment(folder, options=["-q", "--tier", "quick", "-k", "case", f"--shard={number}/3"])
+    bundles = [pack(folder, key, (), {}) for folder in folders]
+    with pytest.raises(Rejected, match=r"bundle 1: only some cases were run \(-k case\)"):
+        verify_union(bundles, policy(key))
+    assert verify_union(bundles, policy(key, allow_partial=True)).statuses["pass"] == 9
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda shard: edit_lines(shard, lambda lines: lines[1:]), "recorded"),
+        (
+            lambda shard: edit_lines(shard, lambda lines: [line.replace(b"bounded", b"exact") for line in lines]),
+            "records.jsonl does not have the lines that the run of the shard 2/3 wrote",
+        ),
+        (
+            lambda shard: edit_plan(shard, case_lists=("0" * 64,) * 3),
+            "selected.txt does not have the cases of the shard",
+        ),
+        (
+            lambda shard: edit_run(shard, lambda info: replace(info, shard=replace(info.shard, number=7))),
+            "run.json is of the shard 7/3, which there is not",
+        ),
+    ],
+)
+def test_a_shard_with_other_cases_than_its_own_is_refused(tmp_path, spoil, sentence):
+    shard = write_shards(tmp_path)[1]
+    spoil(shard)
+    with pytest.raises(Rejected, match=sentence):
+        pack(shard, key_pair(tmp_path, "ours"), (), {})

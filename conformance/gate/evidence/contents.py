@@ -105,6 +105,8 @@ def parse(members: Mapping[str, bytes]) -> Contents:
     _check_complete(contents)
     if contents.parts:
         _check_union(contents, members[RECORDS_FILE])
+    elif run.shard is not None:
+        _check_shard(contents, members[RECORDS_FILE])
     _check_one_run(contents)
     return contents
 
@@ -127,6 +129,20 @@ def _parts(content: bytes | None, run: RunInfo) -> tuple[Part, ...]:
     if not parts:
         raise Rejected(RejectReason.SHARDS, f"{SHARDS_FILE} has no shard")
     return tuple(parts)
+
+
+def _check_shard(contents: Contents, lines: bytes) -> None:
+    """Raises :class:`Rejected` unless the run of a shard has the cases that its plan gives it, and the lines that it
+    wrote. That the plan has its digest shows when all shards are there."""
+    shard = contents.run.shard
+    assert shard is not None
+    if not 1 <= shard.number <= len(shard.plan.case_lists):
+        raise Rejected(RejectReason.SHARDS, f"{RUN_FILE} is of the shard {shard}, which there is not")
+    if list_digest(sorted(contents.selected)) != shard.plan.case_lists[shard.number - 1]:
+        raise Rejected(RejectReason.SHARDS, f"{SELECTED_FILE} does not have the cases of the shard {shard}")
+    if hashlib.sha256(lines).hexdigest() != shard.records:
+        text = f"{RECORDS_FILE} does not have the lines that the run of the shard {shard} wrote"
+        raise Rejected(RejectReason.SHARDS, text)
 
 
 def _check_union(contents: Contents, lines: bytes) -> None:

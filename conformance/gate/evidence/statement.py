@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -85,6 +85,9 @@ EXTENSION = "triton-conformance"  # the predicate's field for what test-result h
 SCHEMA = 3  # of that field
 READABLE_SCHEMAS = (1, 2, 3)  # 1 called an expected failure "waived"; 1 and 2 did not say what proves the cases
 
+#: The results that in-toto knows.
+PASSED, WARNED, FAILED = "PASSED", "WARNED", "FAILED"
+
 _UNREMARKABLE = (Status.NOT_APPLICABLE, Status.NOT_RUN)
 _FAILED = tuple(status for status in Status if status not in (Status.PASS, Status.EXPECTED_FAIL, *_UNREMARKABLE))
 
@@ -93,16 +96,24 @@ def outcome_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
     """``FAILED`` if a case failed, or if the run had a problem or recorded a fault; ``WARNED`` if a case failed as
     expected, if one was compiled and not run, or if none passed; else ``PASSED``. It does not say what proves the
     cases."""
-    statuses = {record.status for record in records}
-    if statuses & set(_FAILED) or run.problems or run.faults:
-        return "FAILED"
-    return "WARNED" if statuses & {Status.EXPECTED_FAIL, Status.NOT_RUN} or Status.PASS not in statuses else "PASSED"
+    return outcome_by({record.status for record in records}, [run])
+
+
+def outcome_by(statuses: Collection[Status], runs: Iterable[RunInfo]) -> str:
+    """Returns the outcome of all ``runs`` whose cases have these ``statuses``, as :func:`outcome_of` does of one."""
+    if {*statuses} & {*_FAILED} or any(run.problems or run.faults for run in runs):
+        return FAILED
+    return WARNED if {*statuses} & {Status.EXPECTED_FAIL, Status.NOT_RUN} or Status.PASS not in statuses else PASSED
 
 
 def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
     """The outcome, with the cases that are not proven by compiled code, such as "PASSED (source only)"."""
-    outcome, reservation = outcome_of(records, run), ProofCount(records).reservation
-    return f"{outcome} ({reservation})" if reservation and outcome != "FAILED" else outcome
+    return qualified(outcome_of(records, run), ProofCount(records))
+
+
+def qualified(outcome: str, proven: ProofCount) -> str:
+    """Returns ``outcome`` with the cases that are not proven by compiled code."""
+    return f"{outcome} ({proven.reservation})" if proven.reservation and outcome != FAILED else outcome
 
 
 def build_statement(members: Mapping[str, bytes], contents: Contents, schema: int = SCHEMA) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from conformance.gate.evidence.archive import Rejected, RejectReason, decode_object, encode, read_archive
@@ -27,8 +28,13 @@ from conformance.gate.evidence.statement import (
     READABLE_SCHEMAS,
     STATEMENT_TYPE,
     build_statement,
+    outcome_by,
+    qualified,
     sha256,
 )
+from conformance.gate.shards.union import Part, UnionError, check_parts, combined_run, narrowing
+from conformance.proof_level import ProofCount
+from conformance.records import RunInfo, Status
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,58 @@ class VerifiedBundle:
     members: Mapping[str, bytes]
     contents: Contents
     statement: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class VerifiedUnion:
+    """The bundles of all shards of one run: the ``run`` that they make together, which is not named. ``statuses`` are
+    counts of cases, ``result`` is that of all of them."""
+
+    run: RunInfo
+    statuses: Mapping[str, int]
+    proven: ProofCount
+    result: str
+
+
+def verify_union(bundles: Iterable[bytes], policy: Policy) -> VerifiedUnion:
+    """Returns what the ``bundles`` of single shards show together. Each must hold by itself, and together they must be
+    all shards of one plan, each once. One bundle is held at a time. Raises :class:`Rejected`."""
+    parts: list[Part] = []
+    statuses: Counter[Status] = Counter()
+    proven, judged = ProofCount(), False
+    for number, data in enumerate(bundles, 1):
+        try:
+            contents = verify(data, replace(policy, allow_partial=True)).contents
+            part = Part(contents.run, contents.environment)
+            _check_part(contents, part, policy)
+        except Rejected as rejected:
+            raise Rejected(rejected.reason, f"bundle {number}: {rejected}") from None
+        parts.append(part)
+        statuses.update(record.status for record in contents.records)
+        for record in contents.records:
+            proven.add(record)
+            judged |= record.is_judged(bool(part.shard.plan.options.get("compile_only")))
+    try:
+        check_parts(parts, mixed_devices=True)
+    except UnionError as error:
+        raise Rejected(RejectReason.SHARDS, f"bundle {error.place + 1}: {error}") from None
+    parts.sort(key=lambda one: one.shard.number)
+    result = qualified(outcome_by({*statuses}, [part.run for part in parts]), proven)
+    counts = {status.value: statuses[status] for status in Status if statuses[status]}
+    return VerifiedUnion(combined_run(parts, "", judged), counts, proven, result)
+
+
+def _check_part(contents: Contents, part: Part, policy: Policy) -> None:
+    """Raises :class:`Rejected` unless the bundle is of one shard, judged by the code of its plan, of a whole
+    selection unless the policy takes others."""
+    if contents.run.shard is None:
+        raise Rejected(RejectReason.SHARDS, "this is the run of no single shard: verify it alone")
+    if code_digests(contents.environment) != contents.run.shard.plan.harness:
+        raise Rejected(RejectReason.SHARDS, "the shard was judged by other code than its plan says")
+    chosen = narrowing(part.environment)
+    if chosen and not policy.allow_partial:
+        text = f"only some cases were run ({', '.join(chosen)}); --allow-partial takes such runs"
+        raise Rejected(RejectReason.PARTIAL, text)
 
 
 def verify(data: bytes, policy: Policy) -> VerifiedBundle:
