@@ -36,6 +36,10 @@ class CannotBeUsed(Exception):
     """Kernels that were compiled elsewhere cannot be used here; the message says why."""
 
 
+class CannotBePlanned(Exception):
+    """Cases could not be planned; the message says which and why."""
+
+
 class Work:
     """The progress of one part of the stage: how many of its ``total`` units are done. Units end in several threads."""
 
@@ -130,35 +134,28 @@ class CompileStage:
             raise RuntimeError(f"the compile process cannot say what it compiles with: {result.error}")
         return result.value
 
-    def plan(self, settings: Settings, selection: Selection, cases: Sequence[str]) -> CompileResults:
-        """Returns the plans of ``cases``, and the problems of planning them. Nothing is compiled."""
-        planned = CompileResults()
-        started = time.monotonic()
-        self._plan(settings, selection, cases, planned)
-        planned.plan_seconds = time.monotonic() - started
-        return planned
+    def kernels(self, settings: Settings, selection: Selection, cases: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Returns the keys of the kernels that each of ``cases`` compiles. No launch is kept, so that there may be
+        millions of cases. Raises :class:`CannotBePlanned`."""
+        keys: dict[str, tuple[str, ...]] = {}
+        planned = self._planned("kernel_keys", settings, selection, cases, keys)
+        if planned:
+            raise CannotBePlanned(planned[0])
+        return keys
 
     def compile(
-        self,
-        settings: Settings,
-        selection: Selection,
-        cases: Sequence[str],
-        carried: Path | None = None,
-        planned: CompileResults | None = None,
+        self, settings: Settings, selection: Selection, cases: Sequence[str], carried: Path | None = None
     ) -> CompileResults:
         """Compiles what ``cases`` need, or takes it from ``carried``, a folder of kernels from another machine.
-        ``planned`` are plans of these cases and perhaps of others, if there are any.
 
         A launch that cannot be compiled is a failure of the cases that need it. A case that cannot be planned has no
         launches. Raises :class:`CannotBeUsed` if no kernel in ``carried`` is of this machine's toolchain.
         """
         compiled = CompileResults()
         from_elsewhere = None if carried is None else (str(carried), self._edition(carried, selection))
-        if planned is None:
-            planned = self.plan(settings, selection, cases)
-        compiled.plans = {case: planned.plans[case] for case in cases if case in planned.plans}
-        compiled.problems, compiled.plan_seconds = planned.problems, planned.plan_seconds
         started = time.monotonic()
+        self._plan(settings, selection, cases, compiled)
+        planned = time.monotonic()
         self.work = Work("kernels compiled", len({launch.key for plan in compiled.plans.values() for launch in plan}))
         how = {"carried": from_elsewhere, "describe": "sass" if settings.whole_tier else "text"}
         for group, launches in _by_group(compiled.plans.values()).items():
@@ -169,7 +166,7 @@ class CompileStage:
             case: [launch for launch in plan if launch.identity in compiled.results]
             for case, plan in compiled.plans.items()
         }
-        compiled.compile_seconds = time.monotonic() - started
+        compiled.plan_seconds, compiled.compile_seconds = planned - started, time.monotonic() - planned
         return compiled
 
     def _pool(self, group: str) -> CompilePool:
@@ -187,20 +184,28 @@ class CompileStage:
         return here.edition
 
     def _plan(self, settings: Settings, selection: Selection, cases: Sequence[str], compiled: CompileResults) -> None:
-        function, target = "conformance.judging.planner:plan_cases", selection.targets[0]
+        compiled.problems += self._planned("plan_cases", settings, selection, cases, compiled.plans)
+
+    def _planned(
+        self, function: str, settings: Settings, selection: Selection, cases: Sequence[str], answers: dict[str, Any]
+    ) -> list[str]:
+        """Adds to ``answers`` what the ``function`` of the planner says of each of ``cases``. Returns the problems."""
+        name, target = f"conformance.judging.planner:{function}", selection.targets[0]
         pool = self._pool(process_group(target))
         chunks = [tuple(cases[first : first + CHUNK]) for first in range(0, len(cases), CHUNK)]
         self.work = work = Work("cases planned", len(cases))
-        handles = [pool.submit(Task(function, (settings, selection, chunk), target)) for chunk in chunks]
+        handles = [pool.submit(Task(name, (settings, selection, chunk), target)) for chunk in chunks]
+        problems = []
         for chunk, handle in zip(chunks, handles, strict=True):
             handle.add_done_callback(partial(_planned, work, len(chunk)))
         for chunk, handle in zip(chunks, handles, strict=True):
             result = handle.result()
             if result.status is Status.PASS:
-                compiled.plans |= result.value
+                answers |= result.value
             else:
                 text = f"{len(chunk)} cases from {chunk[0]} on could not be planned: {result.error.strip()}"
-                compiled.problems.append(text.partition("\n")[0])
+                problems.append(text.partition("\n")[0])
+        return problems
 
     def _compile(
         self, group: str, launches: Sequence[PlannedLaunch], how: Mapping[str, Any], compiled: CompileResults

@@ -73,6 +73,12 @@ def plan_cases(chosen: tuple[Settings, Selection, tuple[str, ...]], target: Targ
     return {case: plan_case(settings, selection, case, _call(lookup, case)) for case in cases}
 
 
+def kernel_keys(chosen: tuple[Settings, Selection, tuple[str, ...]], target: Target) -> dict[str, tuple[str, ...]]:
+    """The keys of the kernels that each case compiles, as :func:`plan_cases` finds them."""
+    plans = plan_cases(chosen, target)
+    return {case: tuple(sorted({launch.key for launch in plan})) for case, plan in plans.items()}
+
+
 def _call(lookup: CaseLookup, case: str) -> CaseCall | None:
     """The call of ``case``; None for one of a suite that is not this package's, which has no ``conform``."""
     try:

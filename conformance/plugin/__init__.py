@@ -42,7 +42,7 @@ from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
 from conformance.plugin.collection_watch import CollectionWatch
-from conformance.plugin.compile_stage import CannotBePlanned, RunStage, planned_kernels
+from conformance.plugin.compile_stage import CannotCut, RunStage, kernels_of
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
 from conformance.plugin.fresh_pytest import FreshPytest
@@ -265,8 +265,8 @@ def _configure_main(config: pytest.Config) -> None:
 
 def _planned_kernels(config: pytest.Config, cases: Sequence[str]) -> Mapping[str, Sequence[str]]:
     try:
-        return planned_kernels(options.settings(config), parametrisation.selection(config), cases)
-    except CannotBePlanned as error:
+        return kernels_of(options.settings(config), parametrisation.selection(config), cases)
+    except CannotCut as error:
         raise pytest.UsageError(str(error)) from None
 
 

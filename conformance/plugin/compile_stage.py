@@ -27,26 +27,28 @@ FEWEST_CASES = 8
 NAMED = 3
 
 
-class CannotBePlanned(Exception):
-    """Cases could not be planned, so that no shards can be cut; the message says which and why."""
-
-
-def keys_of(planned: CompileResults) -> dict[str, list[str]]:
-    """Returns the keys of the kernels that each planned case compiles. Raises :class:`CannotBePlanned` if a case could
-    not be planned: shards that know of different kernels would not fit together."""
-    if planned.problems:
-        raise CannotBePlanned(f"the shards cannot be cut: {planned.problems[0]}; run this shard again")
-    return {case: [launch.key for launch in plan] for case, plan in planned.plans.items()}
-
-
-def planned_kernels(settings: Settings, selection: Selection, cases: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the keys of the kernels that each of ``cases`` compiles, where nothing is run. Raises
-    :class:`CannotBePlanned`."""
-    from conformance.judging.compile_stage import CompileStage
+def kernels_of(
+    settings: Settings, selection: Selection, cases: Sequence[str], progress: RunProgress | None = None
+) -> Mapping[str, Sequence[str]]:
+    """Returns the keys of the kernels that each of ``cases`` compiles. Raises :class:`CannotCut` if some could not be
+    planned: shards that know of different kernels would not fit together."""
+    from conformance.judging.compile_stage import CannotBePlanned, CompileStage
     from conformance.judging.harness import COMPILE_DEADLINE
 
     with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
-        return keys_of(stage.plan(settings, selection, cases))
+        try:
+            if progress is not None:
+                progress.show(stage.look)
+            return stage.kernels(settings, selection, cases)
+        except CannotBePlanned as error:
+            raise CannotCut(f"the shards cannot be cut: {error}; run this shard again") from None
+        finally:
+            if progress is not None:
+                progress.hide()
+
+
+class CannotCut(Exception):
+    """The shards of a run cannot be cut; the message says why and what to do."""
 
 
 class RunStage:
@@ -61,7 +63,6 @@ class RunStage:
         self._select = select
         self._progress = progress
         self._prepared: concurrent.futures.Future[Selection] | None = None
-        self._planned: CompileResults | None = None
         self._compiled: CompileResults | None = None
         self._idle: dict[str, str] = {}
         self._in_vain: list[str] = []
@@ -81,18 +82,8 @@ class RunStage:
         return self._select()
 
     def kernels(self, cases: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Returns the keys of the kernels that each of ``cases`` compiles. Their plans are kept for :meth:`run`. Raises
-        :class:`CannotBePlanned`."""
-        from conformance.judging.compile_stage import CompileStage
-        from conformance.judging.harness import COMPILE_DEADLINE
-
-        with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
-            self._progress.show(stage.look)
-            try:
-                self._planned = stage.plan(self._settings, self._chosen(), cases)
-            finally:
-                self._progress.hide()
-        return keys_of(self._planned)
+        """Returns the keys of the kernels that each of ``cases`` compiles. Raises :class:`CannotCut`."""
+        return kernels_of(self._settings, self._chosen(), cases, self._progress)
 
     def _chosen(self) -> Selection:
         return self.selection() if self._prepared is None else self._prepared.result()
@@ -107,12 +98,11 @@ class RunStage:
         from conformance.judging.compile_stage import CannotBeUsed, CompileStage
         from conformance.judging.harness import COMPILE_DEADLINE
 
-        selection, planned = self._chosen(), self._planned
-        self._planned = None
+        selection = self._chosen()
         with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
             self._progress.show(stage.look)
             try:
-                compiled = stage.compile(self._settings, selection, cases, carried, planned)
+                compiled = stage.compile(self._settings, selection, cases, carried)
             except CannotBeUsed as error:
                 raise pytest.UsageError(f"--compiled: {error}") from None
             finally:

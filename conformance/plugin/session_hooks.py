@@ -52,7 +52,7 @@ from conformance.plugin.case_hooks import (
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.case_reports import CaseReports, GuardedOutput
 from conformance.plugin.collection_watch import collected_now, mark, marked
-from conformance.plugin.compile_stage import CannotBePlanned, RunStage
+from conformance.plugin.compile_stage import CannotCut, RunStage
 from conformance.plugin.fresh_pytest import FreshPytest
 from conformance.plugin.leftovers import remove_leftovers
 from conformance.plugin.outside import Outside
@@ -376,7 +376,7 @@ class SessionRun:
         """Returns the cases of this shard, and keeps the records of its files that could not be collected."""
         try:
             places = self._sharding.cut(nodeids, self._uncollectable)
-        except CannotBePlanned as error:
+        except CannotCut as error:
             self._faults.add(FaultKind.PROCESS, str(error))
             pytest.exit(str(error))
         self._places = places if self._is_part else None

@@ -63,7 +63,7 @@ NONE: list[str] = []
         ((["--config", "a", "--lf"], NONE), f"SAFE for 48 of {WHOLE:,} cases (--config a --lf): "),
         ((["tests/mine.py"], NONE), f"SAFE for 48 of {WHOLE:,} cases (only tests/mine.py): "),
         ((None, NONE), f"SAFE for 48 of {WHOLE:,} cases (options not recorded): "),
-        ((["--shard=1/4"], NONE), f"SAFE for 48 of {WHOLE:,} cases (options not recorded): "),
+        ((["--slice=1/4"], NONE), f"SAFE for 48 of {WHOLE:,} cases (options not recorded): "),
         ((["-n", "2", "--tier", "quick"], NONE), "SAFE: no regression in 48 of 48 cases "),
     ],
 )

@@ -19,7 +19,7 @@ from conformance.cases.lookup import CaseCall, CaseLookup, case_ids
 from conformance.execution.compile.compilation import CompileRequest, CompileResult, Task
 from conformance.heuristics.configs import Config
 from conformance.judging import compile_stage, planner
-from conformance.judging.compile_stage import CannotBeUsed, CompileStage
+from conformance.judging.compile_stage import CannotBePlanned, CannotBeUsed, CompileStage
 from conformance.judging.planner import plan_case
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get
@@ -179,6 +179,14 @@ def test_every_case_of_a_suite_is_found_and_planned():
         list(case_ids(SELECTION, ["trnsposition"]))
 
 
+def test_the_kernels_of_each_case_have_the_keys_of_its_plan():
+    cases = tuple(case_ids(SELECTION, ["dynamic_shapes"]))[:4]
+    plans = planner.plan_cases((SETTINGS, SELECTION, cases), SM90)
+    keys = planner.kernel_keys((SETTINGS, SELECTION, cases), SM90)
+    assert keys == {case: tuple(sorted({launch.key for launch in plan})) for case, plan in plans.items()}
+    assert any(keys.values())
+
+
 def launches_of(*samples: Sample) -> list[planner.PlannedLaunch]:
     requests = [CompileRequest("tests.execution.sample_kernels:launch", sample, SM90) for sample in samples]
     return [planner.PlannedLaunch(f"identity {n}", str(sample), 1.0, requests[n]) for n, sample in enumerate(samples)]
@@ -228,6 +236,12 @@ def test_cases_that_cannot_be_planned_are_named():
     assert (compiled.plans, compiled.kernels) == ({}, {})
     (problem,) = compiled.problems
     assert problem.startswith("2 cases from test_transposition.py::test_transposed_operands[mm-bf16-x] on could not be")
+
+
+def test_kernels_of_cases_that_cannot_be_planned_are_not_told():
+    case = "test_transposition.py::test_transposed_operands[mm-bf16-x]"
+    with CompileStage(1, 120.0) as stage, pytest.raises(CannotBePlanned, match=r"1 cases from test_transposition\.py"):
+        stage.kernels(SETTINGS, SELECTION, [case])
 
 
 def test_kernels_of_nobody_are_refused(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus
-from conformance.plugin.compile_stage import CannotBePlanned, keys_of
+from conformance.plugin.compile_stage import CannotCut, kernels_of
 from conformance.plugin.sharding import Sharding
 from conformance.shards.numbers import ShardNumber
 from conformance.user_files.expected_failures import ExpectedFailures
@@ -106,8 +106,12 @@ def test_another_stack_is_another_plan_and_another_device_is_not():
     assert one.shard({**STACK, "device": "NVIDIA H200"}).plan == plan
 
 
-def test_cases_that_cannot_be_planned_end_the_run():
-    from conformance.judging.compile_stage import CompileResults
+def test_cases_that_cannot_be_planned_end_the_run(monkeypatch):
+    from conformance.judging import compile_stage
 
-    with pytest.raises(CannotBePlanned, match=r"the shards cannot be cut: 48 cases from a on .*; run this shard again"):
-        keys_of(CompileResults(problems=["48 cases from a on could not be planned: no memory"]))
+    def fails(self, *arguments):
+        raise compile_stage.CannotBePlanned("48 cases from a on could not be planned: no memory")
+
+    monkeypatch.setattr(compile_stage.CompileStage, "kernels", fails)
+    with pytest.raises(CannotCut, match=r"the shards cannot be cut: 48 cases from a on .*; run this shard again"):
+        kernels_of(SETTINGS, None, ["a"])

@@ -42,6 +42,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
     limits = KernelThresholds(thresholds, baseline.run, candidate.run)
     same_seed = baseline.seed == candidate.seed
     same_device = baseline.stack.get(DEVICE) == candidate.stack.get(DEVICE)
+    mixed = _on_mixed_devices(baseline) or _on_mixed_devices(candidate)
     findings: list[Finding] = []
     lost: list[tuple[Finding, lost_cases.Groups, str]] = []  # their cause is known when all cases were seen
     tables = ComparedTables((baseline.stack.get("torch"), candidate.stack.get("torch")))
@@ -58,7 +59,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         tables.add(was, now)
         if was is not None:
             absences.add(was, now)
-        on_same = _on_same_device(was, now, same_device)
+        on_same = _on_same_device(was, now) if mixed else same_device
         if on_same:
             choices.add(None if fails(was) else was, None if fails(now) else now)
         for side, record in zip(assembled, (was, now), strict=True):
@@ -115,12 +116,13 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
     )
 
 
-def _on_same_device(was: CaseRecord | None, now: CaseRecord | None, same_device: bool) -> bool:
-    """True if both records are of the same kind of device. A run may have been merged from several devices, and each
-    record says its own. ``same_device`` is the answer for records that do not."""
-    if was is None or now is None or DEVICE not in was.stack or DEVICE not in now.stack:
-        return same_device
-    return bool(was.stack[DEVICE] == now.stack[DEVICE])
+def _on_mixed_devices(side: ComparedRun) -> bool:
+    return side.run is not None and side.run.merged is not None and side.run.merged.mixed_devices
+
+
+def _on_same_device(was: CaseRecord | None, now: CaseRecord | None) -> bool:
+    """True if both records are of one kind of device. Each says its own if a run was merged from several devices."""
+    return was is not None and now is not None and was.stack.get(DEVICE) == now.stack.get(DEVICE)
 
 
 def _broken(name: str, faults: tuple[Fault, ...]) -> BrokenSide | None:
