@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from conformance import records as record_files
+from conformance.case_record import RunPart
 from conformance.commands import CommandError, compare, merge, mustpass, records, report, show
 from conformance.faults import Fault, FaultKind
 from conformance.gate.shards.merge import MergeError
@@ -65,6 +66,13 @@ def test_the_run_names_every_shard_and_takes_over_what_they_say(shards, tmp_path
     assert [str(one) for one in run.faults or ()] == ["infrastructure (limit): shard 2/3: too many files"]
     assert run.exit_status == 1  # a regression stays one
     assert run.bill == {"ptxas": "1", "backend hash()": "h"}
+
+
+def test_the_parts_of_resumed_shards_are_taken_over(shards, tmp_path):
+    earlier = RunPart("2026-03-04T05:00:00+00:00", "2026-03-04T05:06:08+00:00", 2, ("test_a.py::test_b[case-00004]",))
+    edit_run(shards[1], lambda info: replace(info, parts=(earlier,)))
+    edit_environment(shards[1], options=["-q", "--tier", "quick", "--shard=2/3", "--resume", "shard-2"])
+    assert merged(shards, tmp_path / "whole").parts == (earlier,)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ DEVICE = "device"
 _STATUSES = (0, 75, 1, 2)
 _NOTHING_JUDGED = 5
 #: Options that differ between the shards of one run, in both spellings.
-_OF_ONE_SHARD = ("--shard", "--conformance-shard", "--run-dir", "--conformance-run-dir")
+_OF_ONE_SHARD = tuple(f"--{prefix}{name}" for name in ("shard", "run-dir", "resume") for prefix in ("", "conformance-"))
 
 
 class UnionError(ValueError):
@@ -189,6 +189,7 @@ def combined_run(parts: Sequence[Part], name: str, judged: bool) -> RunInfo:
         proof=proof,
         required=runs[0].required,
         reruns="; ".join(f"shard {part.shard}: {part.run.reruns}" for part in parts if part.run.reruns) or None,
+        parts=tuple(one for run in runs for one in run.parts),
         merged=MergedShards(plan, plan.digest, tuple(map(_shard_run, parts)), mixed_devices=len(devices) > 1),
     )
 
