@@ -1,4 +1,4 @@
-"""Judges one case as a run does, in a pytest of its own with one worker."""
+"""Judges single cases as a run does, in a pytest of its own with one worker."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.judging.settings import Settings
@@ -25,12 +26,12 @@ _PYTEST = (
 RUN = "run"
 
 
-class FreshPytestDied(Exception):
-    """A signal ended the pytest before it had written the record; ``number`` is the signal's."""
+@dataclass(frozen=True)
+class Judged:
+    """The ``records`` of a fresh pytest by case, and the number of the ``signal`` that ended it; 0 if none did."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"signal {number} ended the pytest that ran the case")
-        self.number = number
+    records: Mapping[str, CaseRecord]
+    signal: int = 0
 
 
 class FreshPytest:
@@ -58,32 +59,38 @@ class FreshPytest:
             for process in self._running:
                 _kill(process)
 
-    def record_of(self, case: str, scratch: Path, gpu: str | None, seconds: float | None = None) -> CaseRecord | None:
-        """Returns the record of ``case``; None if there is none within ``seconds``. ``gpu`` is an entry of the visible
-        devices, None if the run has no GPU. The case's run is in the folder :data:`RUN` of ``scratch``. Raises OSError
-        if no process starts, or if it has left no run, and :class:`FreshPytestDied`."""
+    def judge(self, cases: Sequence[str], scratch: Path, gpu: str | None, seconds: float | None = None) -> Judged:
+        """Judges ``cases`` one after the other, and returns the records that there are within ``seconds``. ``gpu`` is
+        an entry of the visible devices, None if the run has no GPU. The run is in the folder :data:`RUN` of
+        ``scratch``. Raises OSError if no process starts, or if it has left no run."""
         with self._lock:
             if self._stopped:
-                return None
-            process = self._started(case, scratch, gpu)
+                return Judged({})
+            process = self._started(cases, scratch, gpu)
             self._running.add(process)
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
-            return None
+            return Judged({})
         finally:
             _kill(process)
             process.wait()
             with self._lock:
                 self._running.discard(process)
-        if code < 0 and not self._stopped:
-            raise FreshPytestDied(-code)
-        return next((record for record in read_records(scratch / RUN).records if record.case == case), None)
+        ended_by = 0 if self._stopped else max(0, -code)
+        try:
+            return Judged({record.case: record for record in read_records(scratch / RUN).records}, ended_by)
+        except OSError:
+            if ended_by:
+                return Judged({}, ended_by)  # before its first record
+            raise
 
-    def _started(self, case: str, scratch: Path, gpu: str | None) -> subprocess.Popen[bytes]:
+    def _started(self, cases: Sequence[str], scratch: Path, gpu: str | None) -> subprocess.Popen[bytes]:
+        listed = scratch / "cases.txt"
+        listed.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
         words = [
             *self._words,
-            *("--conformance-case", case, "--conformance-reruns", "0"),
+            *(f"--conformance-cases={listed}", "--conformance-reruns", "0"),
             *("-n", "1", "--maxfail", "0", f"--junitxml={scratch / 'junit.xml'}"),
             *("-o", f"cache_dir={scratch / 'cache'}", f"--conformance-run-dir={scratch / RUN}"),
         ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from conformance.faults import FaultClass
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import core_count
-from conformance.plugin.fresh_pytest import FreshPytest, FreshPytestDied
+from conformance.plugin.fresh_pytest import FreshPytest
 from conformance.records import CaseRecord, Rerun, Status
 from conformance.reporting.run_verdict import many
 
@@ -73,8 +73,8 @@ class Reruns:
         gpu = self._gpu(record, number)
         try:
             with tempfile.TemporaryDirectory(prefix="conformance-rerun-", ignore_cleanup_errors=True) as scratch:
-                again = self._fresh.record_of(record.case, Path(scratch), gpu, left)
-        except (OSError, FreshPytestDied):  # no disk, no process, or a try that has left nothing
+                again = self._fresh.judge([record.case], Path(scratch), gpu, left).records.get(record.case)
+        except OSError:  # no disk, no process, or a try that has left nothing
             return None
         if again is None:
             return None

@@ -28,7 +28,7 @@ from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.judging.settings import Settings
 from conformance.machine.environment_faults import fault_of_signal
 from conformance.plain_json import jsonable
-from conformance.plugin.fresh_pytest import RUN, FreshPytest, FreshPytestDied
+from conformance.plugin.fresh_pytest import RUN, FreshPytest
 from conformance.plugin.leftovers import remove_before_next_part
 from conformance.plugin.record_files import last_foreseen, process_file
 from conformance.records import (
@@ -40,6 +40,7 @@ from conformance.records import (
     ShardPlan,
     Status,
     each_record,
+    first_of,
     incompleteness,
     plain_file,
     read_run,
@@ -225,40 +226,48 @@ class Resume:
         """Judges the cases that were under way when the run ended, one after the other. ``write`` gets their records,
         and ``say`` sentences for the user. A case that was under way at :data:`MOST_DEATHS` ends of the run has
         crashed."""
-        for case, foreseen in sorted(self._foreseen.items()):
-            deaths = sum(case in part.unfinished for part in self.parts)
-            if deaths >= MOST_DEATHS:
-                text = f"{foreseen.diagnosis}\nthe run ended {deaths} times while this case ran".strip()
-                record: CaseRecord | None = replace(foreseen, status=Status.CRASH, diagnosis=text)
-            else:
-                say(f"it was under way when the run ended, and is judged alone: {case}")
-                record = self._judged_alone(foreseen)
-            if record is not None:
-                write(record)
-                self.recorded[case] = record.status
+        ends = {case: sum(case in part.unfinished for part in self.parts) for case in sorted(self._foreseen)}
+        cases = [case for case, count in ends.items() if count < MOST_DEATHS]
+        records = []
+        for case in ends.keys() - {*cases}:
+            text = f"the run ended {ends[case]} times while this case ran"
+            records.append(self._crashed(case, text))
+        if cases:
+            say(f"under way when the run ended, so judged first and alone: {first_of(cases, 3)}")
+            records += self._judged_alone(cases)
+        left = [case for case in cases if case not in {record.case for record in records}]
+        for case in left if len(cases) > 1 else ():  # one of them may have ended the process of all
+            records += self._judged_alone([case])
+        for record in records:
+            write(record)
+            self.recorded[record.case] = record.status
 
-    def _judged_alone(self, foreseen: CaseRecord) -> CaseRecord | None:
-        """Returns the record of the case that the run had ``foreseen``; None if there is none, or if the machine broke
-        the case."""
+    def _judged_alone(self, cases: Sequence[str]) -> list[CaseRecord]:
+        """Returns the records of ``cases`` that a process of their own has left, and none for a case that the machine
+        broke. A signal that ends the process of one case is that case's crash."""
         scratch = self._folder / "alone"
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             scratch.mkdir()
-            record = self._fresh.record_of(foreseen.case, scratch, self._gpu)
-            if record is None or record.fault_class is FaultClass.INFRASTRUCTURE:
-                return None
+            judged = self._fresh.judge(cases, scratch, self._gpu)
+            records = [judged.records[case] for case in cases if case in judged.records]
+            if judged.signal and len(cases) == 1 and not records:
+                text = (
+                    f"the run ended while this case ran; then signal {judged.signal} ended the pytest that ran it alone"
+                )
+                crashed = self._crashed(cases[0], text)
+                return [replace(crashed, fault=fault_of_signal(judged.signal, "the process"))]
             if (artefacts := scratch / RUN / "artefacts").is_dir():
                 shutil.copytree(artefacts, self._folder / "artefacts", dirs_exist_ok=True)
-            return record
-        except FreshPytestDied as error:
-            text = f"{foreseen.diagnosis}\nthe run ended while this case ran; then {error} alone".strip()
-            return replace(
-                foreseen, status=Status.CRASH, diagnosis=text, fault=fault_of_signal(error.number, "the process")
-            )
+            return [record for record in records if record.fault_class is not FaultClass.INFRASTRUCTURE]
         except OSError:
-            return None
+            return []
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+    def _crashed(self, case: str, text: str) -> CaseRecord:
+        foreseen = self._foreseen[case]
+        return replace(foreseen, status=Status.CRASH, diagnosis=f"{foreseen.diagnosis}\n{text}".strip())
 
 
 def _kept(folder: Path, problems: LineProblems) -> Iterator[CaseRecord]:

@@ -609,8 +609,8 @@ class SessionRun:
                 self._faults.add(kind, f"a hook at the end of the run raised {type(error).__name__}: {words_of(error)}")
         finally:
             late.cancel()
-        if self._is_part and self._selected == [] and session.exitstatus in _NOTHING:
-            session.exitstatus = pytest.ExitCode.OK  # a shard may be empty
+        if self._places == [] and session.exitstatus in _NOTHING:
+            session.exitstatus = pytest.ExitCode.OK  # a shard may be empty, and nothing may be left of a run
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
         if self._reruns is not None and not self._interrupted:
             try:

@@ -71,10 +71,17 @@ def test_a_case_that_ends_its_process_again_has_crashed(project):
     resumed(project)
     record = project.records["test_it[3]"]
     assert record.status is Status.CRASH
-    assert (
-        "the run ended while this case ran; then signal 9 ended the pytest that ran the case alone" in record.diagnosis
-    )
+    assert "the run ended while this case ran; then signal 9 ended the pytest that ran it alone" in record.diagnosis
     assert project.statuses == JUDGED | {"test_it[3]": "crash"}
+
+
+def test_a_run_whose_last_cases_are_judged_alone_ends_as_they_did(project):
+    """Nothing is left for the run itself."""
+    project.suite("some", CASES.replace("range(8)", "range(2, 4)"))
+    (project.path / "kills").write_text("x")
+    project.run()
+    assert resumed(project).ret == pytest.ExitCode.OK
+    assert project.statuses == {"test_it[2]": "pass", "test_it[3]": "pass"}
 
 
 def test_a_case_at_whose_ends_the_run_ended_has_crashed(project):
