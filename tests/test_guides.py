@@ -175,6 +175,8 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance verify shard-1.zip shard-2.zip --key public.pem": Read(Why.STANDS),
         "conformance merge reports/shard-* --output reports/whole": Read(Why.LONG),
         "conformance mustpass check reports/whole": Read(Why.LONG),
+        "job=$(sbatch --parsable shard.sbatch)": Instead("sbatch() { echo 7; }; job=$(sbatch)", Why.ELSEWHERE),
+        "sbatch --dependency=afterany:$job merge.sbatch": Instead('test "$job" = 7', Why.ELSEWHERE),
     },
     "judging.md": {
         "conformance list --fills": Run(says="| transparent |"),
@@ -443,7 +445,10 @@ def blocks(text: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[str]:
-    """The commands of a block, each on one line and without its comment: of a workflow those that it runs."""
+    """The commands of a block, each on one line and without its comment: of a workflow those that it runs. A block that
+    the reader saves has none: it is used on another machine."""
+    if block.file:
+        return []
     text = block.text.replace("\\\n", " ")
     if block.language == "yaml":
         lines = re.findall(r"^[ -]*run: (.+)$", text, re.MULTILINE)

@@ -226,7 +226,7 @@ def _wrong_cases(shard: _Folder, shards: Sequence[_Folder]) -> str:
 
 def _selected(shard: _Folder) -> set[str]:
     try:
-        return set(plain_file(shard.path / SELECTED_FILE).read_text(encoding="utf-8").splitlines())
+        return set(plain_file(shard.path / SELECTED_FILE).read_text(encoding="utf-8").split("\n")) - {""}
     except (OSError, UnicodeDecodeError):
         return set()
 
@@ -250,4 +250,5 @@ def _write_records(shards: Sequence[_Folder], file: Path) -> None:
 def _copy_artefacts(shards: Sequence[_Folder], scratch: Path) -> None:
     for shard in shards:
         if (shard.path / ARTEFACTS).is_dir():
-            shutil.copytree(shard.path / ARTEFACTS, scratch / ARTEFACTS, dirs_exist_ok=True)
+            # A link stays a link: the folder may come from someone else.
+            shutil.copytree(shard.path / ARTEFACTS, scratch / ARTEFACTS, symlinks=True, dirs_exist_ok=True)
