@@ -29,6 +29,7 @@ class FaultKind(str, Enum):
     LIMIT = "limit"  # a limit of the system was reached: open files, processes, memory, the size of a file
     PROCESS = "process"  # a process of the harness did not start, or was lost
     DEVICE = "device"  # a GPU that should be there cannot be used
+    DEVICE_SUSPECT = "device-suspect"  # a GPU fails a case that another one passes, or multiplies integers wrong
     RECORDS = "records"  # records are missing, damaged or double
     OUTPUT = "output"  # the standard output takes no more
     LESS_PROVEN = "less-proven"  # cases were proven by less than --require asks for

@@ -56,6 +56,7 @@ from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder,
 from conformance.plugin.sharding import Sharding, ShardListing
 from conformance.plugin.shared_collection import SharedCollection
 from conformance.plugin.shared_teardown import LeaderDeadline, SharedTeardown
+from conformance.plugin.suspect_gpus import SuspectGpus
 from conformance.plugin.worker_end import WorkerEnd
 from conformance.plugin.worker_imports import INDUCTOR_IMPORT, INDUCTOR_SUITES, WorkerImports
 from conformance.user_files.run_options import joined
@@ -234,6 +235,7 @@ def _configure_main(config: pytest.Config) -> None:
     reports = CaseReports(ids, words)
     invocation = config.invocation_params
     fresh = FreshPytest(settings, [*map(str, invocation.args)], invocation.dir, users_environment)
+    reruns = Reruns(settings, fresh, SuspectGpus(settings.gpus, users_environment), workers)
     resume = None
     if settings.resume is not None:
         stack = machine_stack(settings.gpus)
@@ -241,7 +243,7 @@ def _configure_main(config: pytest.Config) -> None:
         config.add_cleanup(resume.unlock)
     run = SessionRun(
         *(settings, folder, max(workers, 1), ids, stderr, progress, reports, words),
-        *(stage, outside, expressions, output, Reruns(settings, fresh, workers), resume),
+        *(stage, outside, expressions, output, reruns, resume),
         sharding=sharding,
         fresh=fresh,
     )

@@ -1,6 +1,7 @@
 """Judges failed cases again, each time in a fresh process, and tells what always fails from what comes and goes.
 
-A case that fails alike every time keeps its status. One that does not is flaky; it never becomes a pass.
+A case that fails alike every time keeps its status. One that does not is flaky; it never becomes a pass. If its GPU may
+be broken, that is a fault of the machine.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from conformance.faults import FaultClass
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import core_count
 from conformance.plugin.fresh_pytest import FreshPytest
+from conformance.plugin.suspect_gpus import SuspectGpus
 from conformance.records import CaseRecord, Rerun, Status
 from conformance.reporting.run_verdict import many
 
@@ -32,11 +34,13 @@ _ONCE_MORE = (Status.CRASH, Status.TIMEOUT)
 
 
 class Reruns:
-    """Judges failed cases of a run again, each in a ``fresh`` pytest. ``workers``: how many processes run cases."""
+    """Judges failed cases of a run again, each in a ``fresh`` pytest. ``suspects`` tells GPUs that may be broken, and
+    ``workers`` is the number of processes that run cases."""
 
-    def __init__(self, settings: Settings, fresh: FreshPytest, workers: int) -> None:
+    def __init__(self, settings: Settings, fresh: FreshPytest, suspects: SuspectGpus, workers: int) -> None:
         self._settings = settings
         self._fresh = fresh
+        self._suspects = suspects
         self._at_once = max(1, min(workers, core_count()))
         self._failed: dict[str, None] = {}
 
@@ -63,7 +67,12 @@ class Reruns:
         reruns: dict[str, list[Rerun]] = {}
         for (record, _), rerun in zip(tries, ended, strict=True):
             reruns.setdefault(record.case, []).extend([rerun] if rerun else [])
-        return {record.case: judged(record, reruns[record.case]) for record in records if reruns[record.case]}
+        return {record.case: self._judged(record, reruns[record.case]) for record in records if reruns[record.case]}
+
+    def _judged(self, record: CaseRecord, reruns: Sequence[Rerun]) -> CaseRecord:
+        suspect = None if record.status is Status.COMPILE_ERROR else self._suspects.fault(record, reruns)
+        record = judged(record, reruns)
+        return record if suspect is None else replace(record, fault=suspect)
 
     def _rerun(self, record: CaseRecord, number: int, until: float) -> Rerun | None:
         """Returns what ``record``'s case gives in a fresh process; None if there is no time left for it."""

@@ -36,7 +36,7 @@ def broken_case(status: str) -> dict:
     return {**one, "status": status, "fault": FULL}
 
 
-@pytest.mark.parametrize("status", ["fail", "compile-error", "crash", "oom", "timeout"])
+@pytest.mark.parametrize("status", ["fail", "compile-error", "crash", "oom", "timeout", "flaky"])
 @pytest.mark.parametrize("side", SIDES)
 def test_a_case_that_the_machine_broke_is_no_finding(tmp_path, capsys, side, status):
     passed = {**record(), "case": "test_a.py::test_x[broken]"}
