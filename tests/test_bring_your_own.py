@@ -32,6 +32,7 @@ def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
 def _run(folder: Path, kernel: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The suites with one kernel, for the vendor's target."""
     command = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "conformance.plugin"]
+    command += ["--conformance-reruns", "0"]
     command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick", "--kernel", kernel]
     command += ["--target", "sm_86", *options, "--run-dir", str(folder)]
     return _python(folder.parent, *command, **environment)

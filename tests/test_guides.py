@@ -536,6 +536,7 @@ class Follower:
         kept.pop("PYTHONPATH", None)
         summary = folder / "step-summary.md"
         self.environment = {**kept, "PATH": f"{tools}:{kept['PATH']}", "SMALL": str(small), "OMP_NUM_THREADS": "1"}
+        self.environment |= {"PYTEST_ADDOPTS": "--conformance-reruns=0"}
         self.environment |= {"CUDA_VISIBLE_DEVICES": "", "GITHUB_STEP_SUMMARY": str(summary)}
 
     def shell(self, script: str) -> subprocess.CompletedProcess[str]:

@@ -51,7 +51,8 @@ def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
 
 def _run(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "conformance.plugin", "--pyargs"]
-    command += ["conformance.suites", "--tier", "quick", "--run-dir", str(folder / "run"), *options]
+    command += ["conformance.suites", "--tier", "quick", "--conformance-reruns", "0"]
+    command += ["--run-dir", str(folder / "run"), *options]
     return _python(folder, *command, **environment)
 
 
@@ -70,6 +71,7 @@ SWEEP = [option for name in THREE for option in ("--kernel", name)]
 SWEEP += ["--no-gpu", "--target", "sm_90", "--suite", "config_space", "--suite", "random_problems"]
 
 
+@pytest.mark.long(10)
 def test_each_is_judged_and_none_changes_a_verdict_of_ours(tmp_path: Path) -> None:
     """The greedy kernel takes what ours refuse, which once failed the alignment cases of ours."""
     ours = ["--kernel", "mm_persistent_tma", "--suite", "alignment"]
@@ -81,6 +83,7 @@ def test_each_is_judged_and_none_changes_a_verdict_of_ours(tmp_path: Path) -> No
     assert set().union(*(statuses[name] for name in THREE)) <= {"pass", "not-applicable", "not-run"}
 
 
+@pytest.mark.long(12)
 def test_a_fault_in_each_is_found(tmp_path: Path) -> None:
     faults = {"TUTORIAL_ACTIVATION": "leaky_relu", "TUTORIAL_SKIPPED_KEYS": "1", "TUTORIAL_SKIPPED_BLOCKS": "1"}
     done = _run(tmp_path, *SWEEP, **faults)
@@ -96,6 +99,7 @@ def test_a_refusal_in_other_words_than_ours_is_no_fault(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long(20)
 @pytest.mark.parametrize(("activation", "status"), [("", "not-applicable"), ("leaky_relu", "fail")])
 def test_a_config_that_does_not_fit_is_passed_over_as_a_tuner_does(
     tmp_path: Path, activation: str, status: str

@@ -132,6 +132,7 @@ def test_every_outcome_has_its_status(project, workers):
     assert {file.name for file in project.folder.iterdir()} == {
         "environment.json",
         "junit.xml",
+        "plan.json",
         "records.jsonl.gz",
         "run.json",
         "selected.txt",

@@ -294,7 +294,8 @@ def test_a_signal_ends_a_run_and_its_records_are_merged(project, monkeypatch, si
         assert run.wait(30) == pytest.ExitCode.INTERRUPTED, output.read_text()
     text = output.read_text()
     names = {path.name for path in (project.path / "run").iterdir()}
-    assert names == {"environment.json", "junit.xml", "records.jsonl.gz", "run.json", "selected.txt", "summary.md"}
+    named = {"environment.json", "junit.xml", "plan.json", "records.jsonl.gz", "run.json", "selected.txt", "summary.md"}
+    assert names == named
     records = read_records(project.path / "run").records
     assert 4 <= len(records) < 40
     assert {record.status.value for record in records} == {"pass"}
