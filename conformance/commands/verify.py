@@ -118,6 +118,7 @@ def describe(verified: VerifiedBundle, policy: Policy) -> str:
         "cases": f"{extension['selected']} selected, {len(records)} recorded: {counts}",
         "tier": f"{run.tier}, targets {' '.join(run.targets) or 'default'}, seed {run.seed}",
         "shards": _shards(run),
+        "parts": _parts(run),
         "options": " ".join(environment["options"]) or "none",
         "partial": ", ".join(extension["partial"]) or "no",
         "judged by": f"code {' and '.join(extension['code_sha256'])}{_checkout(environment['git'])}",
@@ -178,6 +179,15 @@ def _shards(run: RunInfo) -> str:
         devices = " on SEVERAL DEVICES" if run.merged.mixed_devices else ""
         return f"{many(len(run.merged.shards), 'shard')}{devices}, all of the plan {run.merged.digest}: {shards}"
     return f"the shard {run.shard} of the plan {run.shard.digest}" if run.shard else "none: the run is whole"
+
+
+def _parts(run: RunInfo) -> str:
+    """Returns what the parts of a run that went on have left, each but the last one."""
+    parts = [
+        f"begun {part.began}, {many(part.records, 'record')} kept, {len(part.unfinished)} under way"
+        for part in run.parts
+    ]
+    return f"{len(parts) + 1}: {'; '.join(parts)}; then the last one" if parts else "1"
 
 
 def _selftest(verified: VerifiedBundle) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -79,6 +80,21 @@ def test_a_bundle_of_one_shard_is_partial(folder, key):
     statement = verify(data, policy(key, allow_partial=True)).statement["predicate"][EXTENSION]
     assert statement["shard"] == "2/3"
     assert statement["plan_sha256"] == read_run(folder / "shard-2").shard.digest
+
+
+def test_the_statement_and_verify_name_the_parts_of_a_run_that_went_on(folder, key, tmp_path, capsys):
+    shutil.copytree(folder / "shard-2", tmp_path / "shard-2")
+    run = json.loads((tmp_path / "shard-2" / "run.json").read_text())
+    part = {"began": "2026-01-01", "next_began": "2026-01-02", "records": 3, "unfinished": ["a"], "unusable": 0}
+    (tmp_path / "shard-2" / "run.json").write_text(json.dumps({**run, "parts": [part]}))
+    data = pack(tmp_path / "shard-2", key, (), {})
+    statement = verify(data, policy(key, allow_partial=True)).statement["predicate"][EXTENSION]
+    assert statement["parts"] == [{"began": "2026-01-01", "records": 3, "under_way": ["a"], "unusable": 0}]
+    (tmp_path / "b.zip").write_bytes(data)
+    words = ("--key", folder / "ours.pub.pem", "--code-digest", CODE, "--allow-partial")
+    assert call(verify_command, tmp_path / "b.zip", *words) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^parts +2: begun 2026-01-01, 3 records kept, 1 under way; then the last one$", said, re.M)
 
 
 def test_shards_of_several_devices(tmp_path):
