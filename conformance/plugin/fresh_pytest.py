@@ -1,4 +1,4 @@
-"""Judges single cases as a run does, in a pytest of its own with one worker."""
+"""Runs single cases in a separate pytest process with one worker, and returns their records."""
 
 from __future__ import annotations
 

@@ -55,9 +55,9 @@ class SuspectGpus:
         """Returns a sentence if torch's products of small integers are wrong on ``gpu``; asks each GPU once."""
         with self._lock:
             if gpu not in self._wrong:
-                found = {name: count for name, count in self._products(gpu).items() if count}
-                text = ", ".join(f"{count} elements of {name}" for name, count in found.items())
-                self._wrong[gpu] = f"torch's own exact products are wrong there: {text}" if found else ""
+                counts = self._products(gpu).items()
+                text = ", ".join(f"{count} elements of {name}" for name, count in counts if count)
+                self._wrong[gpu] = f"torch's own exact products are wrong there: {text}" if text else ""
             return self._wrong[gpu]
 
     def _products(self, gpu: str) -> dict[str, int]:

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from conformance.plugin.resuming import EARLIER_FILE, MOST_DEATHS, PLAN_FILE, SELECTED_FILE, lock_folder
-from conformance.records import RUN_FILE, Fault, FaultKind, RunPart, Status, jsonable, read_records
+from conformance.plugin.fresh_pytest import Judged
+from conformance.plugin.resuming import EARLIER_FILE, MOST_DEATHS, PLAN_FILE, SELECTED_FILE, Resume, lock_folder
+from conformance.records import RUN_FILE, CaseRecord, Fault, FaultKind, RunPart, Status, jsonable, read_records
 
 pytest_plugins = ["pytester"]
 #: Each case counts its runs in a file. Case 3 kills the process that leads the run as often as the file "kills" says.
@@ -82,6 +84,20 @@ def test_a_run_whose_last_cases_are_judged_alone_ends_as_they_did(project):
     project.run()
     assert resumed(project).ret == pytest.ExitCode.OK
     assert project.statuses == {"test_it[2]": "pass", "test_it[3]": "pass"}
+
+
+def test_cases_under_way_are_judged_one_by_one_if_their_common_process_ends(tmp_path):
+    answers = {("a", "b"): Judged({}, signal.SIGSEGV), ("a",): Judged({"a": CaseRecord("a", "it", Status.FAIL)})}
+    answers["b",] = Judged({}, signal.SIGSEGV)
+    resume = object.__new__(Resume)
+    resume._folder, resume._gpu, resume.parts, resume.recorded = tmp_path, None, (), {}
+    resume._foreseen = {case: CaseRecord(case, "it", Status.CRASH) for case in "ab"}
+    resume._fresh = SimpleNamespace(judge=lambda cases, scratch, gpu: answers[tuple(cases)])
+    written = []
+    resume.judge_alone(written.append, lambda text: None)
+    assert [(record.case, record.status) for record in written] == [("a", Status.FAIL), ("b", Status.CRASH)]
+    assert "then signal 11 ended the pytest" in written[1].diagnosis
+    assert resume.recorded == {"a": Status.FAIL, "b": Status.CRASH}
 
 
 def test_a_case_at_whose_ends_the_run_ended_has_crashed(project):

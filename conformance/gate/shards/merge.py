@@ -53,7 +53,7 @@ from conformance.records import (
     refuse_more_than,
 )
 
-#: Folder of a run with the artefacts of its cases, each in a folder of its own.
+#: The folder of a run that holds the artefacts of its cases, one folder for each case.
 ARTEFACTS = "artefacts"
 #: Bytes of an environment.json that are read.
 ENVIRONMENT_LIMIT = 16 << 20
