@@ -249,7 +249,8 @@ def _configure_main(config: pytest.Config) -> None:
     )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
-    config.pluginmanager.register(run.starts, "conformance-worker-starts")
+    for name, part in run.parts.items():
+        config.pluginmanager.register(part, name)
     config.pluginmanager.register(reports, "conformance-case-reports")
     config.pluginmanager.register(progress, "conformance-progress")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:

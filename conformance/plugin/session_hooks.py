@@ -9,24 +9,21 @@ import math
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import pytest
 
-from conformance.cases import known_names
 from conformance.exception_text import text_of, words_of
 from conformance.execution.compile.carried_kernels import backend_hashes
-from conformance.faults import Fault, FaultKind
+from conformance.faults import FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
@@ -34,47 +31,34 @@ from conformance.machine import overdue
 from conformance.machine.descendants import adopted, descendants, end_descendants
 from conformance.machine.environment_faults import (
     fault_of_error,
-    fault_of_signal,
     fault_of_text,
-    killed,
     process_fault,
 )
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
-from conformance.plugin import shared_collection, shared_teardown
+from conformance.plugin import shared_teardown
 from conformance.plugin.case_hooks import (
-    BACKEND_HASHES,
     CANNOT_WRITE,
-    cannot_write,
-    fault_without_wrong_results,
-    mark_xfailed,
 )
-from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
+from conformance.plugin.case_ids import CaseIds
 from conformance.plugin.case_reports import CaseReports, GuardedOutput
-from conformance.plugin.collection_watch import collected_now, mark, marked
-from conformance.plugin.compile_stage import CannotCut, RunStage
+from conformance.plugin.case_selection import CaseSelection
+from conformance.plugin.compile_stage import RunStage
+from conformance.plugin.controller_records import ControllerRecords, is_full
 from conformance.plugin.fresh_pytest import FreshPytest
 from conformance.plugin.leftovers import remove_leftovers
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import (
-    RecordFile,
-    breakage_file,
-    death_file,
-    foreseen,
     merge,
     recorded,
-    refusal_file,
-    stacks_file,
-    written,
 )
 from conformance.plugin.reruns import Reruns
-from conformance.plugin.resuming import NOT_COLLECTED, SELECTED_FILE, Resume, lock_folder, write_plan
+from conformance.plugin.resuming import NOT_COLLECTED, Resume, lock_folder
 from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
-from conformance.plugin.sharding import OWN, Sharding, keep_own
-from conformance.plugin.watchdog import PROCESS_ENDED
-from conformance.plugin.worker_starts import WorkerStarts
+from conformance.plugin.sharding import Sharding
+from conformance.plugin.worker_deaths import WorkerDeaths
 from conformance.plugin.worker_watch import WorkerWatch, is_local
 from conformance.proof_level import ProofCount
 from conformance.records import (
@@ -82,7 +66,6 @@ from conformance.records import (
     RUN_FILE,
     CaseRecord,
     RunInfo,
-    Shard,
     Status,
     first_of,
     incompleteness,
@@ -101,12 +84,9 @@ from conformance.reporting.summary_text import (
     verdict_lines,
 )
 from conformance.reporting.text import log_safe
-from conformance.user_files.run_options import KERNELS_MAY_BE_LOST, ON_EACH_TARGET
 
-CONTROLLER = "controller"
 SUMMARY_FILE = "summary.md"
 JUNIT_FILE = "junit.xml"
-PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
 #: Seconds that workers have for the cases under way when the run ends early.
 LEAVE_S = 5.0
 #: Exit statuses of runs that may have selected nothing.
@@ -165,7 +145,6 @@ class SessionRun:
         self._outside = outside
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
         self._bill = bill_of_materials(settings.gpus.driver)
-        self._backend_hashes: dict[str, str] = {}
         self._settings = settings
         self._workers = workers
         self._case_ids = case_ids
@@ -173,46 +152,59 @@ class SessionRun:
         self._progress = progress
         self._reports = reports
         self._options = options
-        self._expressions = expressions
         self._leases = GpuLeases(settings.gpus.entries)
         self._started = datetime.now(timezone.utc)
         self._clock = time.monotonic()
         self._first_began, self._last_ended = math.inf, -math.inf  # seconds since the epoch
-        self._selected: list[str] | None = None
-        self._first_collected: tuple[str, list[str]] = "", []  # the worker that has collected first, and its node ids
         self._sharding = sharding
         self._resume = resume
         self._fresh = fresh
-        self._accepted = resume is None  # that the run goes on, or begins
+        self._reruns = reruns
         self._is_part = settings.shard is not None
-        self._places: list[int] | None = None  # of the tests that are run among all that were collected; None: all
-        self._held: list[CaseRecord] = []  # of files that could not be collected, before the cut
-        self._of_other_shards: set[str] = set()  # files that could not be collected, whose records others have
-        self._shard: Shard | None = None  # None before the cut, and in a whole run
         self._records_digest = ""
-        self._shared: list[str] = []  # node ids that a worker collected for all
-        self._uncollectable: list[str] = []
-        self._collected_workers: set[str] = set()
         self._interrupted = False  # by the user
         self._pytests = 0  # the exit status that pytest itself ends with
         self._info: RunInfo | None = None
         self._lost = ""  # why there is none at the end
         self._owes_ending = False  # the verdict was not printed yet
-        self._watch = WorkerWatch(folder, settings.case_timeout_s, _give_up)
-        self._reruns = reruns
         self._judged_again: dict[str, CaseRecord] = {}
         self.signals = RunSignals(self._hurry, stderr)
-        self._died_in: Counter[str] = Counter()  # workers, by the file that they collected
-        self._killed_in: dict[str, Fault] = {}  # faults of those that were killed from outside
-        self._early_death: Fault | None = None  # from outside, of the last worker that had not collected
-        self.starts = WorkerStarts(
-            workers, self._watch.watch, self._leases.give_back, self._say, self._end_without_workers
-        )
         self._cleanup = contextlib.ExitStack()
         self._earlier: set[int] = set()
         self._ended: list[str] = []
-        self._file = RecordFile(folder, CONTROLLER)
         self._tally = Tally()
+        self._leases = GpuLeases(settings.gpus.entries)
+        self._watch = WorkerWatch(folder, settings.case_timeout_s, _give_up)
+        self._records = ControllerRecords(settings, folder, self.stack, self._faults)
+        self._deaths = WorkerDeaths(
+            *(settings, folder, workers, case_ids, self._faults),
+            *(self._records, self._leases, self._watch, self._say),
+        )
+        self._selection = CaseSelection(
+            *(settings, folder, case_ids, self.stack),
+            faults=self._faults,
+            records=self._records,
+            deaths=self._deaths,
+            watch=self._watch,
+            progress=progress,
+            sharding=sharding,
+            resume=resume,
+            reruns=reruns,
+            compile_stage=compile_stage,
+            outside=outside,
+            expressions=expressions,
+            write_info=lambda: self._write_info(RunInfo(**self._facts())),
+            say=self._say,
+        )
+
+    @property
+    def parts(self) -> dict[str, object]:
+        """The other plugins of the run, by the name under which pytest knows them."""
+        return {
+            "conformance-case-selection": self._selection,
+            "conformance-worker-deaths": self._deaths,
+            "conformance-worker-starts": self._deaths.starts,
+        }
 
     def _hurry(self) -> None:
         self._watch.kill_all()
@@ -242,7 +234,7 @@ class SessionRun:
             self._compile_stage.prepare()
         failed = self._outside.failed_cases() if self._outside is not None else {}
         for case, why in failed.items():
-            self._add_uncollectable(self._bare(case, Status.FAIL, NOT_COLLECTED, why))
+            self._selection.add_uncollectable(self._records.bare(case, Status.FAIL, NOT_COLLECTED, why))
         for why in self._outside.left_out.values() if self._outside is not None and not failed else ():
             self._say(f"left out: {why}")
 
@@ -292,303 +284,8 @@ class SessionRun:
         node.workerinput["conformance_stack"] = self.stack
         node.workerinput["conformance_local"] = is_local(node)
 
-    # Collection
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        case = self._case_ids(report.nodeid) if report.failed else None
-        if case is not None and case not in self._uncollectable and case not in self._of_other_shards:
-            record = self._bare(case, Status.FAIL, NOT_COLLECTED, report.longreprtext)
-            fault = self._killed_in.get(report.nodeid) or fault_of_text(report.longreprtext)
-            self._add_uncollectable(replace(record, fault=fault))
-
-    def _add_uncollectable(self, record: CaseRecord) -> None:
-        """Adds the ``record`` of a file that cannot be collected. Before the cut it is not known which shard has it."""
-        self._uncollectable.append(record.case)
-        if self._selected is not None or not (self._is_part or self._resume is not None):
-            self._write(record)
-        else:
-            self._held.append(record)
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._select([item.nodeid for item in session.items])
-        if self._places is not None:
-            keep_own(session.config, session.items, self._places)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        self._collected_workers.add(node.gateway.id)
-        self.starts.collected()
-        self._watch.collected(node)
-        if ids == [shared_collection.IN_FOLDER]:
-            self._shared = self._shared or shared_collection.shared(self.folder)
-            ids[:] = self._shared  # xdist goes on with this list
-        if self._selected is None:
-            self._select(ids)
-            if self._places is not None:
-                node.config.stash[OWN] = frozenset(ids[place] for place in self._places)
-            self._first_collected = node.gateway.id, list(ids)
-        else:
-            self._compare(node.gateway.id, ids)
-
-    def _select(self, nodeids: Sequence[str]) -> None:
-        cases = [case for case in map(self._case_ids, nodeids) if case is not None]
-        check_case_ids(cases)
-        for text in self._outside.look(cases) if self._outside is not None else ():
-            self._say(text)
-        if not cases:
-            self._refuse_filters_that_match_nothing()
-        chosen = self._settings.configs or self._settings.case_list
-        if chosen and KERNELS_MAY_BE_LOST not in os.environ:
-            self._refuse_unknown_choices(cases)
-        self._selected = cases = self._cut(nodeids)
-        shard = self._sharding.shard(self.stack)
-        self._shard = shard if self._is_part else None
-        if self._resume is not None:
-            self._resume.check(shard.plan, cases)
-        with self._ends_run():
-            self._write_selected()
-            write_plan(self.folder, shard.plan)
-            if self._resume is not None:
-                cases = self._go_on(self._resume, nodeids)
-            while self._held:
-                self._write(self._held.pop())
-            if self._is_part:
-                self._write_info(RunInfo(**self._facts()))
-            self._progress.selected(cases)
-            if self._compile_stage is not None:
-                self._compile_stage.run(cases)
-
-    def _go_on(self, resume: Resume, nodeids: Sequence[str]) -> list[str]:
-        """Judges what was under way when the earlier part ended, and returns the cases that are left."""
-        self._accepted = True
-        self._say(resume.begin())
-        self._write_info(RunInfo(**self._facts()))  # a part that ends now is known to the next
-        resume.judge_alone(self._write, self._say)
-        for case, status in resume.recorded.items():
-            if status in FAILING and self._reruns is not None:
-                self._reruns.failed(case)
-        places = range(len(nodeids)) if self._places is None else self._places
-        self._places = [place for place in places if self._case_ids(nodeids[place]) not in resume.recorded]
-        own = (self._case_ids(nodeids[place]) for place in self._places)
-        return [case for case in own if case is not None]
-
-    def _cut(self, nodeids: Sequence[str]) -> list[str]:
-        """Returns the cases of this shard, and keeps the records of its files that could not be collected."""
-        try:
-            places = self._sharding.cut(nodeids, self._uncollectable)
-        except CannotCut as error:
-            self._faults.add(FaultKind.PROCESS, str(error))
-            pytest.exit(str(error))
-        self._places = places if self._is_part else None
-        others = [record for record in self._held if not self._sharding.owns(record.case)]
-        for record in others:
-            self._held.remove(record)
-            self._uncollectable.remove(record.case)
-            self._of_other_shards.add(record.case)
-            text = f"{record.case} could not be collected; another shard has its record"
-            self._faults.add(FaultKind.OTHER_TEST, text)
-        if self._is_part:
-            self._say(self._sharding.sentence())
-        own = (self._case_ids(nodeids[place]) for place in places)
-        return [case for case in own if case is not None]
-
-    def _compare(self, worker: str, nodeids: Sequence[str]) -> None:
-        """Selects the cases that only ``worker`` has collected. A shard and a resumed run have chosen their cases
-        without them. If workers differ and no file failed that explains it, the run has a fault."""
-        first, first_ids = self._first_collected
-        if nodeids == first_ids:
-            return
-        here, there = ({case for case in map(self._case_ids, ids) if case is not None} for ids in (nodeids, first_ids))
-        more = sorted(here - {*(self._selected or ())}) if self._places is None else []
-        check_case_ids(more)
-        if more:
-            self._selected = [*(self._selected or ()), *more]
-            with self._ends_run():
-                self._write_selected()
-                self._progress.selected(self._selected)
-        failed = tuple(f"{case}{end}" for case in self._uncollectable for end in ("::", "/"))
-        if others := [case for case in sorted(here ^ there) if not case.startswith(failed)]:
-            text = f"workers {first} and {worker} have collected different cases: only one of them has"
-            advice = "parameters and ids must be the same in every process"
-            self._faults.add(FaultKind.OTHER_TEST, f"{text} {first_of(others, 3)}; {advice}")
-
     def _say(self, text: str) -> None:
         print(f"\nconformance: {text}", file=self._stderr, flush=True)
-
-    def _write_selected(self) -> None:
-        cases = [*(self._selected or ()), *self._uncollectable]
-        replace_file(self.folder / SELECTED_FILE, "".join(case + "\n" for case in cases))
-
-    def _refuse_filters_that_match_nothing(self) -> None:
-        settings = self._settings
-        if self._expressions is None:
-            return
-        narrowing = {
-            "--conformance-case": [settings.case] if settings.case else [],
-            "--kernel": settings.kernels,
-            "--suite": settings.suites,
-            "--config": settings.configs,
-            "--cases": [settings.case_file] if settings.case_file else [],
-            **{option: [text] if text else [] for option, text in self._expressions.items()},
-        }
-        words = [f"{option} {value}".lstrip() for option, values in narrowing.items() for value in values]
-        if words:
-            others = [f"--tier {settings.tier}", *(f"--target {target}" for target in settings.targets)]
-            advice = self._near_case() or "see 'conformance list'"
-            if settings.targets and settings.tier == "quick":
-                advice = f"{ON_EACH_TARGET}; {advice}"
-            raise pytest.UsageError(f"{' '.join(words)}: no case of {' '.join(others)} has that; {advice}")
-
-    def _refuse_unknown_choices(self, cases: Sequence[str]) -> None:
-        """Raises pytest.UsageError for a config, or a case of a file, that is not among ``cases``."""
-        settings, ids = self._settings, set(cases)
-        options = " ".join([f"with --tier {settings.tier}", *(f"--target {target}" for target in settings.targets)])
-        try:
-            known_names.check_cases(ids, settings.configs, settings.case_list or (), options)
-        except known_names.UnknownName as error:
-            missing = sorted((settings.case_list or frozenset()) - ids)
-            near = self._near_case(missing[0]) if missing else ""
-            raise pytest.UsageError(f"{error}; {near}" if near else str(error)) from None
-
-    def _near_case(self, case: str | None = None) -> str:
-        """Returns a suggestion for ``case``, or for the first case that the user named, if there is such."""
-        case = case or self._settings.case or min(self._settings.case_list or (), default=None)
-        if case is None or self._compile_stage is None:
-            return ""
-        from conformance.cases.lookup import near_case
-
-        return near_case(case, replace(self._compile_stage.selection(), kernels=()))
-
-    def _write(self, record: CaseRecord) -> None:
-        with self._ends_run():
-            self._file.write(record)
-
-    @contextlib.contextmanager
-    def _ends_run(self) -> Iterator[None]:
-        """Inside, a folder that cannot be written to ends the run with a sentence."""
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            if not self._concerns_folder(error):
-                raise
-            self._faults.add(
-                FaultKind.DISK_FULL if _is_full(error) else FaultKind.FILES, cannot_write(self.folder, error)
-            )
-            pytest.exit(cannot_write(self.folder, error))
-
-    def _concerns_folder(self, error: Exception) -> bool:
-        full = isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in _FULL
-        return full or str(getattr(error, "filename", "")).startswith(str(self.folder))
-
-    # Workers that die
-
-    @pytest.hookimpl(optionalhook=True, tryfirst=True)  # before xdist prints the worker's traceback
-    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
-        breakage = breakage_file(self.folder, node.gateway.id)
-        if breakage.exists():
-            text = breakage.read_text(encoding="utf-8")
-            self._faults.add(FaultKind.DEVICE, text)
-            pytest.exit(text)
-        refusal = refusal_file(self.folder, node.gateway.id)
-        if refusal.exists():
-            raise pytest.UsageError(refusal.read_text(encoding="utf-8"))
-        self._leases.give_back(node.gateway.id)
-        self._watch.forget(node)
-        self._backend_hashes |= getattr(node, "workeroutput", {}).get(BACKEND_HASHES, {})
-        if error is None or node.gateway.id in self._collected_workers:
-            return
-        ending = _ending(node)
-        self._early_death = fault_of_signal(ending, f"worker {node.gateway.id}") if ending else None
-        if not self._marks_file(node.gateway.id, ending):
-            died = _words_of_the_dead(self.folder, node.gateway.id)
-            self.starts.early_death(died or error, costly=bool(died or self._watch.reason(node.gateway.id)))
-
-    def _marks_file(self, worker: str, ending: int | None) -> bool:
-        """Returns True if the worker died because of the file that it collected, which later ones then report as
-        failed. A signal from outside may have met the file by chance, in each worker once."""
-        nodeid, why = collected_now(self.folder, worker), self._watch.reason(worker)
-        if not nodeid:
-            return False
-        self._died_in[nodeid] += 1
-        outside = (self._early_death is not None and not why) or self._watch.was_stopped(worker)
-        if outside and self._died_in[nodeid] <= self._workers:
-            return False
-        if outside and self._early_death is not None:
-            self._killed_in[nodeid] = self._early_death
-        if nodeid not in marked(self.folder):
-            stacks = stacks_file(self.folder, worker)
-            why = why or (f"signal {ending}" if ending else "it ended by itself")
-            text = stacks.read_text(errors="replace") if stacks.exists() else ""
-            mark(self.folder, nodeid, f"a process died while it collected {nodeid}: {why}\n{text}".rstrip())
-        return self._died_in[nodeid] <= 2 * self._workers + 1
-
-    def _end_without_workers(self, text: str, error: BaseException | None) -> NoReturn:
-        """Ends the run, which has no worker and gets none; ``error`` is that of the last start, if none came up."""
-        if error is not None:
-            fault = fault_of_error(error) or process_fault(text)
-            self._faults.add(FaultKind(fault.kind), f"{text}; {fault.text}" if fault.text != text else text)
-        elif self._early_death is not None:
-            self._faults.add(FaultKind(self._early_death.kind), f"{text}; {self._early_death.text}")
-        else:
-            self._faults.add(FaultKind.FAILED, text)
-        pytest.exit(text)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
-        case = self._case_ids(crashitem)
-        worker = report.node.gateway.id
-        if case is None:
-            return
-        record = written(self.folder, worker, case)
-        if record is None:
-            record = self._of_the_dead(report.node, case)
-            if record.fault is None:
-                record = self._settings.expected_failures.applied(record)
-            self._write(record)
-        if record.status is Status.EXPECTED_FAIL and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
-            mark_xfailed(report, str(record.reason))
-        elif record.status is Status.PASS:  # the process died after it: of a fixture that others use too
-            report.outcome = "passed"
-
-    def _of_the_dead(self, node: Any, case: str) -> CaseRecord:
-        """Returns the record of the case during which the worker of ``node`` died before it could write one."""
-        worker = node.gateway.id
-        record = foreseen(self.folder, worker, case) or self._bare(
-            case, Status.CRASH, "", "the process died while it ran this case", worker
-        )
-        record = replace(record, outcome=PROCESS_DIED)
-        stacks = stacks_file(self.folder, worker)
-        late = stacks.read_text(errors="replace") if stacks.exists() else ""
-        if late:
-            text = f"ran past its deadline, holding the interpreter's lock; the process was ended. Its stacks:\n{late}"
-            return replace(record, status=Status.TIMEOUT, diagnosis=text)
-        if self._watch.reason(worker):
-            text = f"ran past its deadline of {self._settings.case_timeout_s:g} s: {self._watch.reason(worker)}"
-            fault = killed(self._watch.reason(worker)) if self._watch.was_stopped(worker) else None
-            fault = fault_without_wrong_results(fault, record.verdicts)
-            return replace(record, status=Status.TIMEOUT, diagnosis=text, fault=fault)
-        if died := _words_of_the_dead(self.folder, worker):
-            fault = fault_without_wrong_results(fault_of_text(died), record.verdicts)
-            return replace(record, diagnosis=f"{record.diagnosis}\n{died}", fault=fault)
-        ending = _ending(node)
-        fault = fault_of_signal(ending, f"the worker {worker}") if ending else None
-        if fault is None:
-            return record
-        text = f"{record.diagnosis}\n{fault}"
-        return replace(record, fault=fault_without_wrong_results(fault, record.verdicts), diagnosis=text)
-
-    def _bare(self, case: str, status: Status, outcome: str, diagnosis: str, worker: str = CONTROLLER) -> CaseRecord:
-        return CaseRecord(
-            case,
-            suite_of(case),
-            status,
-            tier=self._settings.tier,
-            seed=self._settings.seed,
-            stack=self.stack,
-            worker=worker,
-            outcome=outcome,
-            diagnosis=diagnosis,
-        )
 
     # End
 
@@ -603,13 +300,13 @@ class SessionRun:
             with overdue.deadline("a hook", max(self._settings.case_timeout_s, shared_teardown.LEAST_S)):
                 yield
         except Exception as error:  # of a conftest or another plugin; pytest's junit.xml may have no place
-            if not isinstance(error, OSError) or not self._concerns_folder(error):
+            if not isinstance(error, OSError) or not self._records.concerns_folder(error):
                 fault = fault_of_error(error)
                 kind = FaultKind(fault.kind) if fault else FaultKind.HARNESS
                 self._faults.add(kind, f"a hook at the end of the run raised {type(error).__name__}: {words_of(error)}")
         finally:
             late.cancel()
-        if self._places == [] and session.exitstatus in _NOTHING:
+        if self._selection.places == [] and session.exitstatus in _NOTHING:
             session.exitstatus = pytest.ExitCode.OK  # a shard may be empty, and nothing may be left of a run
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
         if self._reruns is not None and not self._interrupted:
@@ -641,19 +338,19 @@ class SessionRun:
         self._pytests = status
         self._watch.stop()
         try:
-            if not self._accepted:
+            if not self._selection.accepted:
                 return
             if not (self.folder / RUN_FILE).exists():
                 raise FileNotFoundError(errno.ENOENT, "it was removed while the run went on", str(self.folder))
             self.finish()
         except (OSError, sqlite3.Error) as error:
-            if not self._concerns_folder(error):
+            if not self._records.concerns_folder(error):
                 raise
             why = getattr(error, "strerror", None) or error
             self._lost = (
                 f"the records in {self.folder} could not be merged: {why}; what is still there was left as it is"
             )
-            self._faults.add(FaultKind.DISK_FULL if _is_full(error) else FaultKind.RECORDS, self._lost)
+            self._faults.add(FaultKind.DISK_FULL if is_full(error) else FaultKind.RECORDS, self._lost)
         self._ended = end_descendants(self._earlier)
 
     def _leave_nothing(self, config: pytest.Config) -> None:
@@ -689,13 +386,12 @@ class SessionRun:
             if last is None or record.case >= last.case:
                 last = record
 
-        while self._held:  # the run ended before the cut
-            self._file.write(self._held.pop())
-        self._file.close()
+        self._selection.write_held()  # the run ended before the cut
+        self._records.close()
         for text in shared_teardown.noted_faults(self.folder):
             self._faults.add(FaultKind.OTHER_TEST, text)
         recorded, damaged, self._records_digest = merge(self.folder, take, self._judged_again)
-        missing = incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
+        missing = incompleteness([*(self._selection.selected or ()), *self._selection.uncollectable], recorded)
         contradictions = [*missed, *stage.waste()] if stage is not None else []
         outside = self._outside.problems() if self._outside is not None else []
         problems = [*damaged, *missing, *contradictions, *outside]
@@ -719,8 +415,8 @@ class SessionRun:
         }
         facts["stack"] = {**self.stack, **(last.stack if last else {})}
         self._info = RunInfo(**facts)
-        if self._uncollectable:
-            self._write_selected()
+        if self._selection.uncollectable:
+            self._selection.write_selected()
         remove_leftovers(self.folder)
         self._write_info(self._info)
         (self.folder / SUMMARY_FILE).write_text(render_markdown(self._summary()), encoding="utf-8")
@@ -798,7 +494,7 @@ class SessionRun:
 
     def _notes(self) -> list[str]:
         """Lines about how the run went, for its tables."""
-        notes = [self._sharding.sentence()] if self._is_part and self._selected is not None else []
+        notes = [self._sharding.sentence()] if self._is_part and self._selection.selected is not None else []
         notes += [str(self._compile_stage)] if self._compile_stage is not None and str(self._compile_stage) else []
         if self._last_ended > self._first_began:
             began, ended = (when - self._started.timestamp() for when in (self._first_began, self._last_ended))
@@ -827,6 +523,7 @@ class SessionRun:
         replace_file(self.folder / ENVIRONMENT_FILE, json.dumps(machine, indent=1) + "\n")
 
     def _facts(self) -> dict[str, Any]:
+        shard = self._selection.shard
         return {
             "id": self.folder.name,
             "started": self._resume.left.info.started
@@ -838,45 +535,15 @@ class SessionRun:
             "workers": self._workers,
             "gpus": self._settings.gpus.entries,
             "stack": self.stack,
-            "bill": with_backend_hashes(self._bill, self._backend_hashes | backend_hashes()),
+            "bill": with_backend_hashes(self._bill, self._deaths.backend_hashes | backend_hashes()),
             "declared": self._settings.declared,
             "parts": self._resume.parts if self._resume is not None else (),
-            "shard": None if self._shard is None else replace(self._shard, records=self._records_digest),
-            "selected": None if self._selected is None else len(self._selected) + len(self._uncollectable),
+            "shard": None if shard is None else replace(shard, records=self._records_digest),
+            "selected": self._selection.count,
         }
 
     def _write_info(self, info: RunInfo) -> None:
         replace_file(self.folder / RUN_FILE, json.dumps(jsonable(info), indent=1) + "\n")
-
-
-#: Errors of a disk that takes no more.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-#: The exit status of a worker's launcher is this and the signal that ended the worker (see ``worker_launcher``).
-SIGNAL_STATUS = 128
-#: Seconds in which a worker whose pipes have closed is gone.
-_GONE_S = 5.0
-
-
-def _is_full(error: Exception) -> bool:
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _words_of_the_dead(folder: Path, worker: str) -> str:
-    """Returns the internal error that ended a worker; empty if it named none."""
-    file = death_file(folder, worker)
-    return file.read_text(encoding="utf-8") if file.exists() else ""
-
-
-def _ending(node: Any) -> int | None:
-    """The signal that ended the process of a worker, as far as its parent here knows; None if none did."""
-    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
-    if process is None:
-        return None
-    try:
-        code = process.wait(_GONE_S)
-    except subprocess.TimeoutExpired:
-        return None
-    return -code if code < 0 else code - SIGNAL_STATUS if code > SIGNAL_STATUS else None
 
 
 def _give_up(node: Any) -> None:
