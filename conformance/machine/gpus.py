@@ -173,7 +173,13 @@ class GpuLeases:
         return entry
 
     def give_back(self, worker: str) -> None:
+        """The worker has ended."""
         self._held.pop(worker, None)
+
+    def withdraw(self, entry: str) -> list[str]:
+        """Gives ``entry`` to no more workers, and returns those that hold it."""
+        self.entries = tuple(other for other in self.entries if other != entry)
+        return [worker for worker, held in self._held.items() if held == entry]
 
 
 def worker_environment(gpus: Gpus, entry: str | None, interpret: bool, workers: int) -> Mapping[str, str]:

@@ -29,7 +29,10 @@ PART_OF_RUN = 0.1
 LEAST_S = 60.0
 #: Characters of a diagnosis that a rerun keeps.
 DIAGNOSIS = 2000
-#: Statuses of cases that end their process or take their whole deadline: they are judged again once.
+#: Times that a case is judged on two GPUs more, before the one where it fails is suspect: a case that fails half of the
+#: time would pass and fail so once in 64 times.
+CONFIRMATIONS = 2
+#: Statuses of cases that end their process or take their whole deadline: they are judged again once on a GPU.
 _ONCE_MORE = (Status.CRASH, Status.TIMEOUT)
 
 
@@ -43,6 +46,7 @@ class Reruns:
         self._suspects = suspects
         self._at_once = max(1, min(workers, core_count()))
         self._failed: dict[str, None] = {}
+        self._judged: dict[str, CaseRecord] = {}
 
     def failed(self, case: str) -> None:
         """Notes that ``case`` failed. The first ones are judged again."""
@@ -55,31 +59,46 @@ class Reruns:
         until = time.monotonic() + max(PART_OF_RUN * run_s, LEAST_S)
         records = [record for case in self._failed if (record := recorded(case)) is not None]
         records = [record for record in records if record.fault_class is FaultClass.REGRESSION][:MOST_CASES]
-        tries = [
-            (record, number)
-            for record in records
-            for number in range(min(self._settings.reruns, 1) if record.status in _ONCE_MORE else self._settings.reruns)
-        ]
-        if not tries:
-            return {}
-        with ThreadPoolExecutor(self._at_once) as pool:
-            ended = list(pool.map(lambda one: self._rerun(one[0], one[1], until), tries))
-        reruns: dict[str, list[Rerun]] = {}
-        for (record, _), rerun in zip(tries, ended, strict=True):
-            reruns.setdefault(record.case, []).extend([rerun] if rerun else [])
-        return {record.case: self._judged(record, reruns[record.case]) for record in records if reruns[record.case]}
+        left = [record for record in records if record.case not in self._judged]
+        tries = [(record, gpu) for record in left for gpu in self._gpus(record)]
+        if tries:
+            with ThreadPoolExecutor(self._at_once) as pool:
+                ended = list(pool.map(lambda one: self._rerun(one[0], one[1], until), tries))
+            reruns: dict[str, list[Rerun]] = {}
+            for (record, _), rerun in zip(tries, ended, strict=True):
+                reruns.setdefault(record.case, []).extend([rerun] if rerun else [])
+            for record in left:
+                self._conclude(record, reruns[record.case])
+        return dict(self._judged)
 
-    def _judged(self, record: CaseRecord, reruns: Sequence[Rerun]) -> CaseRecord:
+    def judge_now(self, record: CaseRecord) -> CaseRecord:
+        """Judges the case of the failed ``record`` again while the run goes on, and returns its new record, which
+        :meth:`judge` returns, too."""
+        until = time.monotonic() + LEAST_S
+        reruns = [self._rerun(record, gpu, until) for gpu in self._gpus(record)]
+        self._conclude(record, [rerun for rerun in reruns if rerun])
+        return self._judged.get(record.case, record)
+
+    def _conclude(self, record: CaseRecord, reruns: list[Rerun]) -> None:
+        """Keeps what the ``reruns`` say of ``record``. A case that comes and goes could by chance have failed on its
+        own GPU alone, so it is judged on both GPUs some times more before one of them is suspect."""
+        until = time.monotonic() + LEAST_S
+        for _ in range(CONFIRMATIONS):
+            if not self._suspects.passes_elsewhere(record, reruns):
+                break
+            other = next(rerun.gpu for rerun in reruns if rerun.gpu != record.gpu)
+            more = [self._rerun(record, gpu, until) for gpu in (record.gpu, other)]
+            reruns += [rerun for rerun in more if rerun]
         suspect = None if record.status is Status.COMPILE_ERROR else self._suspects.fault(record, reruns)
-        record = judged(record, reruns)
-        return record if suspect is None else replace(record, fault=suspect)
+        if reruns or suspect:
+            record = judged(record, reruns)
+            self._judged[record.case] = record if suspect is None else replace(record, fault=suspect)
 
-    def _rerun(self, record: CaseRecord, number: int, until: float) -> Rerun | None:
+    def _rerun(self, record: CaseRecord, gpu: str | None, until: float) -> Rerun | None:
         """Returns what ``record``'s case gives in a fresh process; None if there is no time left for it."""
         left = until - time.monotonic()
         if self._fresh.stopped or record.durations.get("total", 0.0) > left:
             return None
-        gpu = self._gpu(record, number)
         try:
             with tempfile.TemporaryDirectory(prefix="conformance-rerun-", ignore_cleanup_errors=True) as scratch:
                 again = self._fresh.judge([record.case], Path(scratch), gpu, left).records.get(record.case)
@@ -90,12 +109,16 @@ class Reruns:
         failing = tuple(check for check, _ in again.failing)
         return Rerun(again.status, failing, again.diagnosis[:DIAGNOSIS], again.gpu, again.fault)
 
-    def _gpu(self, record: CaseRecord, number: int) -> str | None:
-        """Returns the GPU of a rerun: first that of the case, then another one if the run has more."""
-        entries = self._settings.gpus.entries
+    def _gpus(self, record: CaseRecord) -> list[str | None]:
+        """Returns the GPU of each try to come: first that of the case, then others if the run has more. A case that
+        ends its process or takes its whole deadline is judged once on each of two GPUs."""
+        entries, tries = self._settings.gpus.entries, self._settings.reruns
+        if record.status in _ONCE_MORE:
+            tries = min(tries, 1 if record.gpu not in entries else 2, max(1, len(entries)))
         if record.gpu not in entries:
-            return next(iter(entries), None)
-        return entries[(entries.index(record.gpu) + number) % len(entries)]
+            return [next(iter(entries), None)] * tries
+        first = entries.index(record.gpu)
+        return [entries[(first + number) % len(entries)] for number in range(tries)]
 
     def sentence(self, failed: int, judged_again: Mapping[str, CaseRecord]) -> str:
         """Says how many of the ``failed`` cases were judged again, and why others were not; empty if none was to be."""

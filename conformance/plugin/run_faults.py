@@ -77,8 +77,12 @@ class RunFaults:
 
     @property
     def ended_early(self) -> bool:
-        """Returns True if the run was ended before its last case, so that cases are missing."""
-        return any(fault.fault_class is not FaultClass.REGRESSION for fault in self._of_run)
+        """Returns True if the run was ended before its last case, so that cases are missing. It goes on without a GPU
+        that is suspect."""
+        return any(
+            fault.fault_class is not FaultClass.REGRESSION and fault.kind != FaultKind.DEVICE_SUSPECT
+            for fault in self._of_run
+        )
 
     @property
     def unjudged(self) -> str:

@@ -45,6 +45,7 @@ from conformance.plugin.case_reports import CaseReports, GuardedOutput
 from conformance.plugin.case_selection import CaseSelection
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.controller_records import ControllerRecords, is_full
+from conformance.plugin.early_reruns import EarlyReruns
 from conformance.plugin.fresh_pytest import FreshPytest
 from conformance.plugin.leftovers import remove_leftovers
 from conformance.plugin.outside import Outside
@@ -197,14 +198,31 @@ class SessionRun:
             say=self._say,
         )
 
+        self._early_reruns: EarlyReruns | None = None
+        if reruns is not None and settings.reruns and settings.gpus.entries:
+            gpus = len(settings.gpus.entries)
+            self._early_reruns = EarlyReruns(folder, case_ids, reruns, gpus, self._withdraw)
+
     @property
     def parts(self) -> dict[str, object]:
         """The other plugins of the run, by the name under which pytest knows them."""
-        return {
+        parts: dict[str, object] = {
             "conformance-case-selection": self._selection,
             "conformance-worker-deaths": self._deaths,
             "conformance-worker-starts": self._deaths.starts,
         }
+        return parts if self._early_reruns is None else {**parts, "conformance-early-reruns": self._early_reruns}
+
+    def _withdraw(self, gpu: str) -> None:
+        """Gives no more cases to ``gpu``, which was suspect twice, and ends the run if it has no other."""
+        text = f"GPU {gpu} was suspect twice, and gets no more cases"
+        self._faults.add(FaultKind.DEVICE_SUSPECT, text)
+        self._say(text)
+        if self._leases.entries == (gpu,):
+            self._deaths.starts.stop("each of its GPUs is suspect")
+            return
+        for worker in self._leases.withdraw(gpu):
+            self._deaths.starts.retire(worker)
 
     def _hurry(self) -> None:
         self._watch.kill_all()
@@ -309,6 +327,8 @@ class SessionRun:
         if self._selection.places == [] and session.exitstatus in _NOTHING:
             session.exitstatus = pytest.ExitCode.OK  # a shard may be empty, and nothing may be left of a run
         self._note_early_end(str(getattr(session, "shouldfail", "") or getattr(session, "shouldstop", "") or ""))
+        if self._early_reruns is not None:
+            self._early_reruns.end()
         if self._reruns is not None and not self._interrupted:
             try:
                 self._judged_again = self._reruns.judge(partial(recorded, self.folder), time.monotonic() - self._clock)

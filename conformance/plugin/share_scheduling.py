@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any
@@ -28,6 +29,7 @@ class LastingScheduling(LoadScheduling):
         super().__init__(config, log)
         #: For a worker that has collected other cases: the number of each case there, by its number here.
         self._own_numbers: dict[WorkerController, dict[int, int]] = {}
+        self._retired: set[WorkerController] = set()
         self._stash = config.stash
 
     def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
@@ -59,7 +61,36 @@ class LastingScheduling(LoadScheduling):
             numbers = enumerate(cases)
             self._own_numbers[node] = {number: theirs[nodeid] for number, nodeid in numbers if nodeid in theirs}
 
+    def retire(self, worker: str) -> None:
+        """Gives ``worker`` no more cases. It ends after the one under way and the next one, which it has begun to
+        prepare; others get the rest of its queue. Any thread may call this."""
+        for node in self.nodes:
+            if node.gateway.id == worker:
+                self._retired.add(node)
+                with contextlib.suppress(OSError):  # it has ended
+                    node.send_steal([])  # its answer arrives in the thread that schedules
+
+    def remove_pending_tests_from_node(self, node: WorkerController, indices: Sequence[int]) -> None:
+        """A worker that was retired has given back the cases ``indices``: all that were asked for, or none."""
+        if node not in self.node2pending:
+            return
+        numbers = self._own_numbers.get(node)
+        queue = self.node2pending[node]
+        back = [number for number in queue if (number if numbers is None else numbers[number]) in {*indices}]
+        queue[:] = [number for number in queue if number not in {*back}]
+        self.pending[:0] = back
+        rest = queue[2:]
+        others = [other for other in self.nodes if other not in self._retired and not other.shutting_down]
+        if rest and others:
+            node.send_steal(rest if numbers is None else [numbers[number] for number in rest])
+            return
+        node.shutdown()
+        for other in others:
+            self.check_schedule(other)
+
     def check_schedule(self, node: WorkerController, duration: float = 0) -> None:
+        if node in self._retired:
+            return
         if not self.pending or node.shutting_down or self._takes_some(node):
             super().check_schedule(node, duration)
         elif node in self.node2collection:
@@ -99,7 +130,7 @@ class ShareScheduling(LastingScheduling):
     are not interpreted."""
 
     def check_schedule(self, node: WorkerController, duration: float = 0) -> None:
-        if node.shutting_down or not self.pending or not self._takes_some(node):
+        if node in self._retired or node.shutting_down or not self.pending or not self._takes_some(node):
             super().check_schedule(node, duration)
         elif len(self.node2pending[node]) <= LEFT:
             assert self.maxschedchunk is not None

@@ -66,6 +66,14 @@ class WorkerStarts:
         """A worker has collected the suites."""
         self._deaths = 0
 
+    def retire(self, worker: str) -> None:
+        """Gives ``worker`` no more cases. Any thread may call this."""
+        self._scheduler.retire(worker)
+
+    def stop(self, why: str) -> None:
+        """Ends the run before its last case. Any thread may call this."""
+        self._session.shouldstop = why
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         self._session = config.pluginmanager.get_plugin("dsession")

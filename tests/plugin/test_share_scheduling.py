@@ -20,7 +20,7 @@ class Worker:
 
     def __init__(self, name):
         self.gateway, self.shutting_down, self.queue, self.ran = SimpleNamespace(id=name), False, [], []
-        self.longest, self.dead = 0, False
+        self.longest, self.dead, self.given, self.ran_before = 0, False, [], 0
 
     def send_runtest_some(self, indices):
         assert not self.shutting_down
@@ -31,6 +31,13 @@ class Worker:
 
     def shutdown(self):
         self.shutting_down = True
+
+    def send_steal(self, indices):
+        """As a worker does: it gives back all ``indices`` if they are in its queue, or none."""
+        prepared = self.queue[2:]
+        back = list(indices) if set(indices) <= set(prepared) else []
+        self.queue[:] = [case for case in self.queue if case not in back]
+        self.given.append(back)
 
     def next(self):
         return self.queue[0] if self.queue and (len(self.queue) > 1 or self.shutting_down) else None
@@ -46,7 +53,7 @@ def spread(pytestconfig):
     """Runs all cases with a scheduler on simulated workers. Some die in a case, and the scheduler hears of it when the
     last of them has died."""
 
-    def run(kind, dies_in=(), collected=lambda name, case: True, own=None):
+    def run(kind, dies_in=(), collected=lambda name, case: True, own=None, retired=None):
         config = pytestconfig.__class__.fromdictargs({"tx": [f"{WORKERS}*popen"], "maxschedchunk": SHARE}, [])
         if own is not None:
             config.stash[OWN] = frozenset(map(str, own))
@@ -72,6 +79,11 @@ def spread(pytestconfig):
             worker.queue.pop(0)
             worker.ran.append(worker.has[case])
             scheduler.mark_test_complete(worker, case, seconds(case))
+            if retired == len([case for worker in workers for case in worker.ran]):
+                workers[1].ran_before = len(workers[1].ran)
+                scheduler.retire("w1")
+            for given in (one for one in workers if one.given):
+                scheduler.remove_pending_tests_from_node(given, given.given.pop(0))
         return workers
 
     return run
@@ -103,6 +115,15 @@ def test_the_cases_of_a_shard_run_once_and_no_others(spread, kind, dies_in):
     own = range(5, CASES, 7)
     ran = [case for worker in spread(kind, dies_in, own=own) for case in worker.ran]
     assert sorted(ran) == [case for case in own if case not in dies_in]
+
+
+@pytest.mark.parametrize("kind", [LastingScheduling, ShareScheduling])
+@pytest.mark.parametrize("retired", [1, 100, CASES - 4 * SHARE, CASES - 1])
+def test_a_retired_worker_gets_no_more_cases_and_others_run_its_queue(spread, kind, retired):
+    workers = spread(kind, retired=retired)
+    assert sorted(case for worker in workers for case in worker.ran) == list(range(CASES))
+    if retired <= 100:  # later the others may have ended
+        assert len(workers[1].ran) <= workers[1].ran_before + 2
 
 
 @pytest.mark.parametrize("kind", [LastingScheduling, ShareScheduling])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from conformance.execution.device import exact_products
 from conformance.machine import gpu_health
 from conformance.machine.gpus import Gpus
 from conformance.plugin import suspect_gpus
+from conformance.plugin.reruns import Reruns
 from conformance.plugin.suspect_gpus import SuspectGpus
 from conformance.records import CaseRecord, Fault, FaultClass, FaultKind, Rerun, Status
 
@@ -57,7 +60,7 @@ def test_a_gpu_is_suspect_if_only_it_fails_the_case(products, name):
     if fault is not None:
         assert (fault.kind, fault.fault_class) == ("device-suspect", FaultClass.INFRASTRUCTURE)
         assert "GPU 0 (GPU-77, temperature (C) 99) may be broken: the case failed there 2 times" in fault.text
-        assert "and passed on GPU 1; run these cases on another GPU" in fault.text
+        assert "and passed 1 times on GPU 1; run these cases on another GPU" in fault.text
 
 
 def test_gpus_of_two_names_say_nothing_of_each_other(products):
@@ -94,9 +97,83 @@ def test_a_run_names_the_gpu_and_keeps_the_failure_of_the_code(project):
     sick, wrong = project.records["test_sick"], project.records["test_wrong"]
     assert (sick.status, sick.fault.kind) == (Status.FLAKY, "device-suspect")
     assert (wrong.status, wrong.fault) == (Status.FAIL, None)
-    assert [rerun.gpu for rerun in sick.reruns] == ["0", "1"]
+    assert [rerun.gpu for rerun in sick.reruns] == ["0", "1"] * 3  # two tries, and two confirmations
+    assert [rerun.gpu for rerun in wrong.reruns] == ["0", "1"]
     assert result.ret == pytest.ExitCode.TESTS_FAILED  # of the case that is wrong
     assert {fault.kind for fault in project.info.faults} == {"failed", "device-suspect"}
+
+
+#: GPU 0 fails every case.
+SICK = """
+@pytest.mark.parametrize("i", range(40))
+def test_it(recorder, i):
+    time.sleep(0.3)
+    recorder.verdict("x", os.environ["CUDA_VISIBLE_DEVICES"] != "0", "wrong")
+"""
+
+
+def test_a_gpu_that_is_suspect_twice_gets_no_more_cases(project, monkeypatch):
+    project.suite("it", SICK)
+    (project.path / "conftest.py").write_text(
+        "from conformance.plugin import reruns, suspect_gpus\n"
+        "reruns.CONFIRMATIONS = 0\n"
+        "suspect_gpus.SuspectGpus._products = lambda self, gpu: {}\n"
+    )
+    result = project.run("--conformance-gpus", "2", "-n", "2", "--conformance-reruns", "2")
+    assert (result.ret, project.info.problems) == (75, ())
+    records = project.records.values()
+    assert len(records) == 40
+    on_sick = [record for record in records if record.gpu == "0"]
+    assert 2 <= len(on_sick) < 20  # of 40 that two GPUs would share
+    assert {record.fault.kind for record in on_sick} == {"device-suspect"}
+    assert "GPU 0 was suspect twice, and gets no more cases" in [fault.text for fault in project.info.faults]
+
+
+def test_a_run_ends_if_its_only_gpu_is_suspect_twice(project):
+    project.suite("it", SICK)
+    (project.path / "conftest.py").write_text(
+        "from conformance.plugin import suspect_gpus\n"
+        "suspect_gpus.SuspectGpus._products = lambda self, gpu: {'int8': 3}\n"
+    )
+    result = project.run("--conformance-gpus", "1", "-n", "1", "--conformance-reruns", "1")
+    assert result.ret == 75
+    assert len(project.records) < 40
+    assert "the run was stopped before its last case: each of its GPUs is suspect" in str(project.info.faults)
+
+
+def test_a_case_that_comes_and_goes_does_not_make_its_gpu_suspect(project):
+    """It fails there twice and passes on the other GPU, then once more on its own."""
+    body = 'recorder.verdict("x", os.environ["CUDA_VISIBLE_DEVICES"] != "0" or nth() > 2, "wrong")'
+    nth = "def nth():\n    with open('count', 'a') as file: file.write('x')\n    return os.path.getsize('count')\n"
+    project.suite("it", f"{nth}def test_it(recorder): {body}\n")
+    (project.path / "conftest.py").write_text(
+        "from conformance.plugin import suspect_gpus\nsuspect_gpus.SuspectGpus._products = lambda self, gpu: {}\n"
+    )
+    project.run("--conformance-gpus", "2", "-n", "1", "--conformance-reruns", "2")
+    record = project.records["test_it"]
+    assert (record.status, record.fault) == (Status.FLAKY, None)
+    assert [rerun.status.value for rerun in record.reruns][:4] == ["fail", "pass", "pass", "pass"]
+
+
+def test_a_gpu_that_gives_no_products_is_suspect_if_another_one_gives_some(monkeypatch):
+    def products(self, gpu):
+        if gpu == "0":
+            raise suspect_gpus.NoProducts("exit status 1: RuntimeError: illegal address")
+        return {"int8": 0}
+
+    monkeypatch.setattr(SuspectGpus, "_products", products)
+    fault = SuspectGpus(TWO, {}).fault(FAILED, [])
+    assert "end there with an error, and not on GPU 1: exit status 1: RuntimeError: illegal address" in fault.text
+    assert SuspectGpus(Gpus(entries=("0",), names=("H",), listed=1), {}).fault(FAILED, []) is None
+
+
+@pytest.mark.parametrize(("status", "gpus"), [("fail", ["0", "1"]), ("crash", ["0", "1"]), ("timeout", ["0", "1"])])
+def test_a_case_is_judged_again_on_both_gpus(status, gpus):
+    settings = SimpleNamespace(gpus=TWO, reruns=2)
+    reruns = Reruns(settings, None, SuspectGpus(TWO, {}), 1)
+    assert reruns._gpus(replace(FAILED, status=Status(status))) == gpus
+    one = Reruns(SimpleNamespace(gpus=Gpus(entries=("0",)), reruns=2), None, SuspectGpus(TWO, {}), 1)
+    assert one._gpus(replace(FAILED, status=Status(status))) == ["0"] * (2 if status == "fail" else 1)
 
 
 def test_products_are_counted_where_torch_has_a_gpu_and_say_nothing_elsewhere(monkeypatch):
@@ -104,7 +181,8 @@ def test_products_are_counted_where_torch_has_a_gpu_and_say_nothing_elsewhere(mo
         raise subprocess.CalledProcessError(1, words)
 
     monkeypatch.setattr(subprocess, "run", fails)
-    assert SuspectGpus(TWO, {})._products("0") == {}
+    with pytest.raises(suspect_gpus.NoProducts, match="CalledProcessError"):
+        SuspectGpus(TWO, {})._products("0")
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert exact_products.wrong_elements(0.0) == {}
