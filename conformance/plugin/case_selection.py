@@ -21,7 +21,7 @@ from conformance.plugin.controller_records import ControllerRecords
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.reruns import Reruns
-from conformance.plugin.resuming import NOT_COLLECTED, SELECTED_FILE, Resume, write_plan
+from conformance.plugin.resuming import NOT_COLLECTED, SELECTED_FILE, NothingLeft, Resume, write_plan
 from conformance.plugin.run_faults import RunFaults
 from conformance.plugin.sharding import OWN, Sharding, keep_own
 from conformance.plugin.worker_deaths import WorkerDeaths
@@ -86,6 +86,8 @@ class CaseSelection:
         self.places: list[int] | None = None
         #: None before the cut, and in a whole run.
         self.shard: Shard | None = None
+        #: The exit status of a run of which nothing is left to judge; None if there is something.
+        self.ended_before: int | None = None
         #: That the run goes on, or begins.
         self.accepted = resume is None
 
@@ -149,7 +151,11 @@ class CaseSelection:
         shard = self._sharding.shard(self._stack)
         self.shard = shard if self._is_part else None
         if self._resume is not None:
-            self._resume.check(shard.plan, cases)
+            try:
+                self._resume.check(shard.plan, cases)
+            except NothingLeft as nothing:
+                self.ended_before = nothing.status
+                pytest.exit(str(nothing))
         with self._records.ends_run():
             self.write_selected()
             write_plan(self._folder, shard.plan)

@@ -123,6 +123,14 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
+class NothingLeft(Exception):
+    """Each case of the run has a record. ``status`` is the exit status with which it ended."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class Resume:
     """Goes on with the run of the ``settings``. ``fresh`` runs cases alone, in a pytest of their own.
 
@@ -168,8 +176,8 @@ class Resume:
                 time.sleep(0.05)
 
     def check(self, plan: ShardPlan, cases: Sequence[str]) -> None:
-        """Raises pytest.UsageError if the run had another ``plan``, or selected others than ``cases``, or if none of
-        them is left."""
+        """Raises pytest.UsageError if the run had another ``plan``, or selected others than ``cases``, and NothingLeft
+        if it has ended and each case has a record."""
         if self.left.selected is None:
             return
         selected = [case for case in self.left.selected if "::" in case]  # and no file that was not collected
@@ -186,9 +194,12 @@ class Resume:
         if self.left.info.wall_s is not None:
             kept = {record.case for record in _kept(self._folder, LineProblems())}
             if kept.issuperset(selected):
-                raise pytest.UsageError(
-                    f"--resume {self._folder}: each of {many(len(selected), 'case')} has a record, and none is left to "
-                    "judge; begin a new run"
+                text = f"--resume {self._folder}: each of {many(len(selected), 'case')} has a record, and none is left"
+                if self.left.info.exit_status is None:
+                    raise pytest.UsageError(f"{text} to judge; begin a new run")
+                status = self.left.info.exit_status
+                raise NothingLeft(
+                    f"{text} to judge; the run ended with exit status {status}, and so does this one", status
                 )
 
     def begin(self) -> str:

@@ -265,6 +265,8 @@ class SessionRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        if self._selection.ended_before is not None:
+            return
         self.signals.ending = True
         if self.signals.received or type(excinfo.value) is KeyboardInterrupt:
             self._interrupted = True
@@ -314,6 +316,8 @@ class SessionRun:
         late.daemon = True
         with contextlib.suppress(RuntimeError):  # a limit of threads
             late.start()
+        if not self._selection.accepted:
+            _keep_junit_file(session.config)
         try:
             with overdue.deadline("a hook", max(self._settings.case_timeout_s, shared_teardown.LEAST_S)):
                 yield
@@ -336,6 +340,11 @@ class SessionRun:
                 fault = process_fault(f"failed cases could not be judged again: {text_of(error)}")
                 self._faults.add(FaultKind(fault.kind), fault.text)
         self._end(int(session.exitstatus))
+        if self._selection.ended_before is not None:
+            remove_leftovers(self.folder)
+            session.exitstatus = self._selection.ended_before
+            self._leave_nothing(session.config)
+            return
         if not self._tally.statuses and not self._lost and not self._faults.faults and session.exitstatus in _NOTHING:
             self._leave_nothing(session.config)
             return
@@ -564,6 +573,13 @@ class SessionRun:
 
     def _write_info(self, info: RunInfo) -> None:
         replace_file(self.folder / RUN_FILE, json.dumps(jsonable(info), indent=1) + "\n")
+
+
+def _keep_junit_file(config: pytest.Config) -> None:
+    """Has pytest write its junit.xml, which says nothing, to no file: that of an earlier part stays."""
+    for plugin in config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "LogXML":
+            plugin.logfile = os.devnull
 
 
 def _give_up(node: Any) -> None:

@@ -65,7 +65,12 @@ def test_a_run_that_was_killed_goes_on(project, workers):
     files = {file.name for file in project.folder.iterdir()}
     assert not files & {EARLIER_FILE, "alone", "earlier.tmp"}
     assert not [name for name in files if name.startswith("inflight")]
-    project.refused("*each of 8 cases has a record*", f"--resume={project.folder}")
+    before = {file: file.stat().st_mtime_ns for file in project.folder.rglob("*")}
+    again = resumed(project, *workers)  # as a pod that is started again after its run
+    assert again.ret == result.ret
+    sentence = "*each of 8 cases has a record, and none is left to judge; the run ended with exit status 1, and so*"
+    again.stdout.fnmatch_lines([sentence])
+    assert {file: file.stat().st_mtime_ns for file in project.folder.rglob("*")} == before
 
 
 def test_a_case_that_ends_its_process_again_has_crashed(project):
@@ -188,7 +193,7 @@ def test_what_cannot_go_on_is_refused_and_stays_as_it_was(project):
         folder = project.folder
         if not words:
             change(project)
-        changed = {file: file.read_bytes() for file in folder.iterdir() if file.suffix in (".jsonl", ".json")}
+        changed = {file: file.read_bytes() for file in folder.iterdir() if file.suffix in (".jsonl", ".json", ".xml")}
         project.refused(f"ERROR: --resume *{says}", *words, f"--resume={folder}")
         assert {file: file.read_bytes() for file in changed} == changed, says
         for file, content in before.items():
