@@ -29,8 +29,8 @@ PART_OF_RUN = 0.1
 LEAST_S = 60.0
 #: Characters of a diagnosis that a rerun keeps.
 DIAGNOSIS = 2000
-#: Times that a case is judged on two GPUs more, before the one where it fails is suspect: a case that fails half of the
-#: time would pass and fail so once in 64 times.
+#: Times that a case is judged again on two GPUs before the one where it fails is suspect. By chance a case that fails
+#: half of the time does so once in 64 times.
 CONFIRMATIONS = 2
 #: Statuses of cases that end their process or take their whole deadline: they are judged again once on a GPU.
 _ONCE_MORE = (Status.CRASH, Status.TIMEOUT)
@@ -80,8 +80,8 @@ class Reruns:
         return self._judged.get(record.case, record)
 
     def _conclude(self, record: CaseRecord, reruns: list[Rerun]) -> None:
-        """Keeps what the ``reruns`` say of ``record``. A case that comes and goes could by chance have failed on its
-        own GPU alone, so it is judged on both GPUs some times more before one of them is suspect."""
+        """Keeps what the ``reruns`` say of ``record``. A case that comes and goes may have failed on its own GPU
+        alone by chance. So it is judged on both GPUs again before one of them is suspect."""
         until = time.monotonic() + LEAST_S
         for _ in range(CONFIRMATIONS):
             if not self._suspects.passes_elsewhere(record, reruns):

@@ -35,8 +35,7 @@ class SuspectGpus:
         self._lock = threading.Lock()
 
     def passes_elsewhere(self, record: CaseRecord, reruns: Sequence[Rerun]) -> bool:
-        """True if the case of the failed ``record`` fails on its GPU each time, and passes each time on another one of
-        the same name."""
+        """True if the case of the failed ``record`` fails on its GPU each time, and passes each time on another one."""
         here, there = self._split(record, reruns)
         return (
             bool(here and there)
@@ -53,7 +52,7 @@ class SuspectGpus:
 
     def fault(self, record: CaseRecord, reruns: Sequence[Rerun]) -> Fault | None:
         """Returns a fault if the GPU of the failed ``record`` is suspect, and None if it is not. A GPU is if only it
-        fails the case. So is one that multiplies integers wrong, or not at all where another one does."""
+        fails the case. So is one that multiplies integers wrong, or does not where another one does."""
         gpu = record.gpu
         if gpu is None or gpu not in self._gpus.entries:
             return None
@@ -71,8 +70,8 @@ class SuspectGpus:
         )
 
     def _wrong_products(self, gpu: str) -> str:
-        """Returns a sentence if torch's products of small integers are wrong on ``gpu``, or end with an error there and
-        not on another GPU of the same name. Asks each GPU once."""
+        """Returns a sentence if torch's products of small integers are wrong on ``gpu``, or end with an error there
+        alone. Asks each GPU once."""
         with self._lock:
             if gpu not in self._wrong:
                 self._wrong[gpu] = self._asked(gpu)
