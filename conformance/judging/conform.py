@@ -13,7 +13,7 @@ from conformance.codegen_checks import Feature
 from conformance.execution.compile import kernel_figures
 from conformance.execution.compile.compilation import Artefact, CompileRequest, Task
 from conformance.execution.compile.kernel_figures import near_limits, over_limits, over_memory
-from conformance.execution.interpreter.executor import InterpreterUnsupported
+from conformance.execution.interpreter.executor import InterpreterUnsupported, reason_if_compiled
 from conformance.execution.trial.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
@@ -203,15 +203,38 @@ class CaseJudge:
         """Compiles the plan and runs it. Ends the test if its code needs too much memory."""
         compilations = self._compilations()
         # First the code: a compiler that dies takes no device with it, and what may not fit is not interpreted.
-        if self.harness.settings.has_gpu or self.kernel.estimated_refusal(self.plan) is not None:
+        first = self.harness.settings.has_gpu or self.kernel.estimated_refusal(self.plan) is not None
+        if first:
             self.compiled = self._compiled(compilations)
             self.pass_over()
-            return self._run()
-        trial = self._run()  # while the pool compiles
-        self.compiled = self._compiled(compilations)
-        if not isinstance(trial, Trial) or trial.passed:
-            self.pass_over()
+        try:
+            trial = self._run()  # while the pool compiles
+        except Exception as error:
+            trial = self._reason_if_compiled(error, compilations)
+        if not first:
+            self.compiled = self.compiled or self._compiled(compilations)
+            if not isinstance(trial, Trial) or trial.passed:
+                self.pass_over()
         return trial
+
+    def _reason_if_compiled(self, error: Exception, compilations: dict[str, Any]) -> Reason:
+        """Returns the reason why the source was not run if the interpreter raised ``error`` for a kernel that the
+        compiler accepts; else raises ``error``."""
+        reason = None if self.harness.settings.has_gpu else reason_if_compiled(error)
+        if reason is None:
+            raise error
+        try:
+            self.compiled = self.compiled or self._compiled(compilations)
+        except CompileFailure:
+            raise error from error.__cause__
+        if self.compiled is None:
+            raise error
+        return self._not_interpreted(reason)
+
+    def _not_interpreted(self, reason: Reason) -> Reason:
+        """Writes into the record that the source was not run for ``reason``, and returns it."""
+        self.recorder.set(executor=None, observed={"source": f"not run: {reason.detail}"})
+        return reason
 
     def _run(self) -> Trial | Reason:
         """Runs the plan with each fill and judges the numbers, or says why nothing can run it."""
@@ -227,8 +250,7 @@ class CaseJudge:
                     lambda: self.harness.trial(self.kernel, self.plan, self.fills), needed(self.plan.problem)
                 )
         except InterpreterUnsupported as error:
-            self.recorder.set(executor=None)
-            return error.reason
+            return self._not_interpreted(error.reason)
         record_trial(self.recorder, trial)
         record_edges(self.recorder, trial)
         return trial

@@ -40,6 +40,7 @@ from conformance.execution.interpreter.numbers import (
     widen,
 )
 from conformance.execution.interpreter.savings import Replacements
+from conformance.execution.interpreter.tensor_numbers import TensorNumbers
 from conformance.problems import PRECISIONS, SPLIT_PRECISIONS
 
 Methods = dict[str, Callable[..., Any]]
@@ -69,21 +70,23 @@ def _computed(name: str, operation: str) -> bool:
 
 
 def corrections(interpreter: Any) -> Replacements:
-    """Replacements for methods of the interpreter's builder, the first pair, and of its reductions and scans."""
-    methods = {**_arithmetic(interpreter), **_conversions(interpreter), **_memory(interpreter)}
+    """Replacements for methods of the interpreter's builder, the first pair, of its reductions and scans, and of where
+    it has numbers in place of tensors."""
+    numbers = TensorNumbers(interpreter)
+    methods = {**_arithmetic(interpreter), **_conversions(interpreter), **_memory(interpreter), **numbers.methods()}
     methods |= scaled_dot_methods(interpreter)
     one = interpreter.interpreter_builder
     # it multiplies in fp32, whatever the precision is: what targets take is asked of their backends
     allowed = tuple(dict.fromkeys((*one.options.allowed_dot_input_precisions, *PRECISIONS, *SPLIT_PRECISIONS)))
     options = dataclasses.replace(one.options, allowed_dot_input_precisions=allowed)
     replaced = [(interpreter.InterpreterBuilder, methods), (one, {"options": options})]
-    replaced.append((interpreter, {"_patch_lang_core": _knowing_every_type(interpreter._patch_lang_core)}))
-    return [*replaced, *_reductions(interpreter), *scaled_dot_semantics(interpreter)]
+    replaced.append((interpreter, {"_patch_lang_core": _prepared(interpreter._patch_lang_core, numbers)}))
+    return [*replaced, *_reductions(interpreter), *scaled_dot_semantics(interpreter), *numbers.replacements()]
 
 
-def _knowing_every_type(original: Callable[..., Any]) -> Callable[..., Any]:
+def _prepared(original: Callable[..., Any], numbers: TensorNumbers) -> Callable[..., Any]:
     """Returns a replacement for the function by which Triton prepares its language before a launch. Up to Triton 3.7 it
-    leaves types out that the builder has."""
+    leaves types out that the builder has. The indices of ``tl.range`` are numbers there."""
 
     def patch(lang: Any, *more: Any) -> None:
         original(lang, *more)
@@ -92,7 +95,8 @@ def _knowing_every_type(original: Callable[..., Any]) -> Callable[..., Any]:
         def to_ir(self: Any, builder: Any) -> Any:
             return getattr(builder, f"get_{self.name}_ty")() if self.name in WITHIN_RANGE else of_others(self, builder)
 
-        lang.dtype.to_ir = to_ir  # which goes when Triton puts its own back
+        lang.dtype.to_ir = to_ir  # which goes when Triton puts its own back, and so does the next
+        lang.range = numbers.indices
 
     return patch
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conformance.exception_text import causes_of, class_name, raised_by_kernel
 from conformance.execution.interpreter.accesses import Accesses, watched, with_undefined_lanes
 from conformance.execution.interpreter.corrections import (
     NotFaithful,
@@ -220,6 +221,21 @@ def _unsupported(error: BaseException, builder: type) -> Reason | None:
     if isinstance(cause, IndexError) and subject == "create_gather":
         return None
     return _lacking(subject, cause)
+
+
+#: Errors of Python that no compiled kernel raises: if a kernel compiles, they come from what only the interpreter does
+#: with its source. Assertions and indices out of range are not among them.
+_OF_PYTHON = (AttributeError, NameError, TypeError, ValueError, NotImplementedError)
+
+
+def reason_if_compiled(error: BaseException) -> Reason | None:
+    """Returns the reason for which the interpreter cannot run a kernel if the compiler accepts the kernel; None if
+    ``error``, which the interpreter raised, is then still a failure of the kernel."""
+    first, text = causes_of(error)[-1], raised_by_kernel(error)
+    if not text or not isinstance(first, _OF_PYTHON):
+        return None
+    detail = f"{text} in Triton's interpreter, and the compiler accepts the kernel: it needs a device"
+    return Reason(ReasonCode.NO_INTERPRETER, class_name(first), detail)
 
 
 def _lacking(subject: str, why: object) -> Reason:

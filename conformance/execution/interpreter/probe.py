@@ -1,4 +1,6 @@
 """Small kernels over which the interpreter is proved before it is used."""
+# numbers have the methods of tensors here
+# mypy: disable-error-code="attr-defined"
 
 import triton
 import triton.language as tl
@@ -86,3 +88,20 @@ def truncated(x, y, out, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     wide = tl.load(x + at).to(tl.float32)
     tl.store(out + at, (wide * 1.00390625).to(out.dtype.element_ty, fp_downcast_rounding="rtz"))
+
+
+@triton.jit
+def tensor_numbers(x, y, out, scale, wide: tl.int64, SIZE: tl.constexpr):
+    """Numbers that are tensors: indices, arguments, a tuple's elements, min and max, a product of 32 bits."""
+    least, half = 7, 0.5
+    for i in range(1, 3):
+        tl.store(out + i, i.to(tl.float32) / 4)
+        tl.store(out + 3, (i * 2000000000).to(tl.int64) / 1000000)
+    for i in tl.range(least, 0, -3):
+        tl.store(out + 4, i.to(tl.int64))
+    for i in range(wide - 2, wide):
+        tl.store(out + 5, i * 2000000000 / 1000000)
+    for i in tl.static_range(2):
+        tl.store(out + 6 + tl.arange(0, i + 1), half.to(tl.float32))
+    tl.store(out + 8, min(least, SIZE).to(tl.float32) + max(SIZE, least, 3).to(tl.float32))
+    tl.store(out + 9, (scale.to(tl.float32) == scale) & (scale * 3 != scale))

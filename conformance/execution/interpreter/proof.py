@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -304,14 +304,17 @@ _SIZE = 256
 
 @dataclass(frozen=True)
 class KernelProbe:
-    """A kernel over x and y in format ``name``, as problems.DTYPES has it, and what it must store in ``output``, a
-    format. ``method`` is refused for the format if it stores something else."""
+    """A kernel over x and y in format ``name``, as problems.DTYPES has it, and ``more`` arguments, and what it must
+    store in ``output``, a format. ``method`` is refused for the format, or for all if ``any_format``, if it stores
+    something else."""
 
     kernel: Any
     name: str
     expected: np.ndarray
     method: str
     output: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    any_format: bool = False
 
 
 def faults_of_kernels(run: Callable[[Launch], object]) -> Faults:
@@ -320,7 +323,8 @@ def faults_of_kernels(run: Callable[[Launch], object]) -> Faults:
     for probed in probes():
         text = _fault(probed, run)
         if text:
-            faults.setdefault((probed.method, _OF_TRITON.get(probed.name, probed.name)), text)
+            name = "" if probed.any_format else _OF_TRITON.get(probed.name, probed.name)
+            faults.setdefault((probed.method, name), text)
     return faults
 
 
@@ -358,6 +362,10 @@ def probes() -> Iterator[KernelProbe]:
             yield KernelProbe(probe.truncated, "bf16", cut(x * 1.00390625, values), "create_fp_to_fp", output)
     yield KernelProbe(probe.sums, "bf16", np.full_like(x, 258.0), "sum")
     yield KernelProbe(probe.atomic_sums, "bf16", np.where(np.arange(len(x)) == 0, 256.0, 0.0), "create_atomic_rmw")
+    numbers = np.zeros(_SIZE)
+    numbers[1:10] = [0.25, 0.5, -294.967296, 1, 8000, 0.5, 0.5, 7 + _SIZE, 1]
+    more = {"scale": 1e-6, "wide": 5}
+    yield KernelProbe(probe.tensor_numbers, "fp32", numbers.astype(np.float32), "loop_indices", "", more, True)
     if hasattr(triton.language, "make_tensor_descriptor"):
         added, tile = np.zeros((_SIZE // 16, 16)), _operands(probe.added_tiles)[1].reshape(-1, 16)
         added[2:14, 4:12] = 2 * tile[:12, :8]
@@ -371,7 +379,7 @@ def _fault(probed: KernelProbe, run: Callable[[Launch], object]) -> str:
     tensors = {"x": torch.from_numpy(x).to(dtype), "y": torch.from_numpy(y).to(dtype), "out": out}
     kernel = probed.kernel.fn.__name__
     try:
-        run(Launch(probed.kernel, (1,), {**tensors, "SIZE": len(x)}))
+        run(Launch(probed.kernel, (1,), {**tensors, **probed.more, "SIZE": len(x)}))
     except Exception as error:  # whatever the interpreter raises, or that it refuses
         return f"kernel {kernel} ends in {error}"
     stored = out.double().numpy()
