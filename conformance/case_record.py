@@ -20,6 +20,7 @@ import msgspec
 
 from conformance import short_forms
 from conformance.case_status import FAILING, Reason, Status
+from conformance.cluster_record import ClusterRecord
 from conformance.faults import Fault, FaultClass, deciding
 from conformance.plain_json import RecordError, compact_json, jsonable, parsed, refuse_huge_integers
 from conformance.record_figures import LARGEST, Figures
@@ -233,7 +234,8 @@ class RunInfo:
     versions.
 
     ``shard`` is the part of a selection that the run had; None for all of it. ``merged`` names the shards of which
-    ``conformance merge`` made the run; None for a run of its own."""
+    ``conformance merge`` made the run; None for a run of its own. ``ray`` is the Ray cluster of the workers; None for
+    workers of one machine."""
 
     id: str
     started: str
@@ -256,6 +258,7 @@ class RunInfo:
     shard: Shard | None = None
     merged: MergedShards | None = None
     parts: tuple[RunPart, ...] = ()
+    ray: ClusterRecord | None = None
     schema: int = SCHEMA
 
     @property

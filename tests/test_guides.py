@@ -172,6 +172,10 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance run --no-gpu --tier quick --shard 3/8 --resume reports/shard-3": Instead(
             "conformance run --no-gpu --tier quick --shard 3/8 --resume reports/shard-3 || test $? = 4", Why.STANDS
         ),
+        "pip install 'triton-conformance[ray]'": Instead(
+            f"! {PIP} --dry-run '.[ray]' 2>&1 | grep 'does not provide the extra'", Why.CHANGES
+        ),
+        "conformance run --ray auto --run-dir reports/on-ray": Read(Why.ELSEWHERE),
         "conformance verify shard-1.zip shard-2.zip --key public.pem": Read(Why.STANDS),
         "conformance merge reports/shard-* --output reports/whole": Read(Why.LONG),
         "conformance mustpass check reports/whole": Read(Why.LONG),

@@ -26,6 +26,7 @@ class Settings:
     ``ttgir`` says where the TTGIR of compiled kernels is run: "auto" without a device, "always" or "never".
     ``shard`` is the part of the selected cases that is run, None for all. The cut is by the durations of the run
     ``durations_from``, None for the package's figures. ``resume`` is the folder of a run to go on with.
+    ``ray`` is the address of the Ray cluster on which the workers live, None for workers of this machine.
     ``declared`` is what third-party kernels say of themselves, by their names.
     """
 
@@ -55,6 +56,7 @@ class Settings:
     shard: ShardNumber | None = None
     durations_from: Path | None = None
     resume: Path | None = None
+    ray: str | None = None
     declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
 
     @property

@@ -36,6 +36,7 @@ from conformance.plugin import (
     options,
     parametrisation,
     process_exit,
+    ray_workers,
     refused_options,
 )
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
@@ -145,6 +146,8 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         return (yield)
     if not _only_looks(config):
         refused_options.check(config)
+        if option.conformance_ray is not None:
+            ray_workers.join_cluster(config)
     elif hasattr(option, "numprocesses"):
         option.numprocesses = 0
     here = getattr(option, "capture", "no") == "no" or any(  # without its plugin nothing is captured either
@@ -188,7 +191,8 @@ def _configure_main(config: pytest.Config) -> None:
     if workers > 1 and case_ids.selects_package(config):
         imports = WorkerImports([INDUCTOR_IMPORT] if _surely_needs_inductor(config, settings) else [])
         config.option.tx = [imports.specification if spec == "popen" else spec for spec in config.option.tx]
-        config.pluginmanager.register(imports, "conformance-worker-imports")
+        if settings.ray is None:
+            config.pluginmanager.register(imports, "conformance-worker-imports")
     suites = case_ids.selects_package(config)
     options.check_names(config, settings, ids.suites)
     if suites:
@@ -246,11 +250,17 @@ def _configure_main(config: pytest.Config) -> None:
         *(stage, outside, expressions, output, reruns, resume),
         sharding=sharding,
         fresh=fresh,
+        cluster=config.stash.get(options.CLUSTER, None),
     )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
     for name, part in run.parts.items():
         config.pluginmanager.register(part, name)
+    if settings.ray is not None:
+        workers_of_ray = ray_workers.RayWorkers(config, folder, ids, run.starts)
+        config.pluginmanager.register(workers_of_ray, "conformance-ray-workers")
+        if stage is not None:
+            stage.written = workers_of_ray.give
     config.pluginmanager.register(reports, "conformance-case-reports")
     config.pluginmanager.register(progress, "conformance-progress")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
@@ -416,7 +426,8 @@ def _load_judging(config: pytest.Config) -> None:
     config.pluginmanager.register(cases, "conformance-parametrisation")
     if hasattr(config, "workerinput"):
         folder = Path(config.workerinput["conformance_folder"])
-        config.pluginmanager.register(SharedCollection(folder, cases), "conformance-shared-collection")
+        if config.workerinput["conformance_shares"]:
+            config.pluginmanager.register(SharedCollection(folder, cases), "conformance-shared-collection")
     config.pluginmanager.register(fixtures, "conformance-fixtures")
 
 

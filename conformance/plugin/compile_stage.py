@@ -66,6 +66,8 @@ class RunStage:
         self._compiled: CompileResults | None = None
         self._idle: dict[str, str] = {}
         self._in_vain: list[str] = []
+        #: Called with the index of what was compiled, before the first case.
+        self.written: Callable[[Path], None] = lambda index: None
 
     def prepare(self) -> None:
         """Starts what the stage will need, while the cases are collected. That is imports, here and in the server that
@@ -109,6 +111,7 @@ class RunStage:
                 self._progress.hide()
         plans = {case: [launch.identity for launch in plan] for case, plan in compiled.plans.items()}
         CompiledIndex.write(self._folder / INDEX_FILE, compiled.results, plans)
+        self.written(self._folder / INDEX_FILE)
         self._compiled = compiled
 
     def end(self) -> list[str]:

@@ -40,7 +40,9 @@ class FreshPytest:
 
     def __init__(self, settings: Settings, words: Sequence[str], base: Path, environment: Mapping[str, str]) -> None:
         self._settings = settings
-        self._words = without_option("resume", words)
+        words = without_option("resume", words)
+        self._ray = settings.ray is not None and settings.has_gpu  # cases without a GPU need nothing of the cluster
+        self._words = words if self._ray else without_option("ray", words)
         self._base = base
         self._environment = dict(environment)
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -97,7 +99,7 @@ class FreshPytest:
         environment = dict(self._environment)
         if self._settings.shard is not None:
             words += ["--conformance-shard", "1/1"]
-        if gpu is not None:
+        if gpu is not None and not self._ray:  # Ray binds it
             environment[self._settings.gpus.variable] = gpu
             words += ["--conformance-gpus", "1"]
         with open(os.devnull, "r+b") as nothing:

@@ -24,6 +24,7 @@ from conformance.machine.near_names import did_you_mean
 from conformance.machine.versions import unloadable
 from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
+from conformance.ray_cluster.cluster import Cluster
 from conformance.shards.numbers import ShardError, ShardNumber, shard_number
 from conformance.user_files.case_list import CaseListError, read_case_list
 from conformance.user_files.expected_failures import ExpectedFailures, read_expected_failures, with_kernels
@@ -215,6 +216,8 @@ def take_calibration(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--calibration {chosen.calibration}: {error}") from None
 
 
+#: The Ray cluster of the run, which its leading process has.
+CLUSTER = pytest.StashKey[Cluster]()
 _SETTINGS = pytest.StashKey[Settings]()
 
 
@@ -254,7 +257,9 @@ def _settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"--tier {tier}: there is no such tier; {did_you_mean(tier, TIERS)}")
     worker = getattr(config, "workerinput", None)
     try:
-        gpus = Gpus(**worker["conformance_gpus"]) if worker else find_gpus(most)
+        cluster = config.stash.get(CLUSTER, None)
+        found = cluster.gpus if cluster is not None else None
+        gpus = Gpus(**worker["conformance_gpus"]) if worker else found or find_gpus(most)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     timeout = option.conformance_case_timeout
@@ -278,6 +283,8 @@ def _settings(config: pytest.Config) -> Settings:
         "shard",
         "durations_from",
         "resume",
+        "ray",
+        "device_class",
     ):
         if getattr(option, f"conformance_{name}") == "":
             raise pytest.UsageError(f"--{name.replace('_', '-')}: a value is required")
@@ -321,6 +328,7 @@ def _settings(config: pytest.Config) -> Settings:
         require=_require(config, compile_only),
         shard=_shard(config),
         resume=config.invocation_params.dir / resume if resume else None,
+        ray=option.conformance_ray,
         durations_from=config.invocation_params.dir / option.conformance_durations_from
         if option.conformance_durations_from
         else None,

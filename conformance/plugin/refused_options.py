@@ -43,8 +43,31 @@ def check(config: pytest.Config) -> None:
             f"--count {count} would give each case {count} ids that no baseline has: leave it out; --repeats {count} "
             "judges each launch so often"
         )
+    _check_ray(option)
     if getattr(option, "tx", None) and option.dist == "no" and getattr(option, "numprocesses", None) is None:
         raise pytest.UsageError("--tx starts no worker without --dist=load: give both, or -n alone")
+
+
+def _check_ray(option: Any) -> None:
+    """Raises pytest.UsageError for an option that contradicts ``--ray``, or that needs it."""
+    if option.conformance_ray is None:
+        if option.conformance_device_class is not None:
+            raise pytest.UsageError(
+                f"--device-class {option.conformance_device_class} chooses nodes of a Ray cluster: give --ray, too"
+            )
+        return
+    reasons = {
+        "-n 0": (getattr(option, "numprocesses", None) == 0, "runs the cases in this process"),
+        "--pdb": (getattr(option, "usepdb", False), "needs the cases in this process"),
+        "--trace": (getattr(option, "trace", False), "needs the cases in this process"),
+        "-s": (getattr(option, "capture", "") == "no", "shows what the cases of this process print"),
+        "--tx": (bool(getattr(option, "tx", None)), "starts workers without Ray"),
+        "--gpus": (bool(option.conformance_gpus), "counts GPUs of this machine; -n N starts N workers"),
+        "--reproducers": (option.conformance_reproducers is not None, "writes scripts on the nodes"),
+    }
+    for word, (given, why) in reasons.items():
+        if given:
+            raise pytest.UsageError(f"{word} contradicts --ray: it {why}; give one of them")
 
 
 def _ini(config: pytest.Config, name: str) -> Any:

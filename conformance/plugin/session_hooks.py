@@ -60,8 +60,10 @@ from conformance.plugin.run_faults import RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.sharding import Sharding
 from conformance.plugin.worker_deaths import WorkerDeaths
+from conformance.plugin.worker_starts import WorkerStarts
 from conformance.plugin.worker_watch import WorkerWatch, is_local
 from conformance.proof_level import ProofCount
+from conformance.ray_cluster.cluster import Cluster
 from conformance.records import (
     FAILING,
     RUN_FILE,
@@ -136,6 +138,7 @@ class SessionRun:
         *,
         sharding: Sharding,
         fresh: FreshPytest,
+        cluster: Cluster | None = None,
     ) -> None:
         self.folder = folder
         self._output = output or GuardedOutput()
@@ -160,6 +163,7 @@ class SessionRun:
         self._sharding = sharding
         self._resume = resume
         self._fresh = fresh
+        self._cluster = cluster
         self._reruns = reruns
         self._is_part = settings.shard is not None
         self._records_digest = ""
@@ -204,12 +208,17 @@ class SessionRun:
             self._early_reruns = EarlyReruns(folder, case_ids, reruns, gpus, self._withdraw)
 
     @property
+    def starts(self) -> WorkerStarts:
+        """The hooks by which workers start."""
+        return self._deaths.starts
+
+    @property
     def parts(self) -> dict[str, object]:
         """The other plugins of the run, by the name under which pytest knows them."""
         parts: dict[str, object] = {
             "conformance-case-selection": self._selection,
             "conformance-worker-deaths": self._deaths,
-            "conformance-worker-starts": self._deaths.starts,
+            "conformance-worker-starts": self.starts,
         }
         return parts if self._early_reruns is None else {**parts, "conformance-early-reruns": self._early_reruns}
 
@@ -303,6 +312,7 @@ class SessionRun:
         node.workerinput["conformance_workers"] = self._workers
         node.workerinput["conformance_stack"] = self.stack
         node.workerinput["conformance_local"] = is_local(node)
+        node.workerinput["conformance_shares"] = True
 
     def _say(self, text: str) -> None:
         print(f"\nconformance: {text}", file=self._stderr, flush=True)
@@ -566,6 +576,7 @@ class SessionRun:
             "stack": self.stack,
             "bill": with_backend_hashes(self._bill, self._deaths.backend_hashes | backend_hashes()),
             "declared": self._settings.declared,
+            "ray": self._cluster.record() if self._cluster is not None else None,
             "parts": self._resume.parts if self._resume is not None else (),
             "shard": None if shard is None else replace(shard, records=self._records_digest),
             "selected": self._selection.count,

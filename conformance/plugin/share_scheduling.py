@@ -12,6 +12,7 @@ from xdist.scheduler import LoadScheduling
 from xdist.workermanage import WorkerController
 
 from conformance.plugin.sharding import OWN
+from conformance.plugin.worker_starts import JUDGED_AGAIN
 
 #: A worker with so many cases left gets its next share: with one alone it would wait to hear of the one after.
 LEFT = 2
@@ -100,6 +101,17 @@ class LastingScheduling(LoadScheduling):
         if numbers := self._own_numbers.get(node):
             item_index = next(number for number in self.node2pending[node] if numbers[number] == item_index)
         super().mark_test_complete(node, item_index, duration)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        under_way = self.node2pending.get(node)
+        again = self._stash.get(JUDGED_AGAIN, None)
+        if not under_way or again is None or not again(node, (self.collection or ())[under_way[0]]):
+            crashed: str | None = super().remove_node(node)
+            return crashed
+        self.pending[:0] = self.node2pending.pop(node)
+        for other in self.nodes:
+            self.check_schedule(other)
+        return None
 
     def _takes_some(self, node: WorkerController) -> bool:
         """Returns True if ``node`` has collected some of the cases that are left."""

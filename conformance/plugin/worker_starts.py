@@ -25,6 +25,9 @@ ANSWER_S = 90.0
 TRIES_S = 1.5 * ANSWER_S
 #: Workers that may die in a row before they have collected the suites, if the run has fewer.
 LEAST_DEATHS = 8
+#: Where the scheduler finds a function of a dead worker and the node id of its test that was under way. It returns True
+#: if another worker judges that test again, because the worker did not die of it.
+JUDGED_AGAIN = pytest.StashKey[Callable[[Any, str], bool]]()
 #: Errors that another try does not mend.
 _LASTING = (FileNotFoundError, PermissionError, NotADirectoryError)
 
@@ -55,6 +58,8 @@ class WorkerStarts:
         self._left = 0  # cases that were left when the last worker ended
         self._last_death = ""
         self._error: BaseException | None = None
+        #: Returns True if a worker can take the place of a node's that has died.
+        self.has_room: Callable[[Any], bool] = lambda node: True
 
     def early_death(self, error: object, costly: bool) -> None:
         """A worker died of ``error`` before it had collected the suites. ``costly``: it had hung, or its own code
@@ -118,7 +123,8 @@ class WorkerStarts:
         """Starts a worker in the place of ``node``; takes the place of xdist's own method."""
         session, spec = self._session, node.gateway.spec
         clone = None
-        if self._deaths <= self._most_deaths:
+        others = session._active_nodes - {node}
+        if self._deaths <= self._most_deaths and (self.has_room(node) or not others):
             time.sleep(min(self._deaths * PAUSES_S[0] / 2, PAUSES_S[1]))
             self._rename(spec)
             clone = self._start(spec, session.queue.put)
@@ -127,7 +133,7 @@ class WorkerStarts:
         if clone is not None:
             session._active_nodes.add(clone)
             return clone
-        if not session._active_nodes - {node}:
+        if not others:
             self._end()
         scheduler = self._scheduler
         if node not in scheduler.node2collection:

@@ -167,7 +167,8 @@ def _facts(file: Path) -> tuple[int, int] | None:
 
 def is_local(node: Any) -> bool:
     """Returns True if the process of a worker is on this machine."""
-    return bool(node.gateway.spec.popen and not node.gateway.spec.via)
+    spec = node.gateway.spec
+    return bool(spec.popen and not spec.via and not spec.ray)
 
 
 def _number(file: Path, node: Any) -> int | None:

@@ -132,6 +132,18 @@ OPTIONS = (
         "go on with the run in this folder, which ended early: judge the cases that have no record yet",
         metavar="DIR",
     ),
+    _option(
+        "ray",
+        Effect.WHOLE,
+        "run the cases on a Ray cluster, one worker for each GPU or core: auto for that of this machine",
+        metavar="ADDRESS",
+    ),
+    _option(
+        "device-class",
+        Effect.WHOLE,
+        "with --ray: use the nodes whose GPUs have this name, such as 'NVIDIA H100 80GB HBM3'",
+        metavar="NAME",
+    ),
     _option("gpus", Effect.WHOLE, "number of GPUs to use (default: all that are visible)", type=int, metavar="N"),
     _option("no-gpu", Effect.WHOLE, "use no GPU: interpreter and cross-compilation only", action="store_true"),
     _option(
@@ -191,7 +203,7 @@ OPTIONS = (
 _PATHS = {
     word
     for option in OPTIONS
-    if option.attributes.get("metavar") in ("DIR", "FILE", "RUN")
+    if option.attributes.get("metavar") in ("DIR", "FILE", "RUN", "ADDRESS")
     for word in (option.long, option.short)
 }
 

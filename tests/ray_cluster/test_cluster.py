@@ -1,0 +1,154 @@
+"""The nodes that a run takes, what it refuses, and which variables its workers get. No cluster is started."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from conformance.machine.gpus import Gpus
+from conformance.ray_cluster import cluster as module
+from conformance.ray_cluster.cluster import Cluster, ClusterError, Node, check_stacks, connect, sent_variables
+from conformance.ray_cluster.node_facts import NodeFacts, printed_facts, read_facts
+
+HERE = {"harness": "1 abc", "torch": "2.13.0", "triton": "3.9.0", "python": "3.11.7", "driver": None, "device": None}
+H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
+
+
+def node(name="a", slots=2, gpu=H100, **stack):
+    gpus = Gpus(names=(gpu,) * slots, driver="580.1")
+    return Node(name, name, slots, NodeFacts({**HERE, "driver": "580.1", "device": gpu, **stack}, gpus))
+
+
+@pytest.mark.parametrize("name", ["harness", "torch", "triton", "python"])
+def test_a_node_with_another_stack_is_refused(name):
+    check_stacks("--ray auto", HERE, [node(), node("b")], uses_gpus=True)
+    with pytest.raises(
+        ClusterError, match=rf"--ray auto: node b has {name} 0, and this machine has {HERE[name]}; inst"
+    ):
+        check_stacks("--ray auto", HERE, [node(), node("b", **{name: "0"})], uses_gpus=False)
+
+
+@pytest.mark.parametrize("changed", [{"driver": "570.2"}, {"device": H200}])
+def test_nodes_with_another_driver_or_device_are_refused_if_the_run_uses_gpus(changed):
+    nodes = [node(), node("b", **changed)]
+    check_stacks("--ray auto", HERE, nodes, uses_gpus=False)
+    ((name, value),) = changed.items()
+    with pytest.raises(ClusterError, match=f"node b has {name} {value}, and node a has"):
+        check_stacks("--ray auto", HERE, nodes, uses_gpus=True)
+
+
+def test_a_node_with_two_kinds_of_gpus_is_refused():
+    mixed = node()
+    mixed = replace(mixed, facts=replace(mixed.facts, gpus=Gpus(names=(H100, H200))))
+    with pytest.raises(ClusterError, match="node a has GPUs of several kinds"):
+        check_stacks("--ray auto", HERE, [mixed], uses_gpus=True)
+
+
+class FakeRay:
+    """A cluster whose nodes say what they have in their ``printed`` text."""
+
+    def __init__(self, monkeypatch, nodes, resource="GPU"):
+        self.printed = {one.id: one for one in nodes}
+        rows = [
+            {"NodeID": one.id, "NodeName": one.name, "Alive": True, "Resources": {resource: one.slots}} for one in nodes
+        ]
+        self.nodes = lambda: rows
+        monkeypatch.setattr(module, "_ray", lambda: self)
+        monkeypatch.setattr(module, "machine_stack", lambda gpus: HERE)
+        monkeypatch.setattr(module, "read_facts", lambda text: self.printed[text].facts)
+        monkeypatch.setattr(module, "_facts", lambda nodes: [(name, "") for name in nodes])
+
+
+def test_a_device_class_keeps_the_nodes_of_one_gpu(monkeypatch):
+    FakeRay(monkeypatch, [node(), node("b", gpu=H200)])
+    with pytest.raises(ClusterError, match="--device-class NAME keeps one kind"):
+        module._connected("auto", None, None)
+    cluster = module._connected("auto", H200, None)
+    assert [one.id for one in cluster.nodes] == ["b"]
+    assert cluster.gpus == Gpus(entries=("0", "1"), names=(H200, H200), driver="580.1", listed=2)
+    with pytest.raises(
+        ClusterError, match=r"--device-class A100: no node has this GPU alone; the cluster has \['NVIDIA"
+    ):
+        module._connected("auto", "A100", None)
+
+
+def test_a_run_without_gpus_takes_cores_and_no_device_class(monkeypatch):
+    FakeRay(monkeypatch, [node(), node("b", gpu=H200)], resource="CPU")
+    cluster = module._connected("auto", None, None)
+    assert (cluster.gpus, cluster.slots) == (Gpus(), 4)
+    with pytest.raises(ClusterError, match="--device-class H100: this run uses no GPU"):
+        module._connected("auto", "H100", None)
+    with pytest.raises(ClusterError, match="no node of the cluster has a GPU"):
+        module._connected("auto", None, True)
+
+
+def test_a_node_that_cannot_say_what_it_has_is_refused(monkeypatch):
+    FakeRay(monkeypatch, [node()])
+    monkeypatch.setattr(module, "read_facts", read_facts)
+    monkeypatch.setattr(module, "_facts", lambda nodes: [("", "Traceback\nModuleNotFoundError: No module named 'x'")])
+    with pytest.raises(ClusterError, match=r"node a \(a\) cannot say what is installed there: ModuleNotFoundError"):
+        module._connected("auto", None, None)
+
+
+def test_facts_are_read_as_they_are_printed(capsys):
+    printed_facts()
+    facts = read_facts(capsys.readouterr().out)
+    assert facts.stack["harness"]
+    assert facts.gpus.entries == ()
+
+
+def test_without_ray_the_sentence_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ClusterError, match=r"--ray auto needs Ray: pip install 'triton-conformance\[ray\]'"):
+        connect("auto", None, None)
+
+
+def test_an_address_from_outside_the_cluster_is_refused(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(ClusterError, match="--ray ray://head:10001: auto, or HOST:PORT"):
+        connect("ray://head:10001", None, None)
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def init(**how):
+        raise ConnectionError("Could not find any running Ray instance.\nPlease specify")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(
+        ClusterError, match=r"--ray auto: no cluster answers \(Could not find any running Ray instance.\)"
+    ):
+        connect("auto", None, None)
+
+
+def test_workers_go_to_the_emptiest_living_node_and_make_room():
+    cluster = Cluster("auto", [node("a", 1), node("b", 2)], Gpus())
+    assert [cluster.take(worker).id for worker in ("gw0", "gw1", "gw2")] == ["b", "a", "b"]
+    assert cluster.free() == []
+    cluster.note_dead(cluster.nodes[0])
+    cluster.give_back("gw1")
+    assert cluster.free() == []
+    cluster.give_back("gw0")
+    assert cluster.take("gw3").id == "b"
+
+
+def test_a_full_cluster_has_no_node_for_another_worker(monkeypatch):
+    monkeypatch.setattr(module, "ENDING_S", 0.0)
+    cluster = Cluster("auto", [node("a", 1)], Gpus())
+    assert cluster.take("gw0") is not None
+    assert cluster.take("gw1") is None
+
+
+def test_workers_get_the_variables_that_change_results_and_no_secret():
+    environ = {
+        "TRITON_CACHE_DIR": "/cache",
+        "CONFORMANCE_RUN_PROCESS": "7",
+        "TORCH_TOKEN": "secret",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "LD_LIBRARY_PATH": "/here",
+        "HOME": "/root",
+    }
+    assert sent_variables(environ) == {"TRITON_CACHE_DIR": "/cache", "CONFORMANCE_RUN_PROCESS": "7"}
