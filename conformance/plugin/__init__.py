@@ -26,7 +26,7 @@ from conformance.gate.runs.run_environment import environment
 from conformance.judging.settings import Settings
 from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
-from conformance.machine.gpus import core_count, lacking, worker_count, worker_environment
+from conformance.machine.gpus import Gpus, core_count, lacking, worker_count, worker_environment
 from conformance.machine.open_files import too_few_files
 from conformance.machine.versions import machine_stack
 from conformance.plugin import (
@@ -239,7 +239,8 @@ def _configure_main(config: pytest.Config) -> None:
     reports = CaseReports(ids, words)
     invocation = config.invocation_params
     fresh = FreshPytest(settings, [*map(str, invocation.args)], invocation.dir, users_environment)
-    reruns = Reruns(settings, fresh, SuspectGpus(settings.gpus, users_environment), workers)
+    suspects = SuspectGpus(settings.gpus if settings.ray is None else Gpus(), users_environment)  # GPUs of this machine
+    reruns = Reruns(settings, fresh, suspects, workers)
     resume = None
     if settings.resume is not None:
         stack = machine_stack(settings.gpus)

@@ -143,6 +143,7 @@ class Resume:
         self._folder = folder = settings.resume
         self._fresh = fresh
         self._gpu = next(iter(settings.gpus.entries), None)
+        self._on_cluster = settings.ray is not None and settings.has_gpu
         self.left = read_left(folder)
         self.parts: tuple[RunPart, ...] = self.left.info.parts
         self.recorded: dict[str, Status] = {}
@@ -236,13 +237,15 @@ class Resume:
     def judge_alone(self, write: Callable[[CaseRecord], None], say: Callable[[str], None]) -> None:
         """Judges the cases that were under way when the run ended, one after the other. ``write`` gets their records,
         and ``say`` sentences for the user. A case that was under way at :data:`MOST_DEATHS` ends of the run has
-        crashed."""
+        crashed. If the workers hold the GPUs of a Ray cluster they judge the others."""
         ends = {case: sum(case in part.unfinished for part in self.parts) for case in sorted(self._foreseen)}
         cases = [case for case, count in ends.items() if count < MOST_DEATHS]
         records = []
-        for case in ends.keys() - {*cases}:
+        for case in sorted(ends.keys() - {*cases}):
             text = f"the run ended {ends[case]} times while this case ran"
             records.append(self._crashed(case, text))
+        if self._on_cluster:
+            cases = []
         if cases:
             say(f"under way when the run ended, so judged first and alone: {first_of(cases, 3)}")
             records += self._judged_alone(cases)

@@ -203,7 +203,7 @@ class SessionRun:
         )
 
         self._early_reruns: EarlyReruns | None = None
-        if reruns is not None and settings.reruns and settings.gpus.entries:
+        if reruns is not None and settings.reruns and settings.gpus.entries and cluster is None:
             gpus = len(settings.gpus.entries)
             self._early_reruns = EarlyReruns(folder, case_ids, reruns, gpus, self._withdraw)
 

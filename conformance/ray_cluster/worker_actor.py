@@ -43,8 +43,8 @@ class FilePart:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Holds what a worker has written since the chunk before. ``code`` is its exit status, or -n for signal n, in the last
-    chunk; None before."""
+    """Holds what a worker has written since the chunk before. ``code`` is its exit status, or -n for signal n, in the
+    last chunk; None before."""
 
     output: bytes
     files: tuple[FilePart, ...]

@@ -98,11 +98,20 @@ def test_cases_under_way_are_judged_one_by_one_if_their_common_process_ends(tmp_
     resume._folder, resume._gpu, resume.parts, resume.recorded = tmp_path, None, (), {}
     resume._foreseen = {case: CaseRecord(case, "it", Status.CRASH) for case in "ab"}
     resume._fresh = SimpleNamespace(judge=lambda cases, scratch, gpu: answers[tuple(cases)])
+    resume._on_cluster = False
     written = []
     resume.judge_alone(written.append, lambda text: None)
     assert [(record.case, record.status) for record in written] == [("a", Status.FAIL), ("b", Status.CRASH)]
     assert "then signal 11 ended the pytest" in written[1].diagnosis
     assert resume.recorded == {"a": Status.FAIL, "b": Status.CRASH}
+
+
+def test_cases_under_way_are_left_to_workers_that_hold_the_gpus_of_a_cluster():
+    resume = object.__new__(Resume)
+    resume.parts, resume.recorded = [RunPart("", "", 0, ("a",))] * MOST_DEATHS, {}
+    resume._foreseen, resume._on_cluster = {case: CaseRecord(case, "it", Status.CRASH) for case in "ab"}, True
+    resume.judge_alone(lambda record: None, lambda text: None)
+    assert resume.recorded == {"a": Status.CRASH}
 
 
 def test_a_case_at_whose_ends_the_run_ended_has_crashed(project):
