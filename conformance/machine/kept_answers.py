@@ -118,19 +118,34 @@ def file_digest(path: Path) -> str:
 def code_digest(package: Path = PACKAGE) -> str:
     """sha256 (hex) over every file of ``package``, in the order of their paths: the path and the content, each led by
     its length in bytes. Hidden files, what Python compiles and the lists of what is owed, which name this digest,
-    do not count."""
+    do not count. A file is read again only if its size, its inode or the time of its last change differs."""
+    return _digest_of_files(str(package), tuple(sorted(_files(str(package), ""))))
+
+
+@functools.lru_cache(maxsize=8)
+def _digest_of_files(folder: str, files: tuple[tuple[str, int, int, int], ...]) -> str:
     digest = hashlib.sha256()
-    for name in sorted(_names(package)):
-        for part in (os.fsencode(name), (package / name).read_bytes()):  # a name may be no UTF-8
+    for name, *_ in files:
+        with open(os.path.join(folder, name), "rb") as file:
+            content = file.read()
+        for part in (os.fsencode(name), content):  # a name may be no UTF-8
             digest.update(b"%d:" % len(part))
             digest.update(part)
     return digest.hexdigest()
 
 
-def _names(package: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(package):
-        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
-        for file in files:
-            name = Path(folder, file).relative_to(package).as_posix()
-            if not (file.startswith(".") or name.startswith(LISTS)):
-                yield name
+def _files(folder: str, below: str) -> Iterator[tuple[str, int, int, int]]:
+    """Yields the path below the package of each file that counts, its size, its time and its inode."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:  # whoever imports from it says so
+        return
+    for entry in entries:
+        name = below + entry.name
+        if entry.name.startswith(".") or f"{name}/" == LISTS:
+            continue
+        if not entry.is_dir():
+            state = entry.stat()
+            yield name, state.st_size, state.st_mtime_ns, state.st_ino
+        elif entry.name != "__pycache__" and not entry.is_symlink():
+            yield from _files(entry.path, f"{name}/")

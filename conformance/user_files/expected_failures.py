@@ -34,7 +34,8 @@ this is not a waiver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -228,7 +229,7 @@ def with_kernels(expected: ExpectedFailures, files: Mapping[str, Path]) -> Expec
     return ExpectedFailures(tuple(entries.values()))
 
 
-def of_kernel(kernel: str, file: Path) -> list[ExpectedFailure]:
+def of_kernel(kernel: str, file: Path) -> Sequence[ExpectedFailure]:
     """Returns the entries of the ``file`` of a third-party kernel. Raises :class:`EntryError`."""
     entries = parsed(toml_entries.read_text(file, "expected failures"), str(file))
     for entry in entries:
@@ -262,6 +263,7 @@ def recorded_entry(table: Mapping[str, Any], kernel: str, place: str) -> Expecte
     return entry
 
 
-def parsed(text: str, file: str) -> list[ExpectedFailure]:
+@functools.lru_cache(maxsize=4)
+def parsed(text: str, file: str) -> tuple[ExpectedFailure, ...]:
     """Returns the entries in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
-    return toml_entries.entries(toml_entries.load(text, file, ExpectedFailure), file, ExpectedFailure)
+    return tuple(toml_entries.entries(toml_entries.load(text, file, ExpectedFailure), file, ExpectedFailure))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -85,12 +86,11 @@ def distribution_facts(name: str, sources: str) -> dict[str, Any] | None:
         distribution = importlib.metadata.distribution(name)
     except PackageNotFoundError:
         return None
-    rows = list(_wheel_rows(distribution))
-    lines = sorted(",".join(row) for row in rows)
+    rows, digest = _wheel_rows(distribution.read_text("RECORD") or "")
     altered = _altered(distribution, rows, sources)
     return {
         "version": distribution.version,
-        "record_sha256": hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest() if rows else None,
+        "record_sha256": digest if rows else None,
         "files": len(rows),
         "altered": altered[:MOST_ALTERED],
         "altered_files": len(altered),
@@ -98,13 +98,18 @@ def distribution_facts(name: str, sources: str) -> dict[str, Any] | None:
     }
 
 
-def _wheel_rows(distribution: Distribution) -> Iterable[tuple[str, str, str]]:
-    for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
+@functools.lru_cache(maxsize=4)
+def _wheel_rows(record: str) -> tuple[list[tuple[str, str, str]], str]:
+    """Returns the wheel's own rows of the text of RECORD, and their digest."""
+    rows = []
+    for row in csv.reader(record.splitlines()):
         if len(row) != 3 or not row[1] or row[0].startswith("..") or row[0].endswith(".pyc"):
             continue
         folder, _, file = row[0].rpartition("/")
         if not (folder.endswith(".dist-info") and file in _WRITTEN_BY_INSTALLERS):
-            yield row[0], row[1], row[2]
+            rows.append((row[0], row[1], row[2]))
+    lines = sorted(",".join(row) for row in rows)
+    return rows, hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
 
 
 def _altered(distribution: Distribution, rows: Iterable[tuple[str, str, str]], sources: str) -> list[str]:
@@ -138,6 +143,7 @@ def _is_imported(distribution: Distribution, name: str) -> bool:
 
 def extensions() -> list[dict[str, str]]:
     """The entry points of :data:`EXTENSIONS` with the distribution that each comes from."""
+    installed = importlib.metadata.entry_points()
     points = [
         {
             "group": group,
@@ -145,7 +151,7 @@ def extensions() -> list[dict[str, str]]:
             "distribution": f"{point.dist.name} {point.dist.version}" if point.dist else "",
         }
         for group in EXTENSIONS
-        for point in importlib.metadata.entry_points(group=group)
+        for point in installed.select(group=group)
     ]
     unique = {tuple(entry.values()): entry for entry in points}
     return [unique[key] for key in sorted(unique)]
@@ -159,15 +165,18 @@ def assembler_facts() -> list[dict[str, str]]:
 def git_state(checkout: Path) -> dict[str, Any] | None:
     """The commit of ``checkout``, whether anything in it differs from that commit and the sha256 of the difference of
     its tracked files; None if it is no checkout."""
-    top = _git(checkout, "rev-parse", "--show-toplevel")
-    commit = _git(checkout, "rev-parse", "HEAD")
-    status, diff = _git(checkout, "status", "--porcelain"), _git(checkout, "diff", "--binary", "HEAD")
-    if top is None or commit is None or status is None or diff is None:
+    facts = _git(checkout, "rev-parse", "--show-toplevel", "HEAD")
+    if facts is None:
         return None
-    if Path(os.fsdecode(top.strip())).resolve() != checkout.resolve():
+    top, _, commit = facts.strip().rpartition(b"\n")
+    if Path(os.fsdecode(top)).resolve() != checkout.resolve():
         return None  # installed somewhere below another project's checkout
+    status = _git(checkout, "status", "--porcelain")
+    diff = _git(checkout, "diff", "--binary", "HEAD") if status else status
+    if status is None or diff is None:
+        return None
     return {
-        "commit": commit.decode().strip(),
+        "commit": commit.decode(),
         "dirty": bool(status),
         "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
     }
