@@ -14,7 +14,7 @@ import contextlib
 import functools
 import gc
 import importlib
-import json
+import marshal
 import os
 import pkgutil
 import runpy
@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,8 +61,8 @@ packages = {{os.path.realpath(f"{{path}}/conformance") for path in paths if os.p
 others = others or not packages <= {{{package!r}}}
 if not words or (words[0][0] == "-" and words[0] not in ("-c", "-m")) or variables != {variables} or others:
     os.execv({python!r}, [{python!r}, *["-u"] * unbuffered, *words])
-import json, signal, socket
-server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+import _signal, _socket, marshal  # what json, signal and socket import takes longer than all else here
+server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 server.connect({address!r})
 content = os.memfd_create("request")
 numbers = sorted(int(name) for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name))
@@ -69,15 +70,16 @@ numbers = [number for number in numbers if number not in (server.fileno(), conte
 request = {{"words": words, "environment": dict(os.environ), "folder": os.getcwd(), "numbers": numbers}}
 request["unbuffered"] = unbuffered or bool(os.environ.get("PYTHONUNBUFFERED"))
 with open(content, "wb", closefd=False) as file:
-    file.write(json.dumps(request).encode())
-socket.send_fds(server, [b"fork"], [content, *numbers])
+    marshal.dump(request, file)
+files = b"".join(number.to_bytes(4, sys.byteorder) for number in (content, *numbers))
+server.sendmsg([b"fork"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
 pid = int(server.recv(64))
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-    if signal.getsignal(number) is not signal.SIG_IGN:
-        signal.signal(number, lambda number, frame: os.kill(pid, number))
+for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+    if _signal.getsignal(getattr(_signal, name)) != _signal.SIG_IGN:
+        _signal.signal(getattr(_signal, name), lambda number, frame: os.kill(pid, number))
 code = int(server.recv(64) or {lost})
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+    _signal.signal(-code, _signal.SIG_DFL) if -code != _signal.SIGKILL else None
     os.kill(os.getpid(), -code)
 os._exit(code)
 """
@@ -137,7 +139,7 @@ def serve(listening: socket.socket) -> tuple[dict[str, Any], list[int]]:
                 os.setsid()
                 with open(files[0], "rb") as file:
                     file.seek(0)
-                    return json.loads(file.read()), files[1:]
+                    return marshal.load(file), files[1:]
             for file in files:
                 os.close(file)
             asker.send(str(pid).encode())
@@ -234,11 +236,14 @@ def _import_rooms() -> None:
     sys.path.remove(str(ROOT))
     from conformance.gate.runs.bill_of_materials import bill_of_materials
     from conformance.gate.runs.run_environment import environment
+    from conformance.machine.gpus import find_gpus
+    from conformance.machine.versions import machine_stack
     from conformance.user_files.case_list import matches
     from conformance.user_files.expected_failures import read_expected_failures
 
     bill_of_materials(None)
     environment("", "", {}, (), ())
+    machine_stack(find_gpus(0))
     for entry in read_expected_failures().entries:
         matches(entry.cases, "")
 
@@ -249,6 +254,8 @@ if __name__ == "__main__":
         for name in PRELOADED:
             importlib.import_module(name)
         _import_rooms()
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False  # those of torch take longer than the end of a fork
     gc.collect()
     gc.freeze()
     _request, _files = serve(_listening)
