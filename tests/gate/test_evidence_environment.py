@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -202,6 +203,15 @@ def test_collecting_imports_neither_torch_nor_triton():
         "print(environment('a', 'b', {}, [], [])['distributions']['triton'])"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])
+
+
+def test_a_file_that_changes_changes_the_code_digest_of_the_same_process(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("x")
+    digest = code_digest(tmp_path)
+    file.write_text("y")
+    os.utime(file, ns=(1, 1))
+    assert code_digest(tmp_path) != digest
 
 
 def test_the_code_digest_depends_on_names_and_contents_and_on_nothing_else(tmp_path):
