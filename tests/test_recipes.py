@@ -54,6 +54,74 @@ def test_the_job_fits_the_schema_of_kubernetes():
         kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
 
 
+#: The fields of a RayJob that the recipe may have, of the custom resource that KubeRay 1.4 installs, with their types.
+RAY_JOB = {
+    "entrypoint": str,
+    "backoffLimit": int,
+    "shutdownAfterJobFinishes": bool,
+    "ttlSecondsAfterFinished": int,
+    "rayClusterSpec": {
+        "rayVersion": str,
+        "headGroupSpec": {"rayStartParams": dict, "template": dict},
+        "workerGroupSpecs": [
+            {
+                "groupName": str,
+                "replicas": int,
+                "minReplicas": int,
+                "maxReplicas": int,
+                "rayStartParams": dict,
+                "template": dict,
+            }
+        ],
+    },
+}
+
+
+def misfits(value: object, shape: object, place: str = "spec") -> list[str]:
+    """Returns the places in ``value`` that ``shape`` does not have, or with another type."""
+    if isinstance(shape, dict) and isinstance(value, dict):
+        inner = [misfits(part, shape.get(name), f"{place}.{name}") for name, part in value.items()]
+        return [text for texts in inner for text in texts]
+    if isinstance(shape, list) and isinstance(value, list):
+        return [text for part in value for text in misfits(part, shape[0], f"{place}[]")]
+    return [] if isinstance(shape, type) and type(value) is shape else [place]
+
+
+def test_the_ray_job_has_fields_of_kuberay_and_pods_of_kubernetes():
+    job = yaml.safe_load(FILES["rayjob.yaml"])
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    assert misfits(job["spec"], RAY_JOB) == []
+    cluster = job["spec"]["rayClusterSpec"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    for group in groups:
+        assert {type(value) for value in group["rayStartParams"].values()} == {str}  # KubeRay takes no other type
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, **group["template"]}
+        kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+    cluster["headGroupSpecs"] = cluster.pop("headGroupSpec")
+    cluster["workerGroupSpecs"][0]["replicas"] = "8"
+    assert misfits(job["spec"], RAY_JOB) == [
+        "spec.rayClusterSpec.workerGroupSpecs[].replicas",
+        "spec.rayClusterSpec.headGroupSpecs",
+    ]
+
+
+def test_the_script_of_the_ray_job_goes_on_with_its_run(tmp_path):
+    (tmp_path / "conformance").write_text(STUB)
+    (tmp_path / "conformance").chmod(0o755)
+    script = FILES["run-on-ray.sh"].replace("/reports/", f"{tmp_path}/")
+
+    def run(status: str) -> tuple[str, int]:
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STATUS": status}
+        done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+        return done.stdout, done.returncode
+
+    words = "run --tier default --ray auto"
+    assert run("1") == (f"{words} --run-dir={tmp_path}/on-ray\n", 0)
+    (tmp_path / "on-ray").mkdir()
+    (tmp_path / "on-ray" / "run.json").touch()
+    assert run("75") == (f"{words} --resume={tmp_path}/on-ray\n", 1)
+
+
 def script_of(system: str) -> str:
     """The commands by which the recipe of a ``system`` runs a shard."""
     if system == "Slurm":
