@@ -44,7 +44,7 @@ class Reruns:
         self._settings = settings
         self._fresh = fresh
         self._suspects = suspects
-        self._at_once = max(1, min(workers, core_count()))
+        self._processes = max(1, min(workers, core_count()))
         self._failed: dict[str, None] = {}
         self._judged: dict[str, CaseRecord] = {}
 
@@ -62,7 +62,7 @@ class Reruns:
         left = [record for record in records if record.case not in self._judged]
         tries = [(record, gpu) for record in left for gpu in self._gpus(record)]
         if tries:
-            with ThreadPoolExecutor(self._at_once) as pool:
+            with ThreadPoolExecutor(self._processes) as pool:
                 ended = list(pool.map(lambda one: self._rerun(one[0], one[1], until), tries))
             reruns: dict[str, list[Rerun]] = {}
             for (record, _), rerun in zip(tries, ended, strict=True):
@@ -75,8 +75,7 @@ class Reruns:
         """Judges the case of the failed ``record`` again while the run goes on, and returns its new record, which
         :meth:`judge` returns, too."""
         until = time.monotonic() + LEAST_S
-        reruns = [self._rerun(record, gpu, until) for gpu in self._gpus(record)]
-        self._conclude(record, [rerun for rerun in reruns if rerun])
+        self._conclude(record, self._at_once(record, self._gpus(record), until))
         return self._judged.get(record.case, record)
 
     def _conclude(self, record: CaseRecord, reruns: list[Rerun]) -> None:
@@ -87,12 +86,16 @@ class Reruns:
             if not self._suspects.passes_elsewhere(record, reruns):
                 break
             other = next(rerun.gpu for rerun in reruns if rerun.gpu != record.gpu)
-            more = [self._rerun(record, gpu, until) for gpu in (record.gpu, other)]
-            reruns += [rerun for rerun in more if rerun]
+            reruns += self._at_once(record, (record.gpu, other), until)
         suspect = None if record.status is Status.COMPILE_ERROR else self._suspects.fault(record, reruns)
         if reruns or suspect:
             record = judged(record, reruns)
             self._judged[record.case] = record if suspect is None else replace(record, fault=suspect)
+
+    def _at_once(self, record: CaseRecord, gpus: Sequence[str | None], until: float) -> list[Rerun]:
+        """Returns what ``record``'s case gives on each of ``gpus``, as far as there is time."""
+        with ThreadPoolExecutor(max(len(gpus), 1)) as pool:
+            return [rerun for rerun in pool.map(lambda gpu: self._rerun(record, gpu, until), gpus) if rerun]
 
     def _rerun(self, record: CaseRecord, gpu: str | None, until: float) -> Rerun | None:
         """Returns what ``record``'s case gives in a fresh process; None if there is no time left for it."""
