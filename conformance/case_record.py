@@ -45,6 +45,7 @@ class CheckKind(str, Enum):
     SPILLS = "spills"
     COMPILE = "compile"  # a generated kernel
     EXECUTED = "executed"  # what the compiler made, run without a device; its stage, or the check that failed there
+    UNDEFINED_LANES = "undefined-lanes"  # lanes that the mask of a load leaves without a value
     DIAGNOSIS = "diagnosis"
     OTHER = ""  # a suite's own check; its whole name
 

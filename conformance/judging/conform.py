@@ -21,6 +21,7 @@ from conformance.judging.code_faults import fault_verdicts, order_verdicts, unkn
 from conformance.judging.harness import Harness, faults_explained, needed, record_edges
 from conformance.judging.plan_code import descriptor_features, plan_verdicts
 from conformance.judging.plan_rules import expected_grid, objection, overlooked
+from conformance.judging.undefined_lanes import judged_lanes
 from conformance.kernels import carveout
 from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
@@ -155,10 +156,15 @@ class CaseJudge:
         CaseEnded if the code needs too much memory or nothing can run the plan."""
         recorder, settings = self.recorder, self.harness.settings
         trial = self._compile_and_run()
+        trial, lanes = self._with_lanes_of_code(trial)
         executor = None if isinstance(trial, Reason) else trial.executor
-        verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
+        verdicts = [*trial.verdicts, *lanes] if isinstance(trial, Trial) else []
         verdicts += self.grid_verdicts()
         diagnosis = trial.diagnosis if isinstance(trial, Trial) else ""
+        causes = [f" | CAUSE {verdict.text}" for verdict in lanes if not verdict.passed]
+        if causes:
+            first, *rest = (diagnosis or f"FAIL {lanes[0].check}").split("\n")
+            diagnosis = "\n".join([first + causes[0], *rest])
         right = all(verdict.passed for verdict in verdicts)
         if self.compiled is not None and not right and settings.explains:
             diagnosis = f"{diagnosis}\n{self.explain(self.compiled, verdicts)}".lstrip()
@@ -216,6 +222,17 @@ class CaseJudge:
             if not isinstance(trial, Trial) or trial.passed:
                 self.pass_over()
         return trial
+
+    def _with_lanes_of_code(self, trial: Trial | Reason) -> tuple[Trial | Reason, list[Verdict]]:
+        """Returns the trial with the values that the code gives to undefined lanes, and the verdict about them. The
+        record has what that trial gave."""
+        if not isinstance(trial, Trial) or self.compiled is None:
+            return trial, []
+        llir = self.compiled.texts("llir") or ()
+        again, verdicts = judged_lanes(self.harness, self.kernel, self.plan, self.fills, trial, llir)
+        if again is not trial:
+            record_trial(self.recorder, again)
+        return again, verdicts
 
     def _reason_if_compiled(self, error: Exception, compilations: dict[str, Any]) -> Reason:
         """Returns the reason why the source was not run if the interpreter raised ``error`` for a kernel that the

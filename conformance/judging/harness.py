@@ -169,14 +169,20 @@ class Harness:
             return self.executor
         return device_state.shortage(needed(problem)) or self.executor
 
-    def trial(self, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
+    def trial(
+        self,
+        kernel: Kernel,
+        plan: Plan,
+        names: tuple[str, ...] | None,
+        zero_lanes: frozenset[str] = frozenset(),
+    ) -> Trial:
         """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
-        which the launch is the same."""
+        which the launch is the same, and ``zero_lanes``."""
         assert not isinstance(self.executor, Reason)
         executor = self.executor
 
         def judge() -> Trial:
-            return trial(kernel, plan, executor, seed=self.settings.seed, names=names)
+            return trial(kernel, plan, executor, seed=self.settings.seed, names=names, zero_lanes=zero_lanes)
 
         if executor.on_device:
             return self.repeated(judge)
@@ -188,6 +194,7 @@ class Harness:
             plan.grid,
             kernel.contract(plan, self.executor.name),
             names,
+            zero_lanes,
         )
         if key not in self._trials:
             while len(self._trials) >= SHARED_TRIALS:

@@ -81,6 +81,10 @@ SPLITS = {
 }
 
 
+#: What a contract may say of the lanes that the mask of a load leaves without a value.
+UNDEFINED_LANES = ("error", "warn", "off", "zero")
+
+
 @dataclass(frozen=True)
 class Contract:
     """The promises of a kernel about its arithmetic.
@@ -100,6 +104,9 @@ class Contract:
     nothing; "multiplied": NaN, which no fill demands of masked pairs, whose blocks may be skipped; "open": either.
     ``zero_sign``: the sign of an output that is exactly zero: "any", or "ieee", IEEE 754's rule for sums that start
     from +0. By it the sum is +0, even where every term is -0, unless a factor of the epilogue is negative.
+    ``undefined_lanes`` is about lanes that the mask of a load leaves without a value, and that reach a result. If the
+    target's code gives them 0, that is a fault ("error"), is noted ("warn") or is not ("off"). "zero": the kernel
+    relies on 0, and the code must give it. Raises ValueError for another word.
     """
 
     out_dtype: str
@@ -112,6 +119,12 @@ class Contract:
     deterministic: bool = True
     hidden_nan: str = "open"
     zero_sign: str = "any"
+    undefined_lanes: str = "warn"
+
+    def __post_init__(self) -> None:
+        if self.undefined_lanes not in UNDEFINED_LANES:
+            words = ", ".join(map(repr, UNDEFINED_LANES))
+            raise ValueError(f"undefined_lanes {self.undefined_lanes!r} is unknown: use one of {words}")
 
     @property
     def split(self) -> Split | None:

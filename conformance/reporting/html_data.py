@@ -48,7 +48,7 @@ def header(run: ReportedRun, listed: ListedCases) -> dict[str, Any]:
     problems = [*(info.problems if info else ()), *run.reading.problems]
     return {
         "id": _cut(info.id if info else run.folder.name, CASE_LIMIT),
-        "facts": _facts(info),
+        "facts": [*_facts(info), *(["warning", _cut(str(noted), CASE_LIMIT)] for noted in listed.noted)],
         "stack": _text_of({**info.stack, **info.bill} if info else listed.stack),
         "bill": list(_text_of(info.bill)) if info else [],
         "statuses": [[status.value, group, counts[status]] for status, group in RANKED.items()],

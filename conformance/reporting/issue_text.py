@@ -32,6 +32,7 @@ _EXPECTED = {
     CheckKind.REPEAT: "Two runs of one input give the same bits.",
     CheckKind.GRID: "The planned programs run, each once.",
     CheckKind.EXECUTED: "The TTGIR gives the right result in every legal order of its asynchronous operations.",
+    CheckKind.UNDEFINED_LANES: "No lane that a mask leaves without a value reaches a result.",
     CheckKind.RESOURCES: "The code stays within the limits of its target.",
     CheckKind.SPILLS: "The code spills no more registers than is declared.",
     CheckKind.COMPILE: "The kernel compiles.",
@@ -42,6 +43,7 @@ _WRONG = {
     CheckKind.REPEAT: "results differ from run to run",
     CheckKind.GRID: "wrong programs run",
     CheckKind.EXECUTED: "wrong TTGIR",
+    CheckKind.UNDEFINED_LANES: "undefined lanes of a masked load reach the result",
     CheckKind.RESOURCES: "past a limit of the target",
     CheckKind.SPILLS: "more register spills",
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from conformance.records import CaseRecord, Status
 from conformance.reporting import sweep
+from conformance.reporting.noted_checks import NotedCheck, NotedChecks
 
 #: Every status with what it means for the answer, the worst first. A case that was not run comes before a passed one,
 #: because it proves nothing. A refusal to which the kernel is entitled comes last.
@@ -42,7 +43,8 @@ class ListedCases:
 
     ``order`` are the indices of the listed records, the worst status first, then by case id. ``weights`` says how many
     cases each of them stands for. The first of its kind stands for those that are not listed, too, so that tables of
-    counts are right. ``distinct`` is the number of different case ids, ``stack`` that of the first record.
+    counts are right. ``distinct`` is the number of different case ids, ``stack`` that of the first record. ``noted``
+    are the checks that passed with a warning.
     """
 
     order: list[int] = field(default_factory=list)
@@ -51,6 +53,7 @@ class ListedCases:
     distinct: int = 0
     stack: Mapping[str, Any] = field(default_factory=dict)
     configs: list[sweep.Row] = field(default_factory=list)
+    noted: list[NotedCheck] = field(default_factory=list)
 
     @property
     def recorded(self) -> int:
@@ -59,7 +62,7 @@ class ListedCases:
 
 def listed_cases(records: Sequence[CaseRecord], named: Collection[str] = ()) -> ListedCases:
     """Chooses from ``records``. Those of the cases ``named`` are listed like failing ones."""
-    listed, configs = ListedCases(), sweep.SweepRows()
+    listed, configs, noted = ListedCases(), sweep.SweepRows(), NotedChecks()
     whole = len(records) <= LISTED_LIMIT
     cells: Counter[_Cell] = Counter()
     first: dict[_Cell, int] = {}  # index of the listed record that stands for its cell
@@ -73,6 +76,7 @@ def listed_cases(records: Sequence[CaseRecord], named: Collection[str] = ()) -> 
         listed.statuses[record.status] += 1
         distinct.add(hash(record.case))
         configs.add(record)
+        noted.add(record)
         reason = record.reason.code.value if record.reason else ""
         cell = record.suite, record.kernel, record.target, record.status, reason
         cells[cell] += 1
@@ -82,7 +86,7 @@ def listed_cases(records: Sequence[CaseRecord], named: Collection[str] = ()) -> 
             chosen.append((RANK[record.status], record.case, index))
             shown[cell] += 1
             first.setdefault(cell, index)
-    listed.distinct, listed.configs = len(distinct), configs.rows()
+    listed.distinct, listed.configs, listed.noted = len(distinct), configs.rows(), noted.each()
     listed.order = [index for *_, index in sorted(chosen)]
     unlisted = {index: cells[cell] - shown[cell] for cell, index in first.items()}
     listed.weights = [1 + unlisted.get(index, 0) for index in listed.order]

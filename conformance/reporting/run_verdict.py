@@ -84,6 +84,9 @@ def count_lines(summary: Summary) -> list[str]:
     if statuses.get(Status.PASS):
         none = "; 0 cases ran on a device" if not summary.proven[ProofLevel.DEVICE] else ""
         lines.append(f"proven by: {summary.proven}{none}")
+    if summary.noted:
+        kernels = _names([f"{noted.check} of {noted.kernel} ({many(noted.cases, 'case')})" for noted in summary.noted])
+        lines.append(f"warnings: {kernels}")
     return lines
 
 

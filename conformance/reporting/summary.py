@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from conformance.proof_level import ProofCount, ttgir_was_right
 from conformance.records import CaseRecord, RunInfo, Status
 from conformance.reporting.failure_groups import FailureGroup, FailureGroups
+from conformance.reporting.noted_checks import NotedCheck, NotedChecks
 
 SLOWEST = 5  # cases listed by duration
 _SKIPS = (Status.NOT_APPLICABLE, Status.NOT_RUN)
@@ -42,8 +43,8 @@ class Summary:
     the gravest first, ``expected`` the entries that cases failed by. Cases are in the order of their ids. ``executed``
     cases had the TTGIR of their compiled kernels run, and ``wrong`` of them were wrong; ``unknown`` counts the others
     by what is not known; the layouts of ``layouts`` cases were checked. ``unknown_order`` counts by kind the cases of
-    which that order of the code is not known. ``proven`` counts the cases that passed by what proves them. ``notes``
-    are lines about how the run went."""
+    which that order of the code is not known. ``proven`` counts the cases that passed by what proves them. ``noted``
+    are the checks that passed with a warning, ``notes`` lines about how the run went."""
 
     run: RunInfo
     statuses: Mapping[Status, int]
@@ -62,6 +63,7 @@ class Summary:
     unknown: Mapping[str, int] = field(default_factory=dict)
     unknown_order: Mapping[str, int] = field(default_factory=dict)
     proven: ProofCount = field(default_factory=ProofCount)
+    noted: Sequence[NotedCheck] = ()
     notes: Sequence[str] = ()
 
     @property
@@ -99,6 +101,7 @@ class Tally:
         self._unknown_order: Counter[str] = Counter()
         self._layouts = 0
         self._proven = ProofCount()
+        self._noted = NotedChecks()
 
     def add(self, record: CaseRecord) -> None:
         """Counts one record in every figure of the summary."""
@@ -119,6 +122,7 @@ class Tally:
         if isinstance(order, Mapping) and isinstance(kinds := order.get("unknown"), Mapping):
             self._unknown_order.update(map(str, kinds))
         self._proven.add(record)
+        self._noted.add(record)
         failing = {verdict.check for verdict in record.verdicts if not verdict.passed}
         right = ttgir_was_right([verdict.check for verdict in record.verdicts], failing)
         self._executed += right is not None
@@ -156,6 +160,7 @@ class Tally:
             unknown_order=self._unknown_order,
             layouts=self._layouts,
             proven=self._proven,
+            noted=self._noted.each(),
             notes=notes,
         )
 

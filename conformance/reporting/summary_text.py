@@ -42,6 +42,8 @@ def render_markdown(summary: Summary) -> str:
     for number, group in enumerate(summary.failures, 1):
         blocks += _group_blocks(number, group, left)
         left = max(left - group.count, 0)
+    if summary.noted:
+        blocks += ["## Warnings", "\n".join(f"- {markdown_literal(one_line(str(noted)))}" for noted in summary.noted)]
     if summary.expected:
         columns = [(e.id, str(len(e.cases)), e.detail, first_of(e.cases, CASES_NAMED)) for e in summary.expected]
         rows = [[*map(one_line, row)] for row in columns]

@@ -326,3 +326,18 @@ def test_the_command_is_one_that_can_be_typed_here(monkeypatch, tmp_path):
     assert run_verdict.command_word() == "venv/bin/conformance"
     (tmp_path / "conformance").touch(0o755)
     assert run_verdict.command_word() == "conformance"
+
+
+def test_a_warning_is_shown_once_for_each_kernel():
+    def noted(number: int, kernel: str, severity: str = "warn") -> CaseRecord:
+        lanes = Verdict("undefined-lanes", True, f"k 8 to {number} of a (mm.py:24)", {"severity": severity})
+        return case(number, kernel=kernel, verdicts=(Verdict("memory", True), lanes))
+
+    summary = summarise(noted(31, "mm"), noted(15, "mm"), noted(31, "bmm"), noted(31, "addmm", "error"))
+    assert [str(each) for each in summary.noted] == [
+        "bmm, undefined-lanes in 1 case: k 8 to 31 of a (mm.py:24)",
+        "mm, undefined-lanes in 2 cases: k 8 to 15 of a (mm.py:24)",
+    ]
+    assert "warnings: undefined-lanes of bmm (1 case), undefined-lanes of mm (2 cases)" in ending(summary)
+    assert render_markdown(summary).count("undefined-lanes in") == 2
+    assert not any("warnings" in line for line in ending(summarise(case(1))))

@@ -182,12 +182,27 @@ _LAUNCHES = str(Path(__file__).with_name("executor.py"))
 _ADDRESSES = 1 << 40
 
 
+#: Of each operand, the indices along each dimension of lanes that a mask leaves without a value, and that lie past the
+#: operand's ends.
+UndefinedLanes = dict[str, list[set[int]]]
+
+
+@dataclass
+class Lanes:
+    """The lanes of masked loads for which the kernel names no value. In loads on the lines of ``zero``, as
+    "file.py:24", they are 0. ``undefined`` has those that were loaded, by line."""
+
+    zero: frozenset[str] = frozenset()
+    undefined: dict[str, UndefinedLanes] = field(default_factory=dict)
+
+
 class Accesses:
     """The accesses of launches that may touch ``operands``, and in each launch what else it was given. Each launch may
     store at most once to each element of the operands named in ``once``; an atomic operation is a store. ``written``
     names the operands that may be stored to (None: all). ``footprints`` are told what each program touches.
     ``undefined_lanes``: a masked load gives NaN where nothing stands for what is masked. Integers have none: there
-    every bit is set, or with ``plausible`` such a lane holds the last number that the load reads."""
+    every bit is set, or with ``plausible`` such a lane holds the last number that the load reads. ``lanes`` says on
+    which lines such lanes are 0, and takes what is seen of them."""
 
     def __init__(
         self,
@@ -197,9 +212,11 @@ class Accesses:
         written: Iterable[str] | None = None,
         undefined_lanes: bool = True,
         plausible: bool = False,
+        lanes: Lanes | None = None,
         footprints: Footprints | None = None,
     ) -> None:
         self.undefined_lanes = undefined_lanes
+        self.lanes = Lanes() if lanes is None else lanes
         self._footprints = footprints
         self.plausible = plausible
         self._operands = _regions(operands)
@@ -305,9 +322,43 @@ class Accesses:
         whole[some] = outside.ravel() if addresses is requested else outside
         return whole
 
+    def without_value(self, pointers: np.ndarray, mask: np.ndarray) -> str:
+        """Notes that a load of ``pointers`` has no value for the lanes that its ``mask`` leaves out. Returns the line
+        of the kernel, as "file.py:24"."""
+        line = _kernel_line().partition(" ")[0]
+        lanes = self.lanes.undefined.setdefault(line, {})
+        addresses = np.atleast_1d(pointers).view(np.int64)
+        mask = np.broadcast_to(mask, addresses.shape)
+        if mask.any():
+            first = tuple(int(place) for place in np.argwhere(mask)[0])
+            for region in self._operands:
+                if region.holds(addresses[first].reshape(1), 1)[0]:
+                    _add_lanes(lanes.setdefault(region.name, [set() for _ in region.shape]), region, addresses, mask)
+        return line
+
     def _note(self, what: str, text: str) -> None:
         line = _kernel_line()
         self.strays.setdefault((what, line), f"{line}: {text}")
+
+
+def _add_lanes(lanes: list[set[int]], region: TensorRegion, addresses: np.ndarray, mask: np.ndarray) -> None:
+    """Adds to ``lanes`` the indices in ``region`` of a block of ``addresses`` which the ``mask`` leaves out. They are
+    counted from the first lane that is read. A direction of the block is the dimension of the region that has its
+    stride, if there is one."""
+    first = tuple(int(place) for place in np.argwhere(mask)[0])
+    start = region.coordinates(addresses[first].reshape(1))
+    for direction, extent in enumerate(addresses.shape):
+        if extent == 1:
+            continue
+        line = np.moveaxis(addresses, direction, 0).reshape(extent, -1)[:, 0]
+        step = int(line[1] - line[0])
+        place = next((dim for dim, stride in enumerate(region.strides) if stride * region.size == step), None)
+        if place is None or not step or (np.diff(line) != step).any():
+            continue
+        begin = start[place]
+        others = tuple(axis for axis in range(mask.ndim) if axis != direction)
+        left_out = np.flatnonzero(~mask.any(axis=others)) - first[direction] + (0 if begin is None else int(begin[0]))
+        lanes[place] |= {int(index) for index in left_out if not 0 <= index < region.shape[place]}
 
 
 def _regions(tensors: Mapping[str, Any]) -> list[TensorRegion]:
@@ -350,14 +401,16 @@ def undefined(shape: tuple[int, ...], dtype: np.dtype, byte: int = 0xFF) -> np.n
 _OTHER_NAN = {"fp8e4b8": 0x80, "fp8e5b16": 0x80}
 
 
-def with_undefined_lanes(interpreter: Any, plausible: bool) -> Callable[..., Any]:
-    """The replacement for the builder's masked load that gives what is :func:`undefined` where nothing stands for what
-    is masked. ``plausible``: an integer there is the last one that the load reads, which a comparison takes for a real
-    one, and a byte is 0."""
-    original = interpreter.InterpreterBuilder.create_masked_load
+def with_undefined_lanes(interpreter: Any, accesses: Accesses) -> Callable[..., Any]:
+    """Returns a replacement for the builder's masked load. Lanes that the mask leaves without a value are
+    :func:`undefined`, or 0 on the lines whose lanes are 0. If the ``accesses`` are ``plausible``, an integer there is
+    the last one that the load reads: a comparison takes it for a real one. A byte is then 0."""
+    original, plausible = interpreter.InterpreterBuilder.create_masked_load, accesses.plausible
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *more: Any, **named: Any) -> Any:
         if other is not None or np.asarray(mask.data).all():  # of a block pointer, the mask is no handle
+            return original(self, ptrs, mask, other, *more, **named)
+        if accesses.without_value(ptrs.data, np.asarray(mask.data)) in accesses.lanes.zero:
             return original(self, ptrs, mask, other, *more, **named)
         element = ptrs.get_element_ty()
         byte = 0xFF

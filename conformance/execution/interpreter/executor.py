@@ -168,7 +168,7 @@ class InterpreterExecutor:
 
         methods = {**self._methods, "set_grid_dim": grid_dim, "set_grid_idx": grid_idx}
         if accesses is not None and accesses.undefined_lanes:
-            methods["create_masked_load"] = with_undefined_lanes(interpreter, accesses.plausible)
+            methods["create_masked_load"] = with_undefined_lanes(interpreter, accesses)
         executor = {"_restore_args_dev": lambda *arguments: None}  # arguments are host memory already
         grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}

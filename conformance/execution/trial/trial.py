@@ -14,7 +14,7 @@ from torch import Tensor
 
 from conformance.diagnosis.bit_orders import explain_bits
 from conformance.execution.device.page_edges import Edge, NoEdge, PageEdges
-from conformance.execution.interpreter.accesses import Footprints
+from conformance.execution.interpreter.accesses import Footprints, Lanes
 from conformance.execution.interpreter.missing_reads import missing_reads
 from conformance.execution.trial.explained_failures import explain, wrong_tiles
 from conformance.execution.trial.fill_groups import (
@@ -77,7 +77,8 @@ class Trial:
     has in each direction, as its family counts. ``grid`` is the one that ran, ``outputs`` the dense first output
     of each fill, on the CPU. ``at_edges`` names the fills of which a run had its operands at an edge of mapped memory,
     or says why none had; empty where no memory can be mapped so, as in the interpreter.
-    ``model``: the bits that the tensor core owes, None where they are not known.
+    ``model``: the bits that the tensor core owes, None where they are not known. ``lanes``: those of masked loads for
+    which the kernel names no value, in the interpreter.
     """
 
     plan: Plan
@@ -93,6 +94,7 @@ class Trial:
     compiled: object = None
     at_edges: str = ""
     model: UnitModel | None = None
+    lanes: Lanes = field(default_factory=Lanes)
     seen: list[Seen] = field(default_factory=list, repr=False)  # while it runs: what a diagnosis may rest on
     disturbed: list[str] = field(default_factory=list, repr=False)
 
@@ -144,15 +146,17 @@ def run_guarded(
     *,
     observe: bool = False,
     stores_once: bool = True,
+    lanes: Lanes | None = None,
 ) -> tuple[dict[str, Tensor], list[str], Ran]:
     """Runs once over guarded memory: the dense outputs on the CPU, what was disturbed around them, and what ran.
 
     ``pattern`` picks the poison (an element of PATTERNS), ``observe`` is the executor's, ``stores_once`` the
-    contract's."""
+    contract's. ``lanes`` takes what the interpreter sees of masked loads."""
     placed = place(problem, inputs, pattern, executor.device)
     views = {name: tensor.view for name, tensor in placed.items()}
     written = [output.name for output in problem.outputs]
     rules = {"once": written if stores_once else [], "written": written, "plausible": PLAUSIBLE_INTEGERS[pattern]}
+    rules["lanes"] = lanes
     with watching(executor, views, **rules) as accesses:
         ran = starter(executor)(launcher(views), observe=observe)
     changed = torch.stack([tensor.changed().any() for tensor in placed.values()])
@@ -180,6 +184,7 @@ def trial(
     names: Sequence[str] | None = None,
     compare: bool = False,
     place_in_case: int = 0,
+    zero_lanes: frozenset[str] = frozenset(),
 ) -> Trial:
     """Returns the verdicts about ``plan`` on ``executor``.
 
@@ -189,7 +194,8 @@ def trial(
     memory around every operand, and whether both runs agree bit by bit. One run is observed; its grid must be the
     plan's. ``names`` restricts the fills, ``seed`` picks their values. On a device several fills run and are judged
     together there, and the CPU judges what may be wrong; with ``compare`` it judges everything again.
-    ``place_in_case`` is the number of the first of the fills among those of a case that is judged in parts.
+    ``place_in_case`` is the number of the first of the fills among those of a case that is judged in parts. In the
+    interpreter, lanes that a mask leaves without a value are 0 in loads on the lines ``zero_lanes``.
 
     Raises ValueError for a name that the problem's family does not know, and JudgesDiffer if the device and the CPU do.
     """
@@ -198,7 +204,7 @@ def trial(
     complete = len(chosen) == len(applicable_fills(problem, contract))
     model = unit_model(kernel, plan, contract, executor)
     tiles = family_of(problem).judged_tiles(problem, plan.config)
-    result = Trial(plan, contract, executor.name, complete, tiles, model=model)
+    result = Trial(plan, contract, executor.name, complete, tiles, model=model, lanes=Lanes(zero_lanes))
     launcher = functools.partial(kernel.launch, plan)
     runs = len(chosen) * len(PATTERNS)
     fitting = 0 if executor.device.type == "cpu" and not compare else fills_at_once(problem)
@@ -261,7 +267,14 @@ def _try_alone(
         observe = result.grid is None and pattern == patterns[-1]
         once = result.contract.stores_once
         dense, disturbed, ran = run_guarded(
-            launcher, result.plan.problem, inputs, executor, pattern, observe=observe, stores_once=once
+            launcher,
+            result.plan.problem,
+            inputs,
+            executor,
+            pattern,
+            observe=observe,
+            stores_once=once,
+            lanes=result.lanes,
         )
         result.saw(ran)
         if disturbed:

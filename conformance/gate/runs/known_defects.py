@@ -14,6 +14,7 @@ from conformance.user_files.findings import Harm, KnownDefect
 
 _OF_KIND = {
     CheckKind.NUMERICS: Harm.WRONG,
+    CheckKind.UNDEFINED_LANES: Harm.WRONG,
     CheckKind.MEMORY: Harm.MEMORY,
     CheckKind.REPEAT: Harm.RACE,
     CheckKind.REQUIRES: Harm.FEATURE_LOST,

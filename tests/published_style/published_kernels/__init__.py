@@ -58,14 +58,31 @@ def broken(
     tl.store(c, missing_name)  # noqa: F821
 
 
+@triton.jit
+def no_value(
+    a, b, c, M, N, K, am, ak, bk, bn, cm, cn, alpha,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SKIPPED: tl.constexpr,
+):  # fmt: skip
+    """Loads under masks without a value for what these leave out; leaves out the first SKIPPED blocks of k."""
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(SKIPPED, tl.cdiv(K, BK)):
+        rk = k * BK + tl.arange(0, BK)
+        x = tl.load(a + rm[:, None] * am + rk[None, :] * ak, mask=(rm < M)[:, None] & (rk < K)[None, :])
+        y = tl.load(b + rk[:, None] * bk + rn[None, :] * bn, mask=(rk < K)[:, None] & (rn < N)[None, :])
+        acc = tl.dot(x, y, acc, input_precision="ieee")
+    tl.store(c + rm[:, None] * cm + rn[None, :] * cn, acc.to(c.dtype.element_ty), (rm < M)[:, None] & (rn < N)[None, :])
+
+
 class Published(GemmFamily):
     operations = frozenset({"mm"})
     dtypes = ("fp16",)
     configs = (Config(32, 32, 32, 2, 4),)
     weight = 1
 
-    def __init__(self, name, function):
-        self.name, self.function = name, function
+    def __init__(self, name, function, lanes="warn", **more):
+        self.name, self.function, self.lanes, self.more = name, function, lanes, more
 
     def refusal(self, plan):
         problem = plan.problem
@@ -91,12 +108,12 @@ class Published(GemmFamily):
         config, problem = plan.config, plan.problem
         tile = {"BM": config.block_m, "BN": config.block_n, "BK": config.block_k}
         sizes = {"M": problem.M, "N": problem.N, "K": problem.K, "alpha": problem.alpha}
-        arguments = {"a": tensors["a"], "b": tensors["b"], "c": tensors["out"], **strides, **sizes, **tile}
+        arguments = {"a": tensors["a"], "b": tensors["b"], "c": tensors["out"], **strides, **sizes, **tile, **self.more}
         return Launch(self.function, plan.grid, arguments, config.options)
 
     def contract(self, plan, executor):
         unit = FMA if executor == "interpreter" else Accumulator(alignment_bits=24, assumed=True)
-        return Contract(plan.problem.output_dtype, unit)
+        return Contract(plan.problem.output_dtype, unit, undefined_lanes=self.lanes)
 
     def features(self, plan):
         return Features()
@@ -104,4 +121,6 @@ class Published(GemmFamily):
 
 def kernels():
     functions = {"published_numbers": tensor_numbers, "published_named": named_in_place, "published_broken": broken}
-    return [Published(name, function) for name, function in functions.items()]
+    loads = [Published(f"published_{lanes}", no_value, lanes, SKIPPED=0) for lanes in ("warn", "error", "off", "zero")]
+    short = Published("published_short", no_value, SKIPPED=1)
+    return [*(Published(name, function) for name, function in functions.items()), *loads, short]

@@ -1,0 +1,123 @@
+"""The check ``undefined-lanes``: lanes that the mask of a load leaves without a value, and that reach a result.
+
+Triton leaves such lanes undefined, so in the interpreter they are NaN. If the code of the target gives them 0, the case
+is judged with 0, and the check says what was seen. Otherwise they stay NaN, and the case fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from conformance.diagnosis.diagnose import axes
+from conformance.execution.compile.masked_loads import NOT_SHOWN, ZERO, masked_values
+from conformance.execution.interpreter.accesses import UndefinedLanes
+from conformance.execution.trial.trial import Trial
+from conformance.judging.harness import Harness
+from conformance.kernels.kernel import Kernel, Plan
+from conformance.problems import Problem
+from conformance.records import Check, CheckKind, Verdict
+
+NAME = str(Check(CheckKind.UNDEFINED_LANES))
+
+
+def judged_lanes(
+    harness: Harness, kernel: Kernel, plan: Plan, fills: tuple[str, ...] | None, trial: Trial, llir: Iterable[str]
+) -> tuple[Trial, list[Verdict]]:
+    """Returns the trial of ``plan`` with the values that the code gives to undefined lanes, and the verdict about them.
+    ``trial`` is that in which all of them are NaN; it is returned as it is if none reaches a result. ``llir`` are the
+    texts of the plan's compiled launches."""
+    places, severity = trial.lanes.undefined, trial.contract.undefined_lanes
+    if not places or (trial.passed and severity != "zero"):
+        return trial, []
+    shown = masked_values(llir)
+    values = {place: shown.get(place, NOT_SHOWN) for place in places}
+    zero = frozenset(place for place, value in values.items() if value == ZERO)
+    reaching = [] if trial.passed else _reaching(harness, kernel, plan, trial)
+    if severity == "zero" and zero != places.keys():
+        broken = {place: places[place] for place in places if place not in zero}
+        text = (
+            f"{_words(plan.problem, broken)} without a value: by the contract it is 0, {_given(plan, values, broken)}"
+        )
+        verdict = Verdict(NAME, False, text)
+    elif severity == "zero":
+        verdict = Verdict(NAME, True, f"0, as the contract says: {', '.join(sorted(places))}")
+    elif not reaching:
+        return trial, []
+    else:
+        lanes = {place: places[place] for place in reaching}
+        text = f"{_words(plan.problem, lanes)}, reach the result: {_given(plan, values, lanes)}"
+        passed = severity != "error" and zero >= lanes.keys()
+        verdict = Verdict(NAME, passed, text, {"severity": "warn" if passed else "error"})
+    again = harness.trial(kernel, plan, fills, zero) if zero and reaching else trial
+    hidden = severity == "off" and verdict.passed
+    return again, [] if hidden else [verdict]
+
+
+def _reaching(harness: Harness, kernel: Kernel, plan: Plan, trial: Trial) -> list[str]:
+    """Returns the lines whose undefined lanes reach a result of the first wrong fill. If those of the line are NaN and
+    all others 0, the result is not the one that it is if all are 0."""
+    checks = [Check.parse(verdict.check) for verdict in trial.verdicts if not verdict.passed]
+    wrong = [check for check in checks if check.kind in (CheckKind.NUMERICS, CheckKind.REPEAT) and check.subject]
+    if not wrong:
+        return []
+    fill = (wrong[0].subject.partition("/")[0],)
+    every = frozenset(trial.lanes.undefined)
+    right = harness.trial(kernel, plan, fill, every)
+    return [
+        place
+        for place in sorted(every)
+        if _differ(right, harness.trial(kernel, plan, fill, every - {place}) if len(every) > 1 else trial)
+    ]
+
+
+def _differ(first: Trial, second: Trial) -> bool:
+    """True if a verdict about the first trial's fill is another one in the second."""
+    texts = {verdict.check: verdict.text for verdict in second.verdicts}
+    numbers = [verdict for verdict in first.verdicts if verdict.check.startswith(CheckKind.NUMERICS.value)]
+    repeats = any(
+        verdict.check.startswith(CheckKind.REPEAT.value) and not verdict.passed for verdict in second.verdicts
+    )
+    return repeats or any(texts.get(verdict.check) != verdict.text for verdict in numbers)
+
+
+def _given(plan: Plan, values: Mapping[str, str], places: Iterable[str]) -> str:
+    given = dict.fromkeys(values[place] for place in places)
+    return f"the code for {plan.target.id} gives them {' and '.join(given)}"
+
+
+def _words(problem: Problem, lanes: Mapping[str, UndefinedLanes]) -> str:
+    """Returns such as "k 33 to 63 of a (mm.py:24), which the mask leaves without a value"; of an operand the indices
+    along dimensions that no output has, if there are any."""
+    outputs = {axis for output in problem.outputs for axis in _axes(problem, output.name)}
+    texts = []
+    for place, of_operands in lanes.items():
+        parts = []
+        for operand, dimensions in of_operands.items():
+            named = [(axis, places) for axis, places in zip(_axes(problem, operand), dimensions, strict=True) if places]
+            inner = [pair for pair in named if pair[0] not in outputs]
+            parts += [f"{axis} {_runs(sorted(places))} of {operand}" for axis, places in inner or named]
+        texts.append(f"{' and '.join(parts) or 'lanes'} ({place})")
+    return f"{' and '.join(texts)}, which the mask leaves without a value"
+
+
+def _axes(problem: Problem, name: str) -> Sequence[str]:
+    """The names of the dimensions of an operand; numbers for a family that has none."""
+    try:
+        return axes(problem, name)
+    except TypeError:
+        shapes = {tensor.name: tensor.shape for tensor in problem.tensors}
+        return [f"index {dim} of dimension" for dim in range(len(shapes.get(name, ())))]
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Returns sorted ``numbers`` as runs.
+
+    >>> _runs([33, 34, 35, 40])
+    '33 to 35, 40'
+    """
+    runs = []
+    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        runs.append(f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}")
+    return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
