@@ -236,14 +236,13 @@ def _import_rooms() -> None:
     sys.path.remove(str(ROOT))
     from conformance.gate.runs.bill_of_materials import bill_of_materials
     from conformance.gate.runs.run_environment import environment
-    from conformance.machine.gpus import find_gpus
-    from conformance.machine.versions import machine_stack
+    from conformance.machine.versions import assembler_versions
     from conformance.user_files.case_list import matches
     from conformance.user_files.expected_failures import read_expected_failures
 
     bill_of_materials(None)
     environment("", "", {}, (), ())
-    machine_stack(find_gpus(0))
+    assembler_versions()
     for entry in read_expected_failures().entries:
         matches(entry.cases, "")
 
