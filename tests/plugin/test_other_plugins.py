@@ -38,7 +38,8 @@ def config(options, settings):
             raise ValueError(f"unknown configuration value: {name!r}")
         return settings[name]
 
-    return SimpleNamespace(option=SimpleNamespace(**options), getini=getini)
+    without_ray = {"conformance_ray": None, "conformance_device_class": None}
+    return SimpleNamespace(option=SimpleNamespace(**without_ray, **options), getini=getini)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -116,6 +116,7 @@ def test_a_gpu_that_is_suspect_twice_gets_no_more_cases(project, monkeypatch):
     project.suite("it", SICK)
     (project.path / "conftest.py").write_text(
         "from conformance.plugin import reruns, suspect_gpus\n"
+        "reruns.LEAST_S = 600.0\n"
         "reruns.CONFIRMATIONS = 0\n"
         "suspect_gpus.SuspectGpus._products = lambda self, gpu: {}\n"
     )
