@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,8 +66,8 @@ class RunStage:
         self._compiled: CompileResults | None = None
         self._idle: dict[str, str] = {}
         self._in_vain: list[str] = []
-        #: Called with the index of what was compiled, before the first case.
-        self.written: Callable[[Path], None] = lambda index: None
+        #: Called before the first case, with the index of what was compiled and the folders of the cache that it names.
+        self.written: Callable[[Path, Iterable[Path]], None] = lambda index, folders: None
 
     def prepare(self) -> None:
         """Starts what the stage will need, while the cases are collected. That is imports, here and in the server that
@@ -111,7 +111,10 @@ class RunStage:
                 self._progress.hide()
         plans = {case: [launch.identity for launch in plan] for case, plan in compiled.plans.items()}
         CompiledIndex.write(self._folder / INDEX_FILE, compiled.results, plans)
-        self.written(self._folder / INDEX_FILE)
+        artefacts = [result.artefact for result in compiled.kernels.values() if result.artefact is not None]
+        self.written(
+            self._folder / INDEX_FILE, {path.parent for artefact in artefacts for path in artefact.stages.values()}
+        )
         self._compiled = compiled
 
     def end(self) -> list[str]:

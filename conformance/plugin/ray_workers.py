@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,8 @@ class RayWorkers:
         self._case_ids = case_ids
         self._asked: dict[str, Any] = {}  # actors that are starting
         self._streams: list[WorkerStream] = []
-        self._given: dict[str, Any] = {}  # files that each worker gets
+        self._index: tuple[str, Any] | None = None  # of what the compile stage has compiled
+        self._complete: dict[str, bool] = {}  # nodes, and whether they have the kernels of the index
         self._ends: Counter[str] = Counter()  # ends of nodes at which a case was under way
         config.stash[JUDGED_AGAIN] = self._is_judged_again
         starts.has_room = self._has_room
@@ -86,11 +89,13 @@ class RayWorkers:
         factory = getattr(self._config, "_tmp_path_factory", None)
         folders = [str(factory.getbasetemp())] if factory is not None else []
         words = gateway_io.popen_args(spec)[1:]  # of the interpreter, which is the node's
-        stream.begin(words, sent_variables(os.environ), self._config.invocation_params.dir, folders)
+        environment = {"OMP_NUM_THREADS": str(node.cores), **sent_variables(os.environ)}
+        stream.begin(words, environment, self._config.invocation_params.dir, folders)
         marks = self._folder / MARKED_FILE
-        files = {**self._given, **({MARKED_FILE: marks.read_bytes()} if marks.exists() else {})}
-        for name, content in files.items():
-            stream.put(name, content)
+        if marks.exists():
+            stream.put(MARKED_FILE, marks.read_bytes())
+        if self._index is not None and self._complete.get(node.id):
+            stream.put(*self._index)
         self._streams.append(stream)
         return stream
 
@@ -100,7 +105,6 @@ class RayWorkers:
         node.workerinput |= {
             "conformance_folder": stream.remote_folder,
             "conformance_gpu": stream.devices.get(gpus.variable) if gpus.entries else None,
-            "conformance_workers": stream.node.slots,  # they share the cores of the node
             "conformance_shares": False,  # no file with another worker
         }
 
@@ -109,13 +113,24 @@ class RayWorkers:
         if error is None:
             node.gateway.exit()  # another worker may take its place
 
-    def give(self, file: Path) -> None:
-        """Sends ``file`` to each worker, also to those that start later, before the cases that it gets then."""
+    def give(self, index: Path, folders: Iterable[Path]) -> None:
+        """Sends the compile stage's ``index`` to each worker, also to those that start later, before their next cases.
+        The files in ``folders`` of Triton's cache, which it names, travel first, once to each node that lacks them. A
+        node that cannot write them ends the run."""
         import ray
 
-        self._given[file.name] = reference = ray.put(file.read_bytes())
+        files = sorted(file for folder in folders for file in folder.iterdir() if file.is_file())
+        streams = {stream.node.id: stream for stream in self._streams}
+        try:
+            with ThreadPoolExecutor(len(streams) or 1) as pool:
+                complete = pool.map(lambda stream: stream.complete(files), streams.values())
+                self._complete = dict(zip(streams, complete, strict=True))
+        except OSError as error:
+            pytest.exit(str(error))
+        self._index = index.name, ray.put(index.read_bytes())
         for stream in self._streams:
-            stream.put(file.name, reference)
+            if self._complete[stream.node.id]:
+                stream.put(*self._index)
 
     def _has_room(self, node: Any) -> bool:
         stream = getattr(node.gateway, "_io", None)

@@ -42,12 +42,13 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the cluster. ``slots`` is the number of its workers at one time."""
+    """A node of the cluster. ``slots`` is the number of its workers at one time, and each has so many ``cores``."""
 
     id: str
     name: str
     slots: int
     facts: NodeFacts
+    cores: int = 1
 
 
 def sent_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -209,7 +210,8 @@ def _connected(address: str, device_class: str | None, wants_gpu: bool | None) -
     for (node, slots), (text, error) in zip(rows, facts, strict=True):
         name = f"{node['NodeName']} ({node['NodeID'][:8]})"
         try:
-            nodes.append(Node(node["NodeID"], name, slots, read_facts(text)))
+            cores = max(1, int(node["Resources"].get("CPU", 0)) // slots)
+            nodes.append(Node(node["NodeID"], name, slots, read_facts(text), cores))
         except (ValueError, LookupError):
             why = (error.strip().splitlines() or ["it printed nothing"])[-1]
             raise ClusterError(

@@ -137,6 +137,18 @@ class WorkerActor:
         self._lengths[name] = len(content)
         os.replace(scratch, self._folder / name)
 
+    def missing(self, files: Sequence[tuple[str, int]]) -> list[str]:
+        """Returns the paths of those ``files``, with their sizes, that are not on this node."""
+        return [path for path, size in files if not os.path.isfile(path) or os.path.getsize(path) != size]
+
+    def place(self, files: Mapping[str, bytes]) -> None:
+        """Writes ``files``, by path, each whole at once. Raises OSError."""
+        for path, content in files.items():
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            scratch = f"{path}.{os.getpid()}.tmp"
+            Path(scratch).write_bytes(content)
+            os.replace(scratch, path)
+
     def kill(self) -> None:
         """Kills the worker."""
         if self._process is not None:

@@ -15,6 +15,8 @@ from typing import Any
 from conformance.ray_cluster.cluster import Cluster, Node
 from conformance.ray_cluster.worker_actor import Chunk, FilePart
 
+#: Bytes of files that are sent to a node at a time.
+BATCH = 32 << 20
 #: Seconds in which Ray must have started an actor: its process imports Ray.
 START_S = 60.0
 #: Seconds for which a node may be out of reach before its workers are given up.
@@ -131,6 +133,26 @@ class WorkerStream:
         to some."""
         if not self._gone.is_set():
             self._writer.submit(self._call, "put", name, content)
+
+    def complete(self, files: Sequence[Path]) -> bool:
+        """Sends those of ``files`` that the node lacks, to the same paths. Returns True if it has all of them now,
+        and False if it died. Raises OSError if it cannot write them."""
+        ray = _ray()
+        sizes = [(str(file), file.stat().st_size) for file in files]
+        batch: dict[str, bytes] = {}
+        try:
+            for path in ray.get(self._actor.missing.remote(sizes)):
+                batch[path] = Path(path).read_bytes()
+                if sum(map(len, batch.values())) > BATCH:
+                    ray.get(self._actor.place.remote(batch))
+                    batch = {}
+            ray.get(self._actor.place.remote(batch))
+        except ray.exceptions.RayTaskError as error:
+            why = str(error).strip().splitlines()[-1]
+            raise OSError(f"node {self.node.name} cannot take the compiled kernels: {why}") from None
+        except ray.exceptions.RayError:
+            return False
+        return True
 
     def _store(self, part: FilePart) -> None:
         path = self._folder / part.name

@@ -77,6 +77,17 @@ def test_files_that_the_worker_was_given_do_not_come_back(actor, tmp_path):
     assert files == ["stacks-gw0.txt"]
 
 
+def test_files_that_a_node_lacks_are_written_whole(actor, tmp_path):
+    here, other, lacking = (tmp_path / name for name in ("here", "other", "new/lacking"))
+    here.write_bytes(b"1234")
+    other.write_bytes(b"12")
+    files = [(str(path), 4) for path in (here, other, lacking)]
+    assert actor.missing(files) == [str(other), str(lacking)]
+    actor.place({str(other): b"1234", str(lacking): b"1234"})
+    assert actor.missing(files) == []
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["lacking"]
+
+
 def test_an_emptied_file_comes_anew(actor, tmp_path):
     journal = tmp_path / "inflight-gw0.jsonl"
     journal.write_text("one\ntwo\n")

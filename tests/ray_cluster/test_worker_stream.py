@@ -24,11 +24,18 @@ class Unanswered(RayError):
     pass
 
 
+class RayTaskError(RayError):
+    pass
+
+
 class FakeRay:
     """Calls of the actor are made when their result is asked for; ``kill`` is noted."""
 
     exceptions = SimpleNamespace(
-        RayError=RayError, ActorUnavailableError=ActorUnavailableError, GetTimeoutError=Unanswered
+        RayError=RayError,
+        RayTaskError=RayTaskError,
+        ActorUnavailableError=ActorUnavailableError,
+        GetTimeoutError=Unanswered,
     )
 
     def __init__(self):
@@ -49,11 +56,11 @@ class Actor:
 
     def __getattr__(self, name):
         def call(*arguments):
-            if name != "read":
+            if name == "read":
+                self.numbers.append(arguments[0])
+            else:
                 self.calls.append((name, *arguments))
-                return None
-            self.numbers.append(arguments[0])
-            answer = self.answers.pop(0)
+            answer = self.answers.pop(0) if name == "read" else self.given(*arguments) if name == "missing" else None
             if isinstance(answer, Exception):
                 raise answer
             return answer
@@ -131,6 +138,28 @@ def test_a_node_that_stays_out_of_reach_is_given_up(stream, monkeypatch):
 def test_a_living_worker_has_no_status(stream):
     with pytest.raises(subprocess.TimeoutExpired):
         stream().wait(0.0)
+
+
+def test_a_node_gets_the_files_that_it_lacks(stream, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_stream, "BATCH", 3)
+    files = [tmp_path / name for name in "abc"]
+    for file in files:
+        file.write_text("ab")
+    one = stream()
+    one.actor.given = lambda *arguments: [str(file) for file in files]
+    assert one.complete(files)
+    placed = [call[1] for call in one.actor.calls if call[0] == "place"]
+    assert [sorted(batch) for batch in placed] == [[str(files[0]), str(files[1])], [str(files[2])]]
+    assert {*placed[1].values()} == {b"ab"}
+
+
+def test_a_node_that_cannot_write_the_files_is_one_sentence(stream):
+    one = stream()
+    one.actor.given = lambda *arguments: RayTaskError("Traceback\nOSError: [Errno 28] No space left on device")
+    with pytest.raises(OSError, match=r"node a cannot take the compiled kernels: OSError: \[Errno 28\] No space"):
+        one.complete([])
+    one.actor.given = lambda *arguments: RayError("died")
+    assert not one.complete([])
 
 
 def test_words_are_sent_in_order(stream):
