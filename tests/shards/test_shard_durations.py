@@ -68,8 +68,9 @@ def test_figures_that_are_there_stay_where_the_runs_have_none():
     assert later["without_gpu"] == {"test_a.py::test_x[mm": 1000, "test_b.py::test_y[mm": 5000}
 
 
-def test_the_package_has_figures_of_its_own():
-    weights = package_durations(has_gpu=False).weights(["test_transposition.py::test_transposed_operands[mm-x]"])
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_the_package_has_figures_of_its_own(has_gpu):
+    weights = package_durations(has_gpu).weights(["test_transposition.py::test_transposed_operands[mm-x]"])
     assert weights != {"test_transposition.py::test_transposed_operands[mm-x]": EQUAL_MS}
 
 
