@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from conformance.machine import entry_point_loading
+from conformance.machine.gpus import core_count
 from tests import durations, forked_python
 
 
@@ -16,6 +17,12 @@ def pytest_configure(config):
         config.pluginmanager.register(durations.Durations(config.cache), "durations-of-tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Two workers a core: about half of the time tests wait for processes that they have started."""
+    return 2 * core_count()
 
 
 @pytest.hookimpl(trylast=True)

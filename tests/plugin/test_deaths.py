@@ -160,7 +160,10 @@ def test_a_fault_without_a_name_may_be_expected_and_fails_no_run(project):
 
 def test_workers_that_die_in_collection_end_the_run(project):
     project.suite("bad", "def test_bad(recorder): pass\n")
-    (project.path / "conftest.py").write_text("import os\nif 'PYTEST_XDIST_WORKER' in os.environ: os._exit(3)\n")
+    (project.path / "conftest.py").write_text(
+        "import os\nif 'PYTEST_XDIST_WORKER' in os.environ: os._exit(3)\n"
+        "from conformance.plugin import worker_starts\nworker_starts.PAUSES_S = (0.01, 0.02, 0.03)\n"
+    )
     result = project.run("-n", "2")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*workers die before they have collected the suites*"])

@@ -52,7 +52,7 @@ def test_a_worker_killed_while_it_starts_costs_no_case(project, numbers, dies):
 
 
 def test_a_worker_stopped_while_it_starts_costs_no_case(project):
-    begun(project, (0, 2), "SIGSTOP", answer=3.0)
+    begun(project, (0, 2), "SIGSTOP", answer=1.5)
     assert project.statuses == {**PASSED, "test_dies": "pass"}
 
 
