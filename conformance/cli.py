@@ -24,14 +24,14 @@ GROUPS = {
     "judge": ("run", "merge", "show", "records", "report", "reproduce", "list", "kernels", "targets", "check-kernel"),
     "upgrade": ("gate", "blame", "compare", "matrix"),
     "evidence": ("mustpass", "keygen", "bundle", "verify"),
-    "laboratory": ("selftest", "precompile", "durations", "sweep", "calibrate", "benchmark", "mutants"),
+    "laboratory": ("screen", "selftest", "precompile", "durations", "sweep", "calibrate", "benchmark", "mutants"),
 }
 #: What a group is for, as the help text says it.
 TITLES = {
     "judge": "judge kernels, and read what a run found",
     "upgrade": "compare two stacks",
     "evidence": "lists of what must pass, and signed runs",
-    "laboratory": "compile ahead, measure devices, and test the harness itself",
+    "laboratory": "screen GPUs, compile ahead, measure devices, and test the harness itself",
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 LONGEST = max(map(len, COMMANDS))

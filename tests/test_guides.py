@@ -197,6 +197,12 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance selftest --fault wrong-tile": Read(Why.LONG),
         "conformance selftest --list": Run(says="wrong-tile"),
     },
+    "screen.md": {
+        "conformance screen": NEEDS_GPU,
+        "conformance screen --seconds 480 --json screen.json": NEEDS_GPU,
+        "conformance screen --gpus 4 --health-event event.json": Instead("conformance screen --gpus 4", Why.STANDS),
+        "python -m conformance.screening.injection --count 1000 --seed 0": NEEDS_GPU,
+    },
     "records.md": {
         f"{SMALL} --run-dir reports/before": Copied(),
         "conformance records reports/before": Run(says='{"schema":4,"case":"'),
@@ -384,6 +390,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance calibrate --output device.json": NEEDS_GPU,
         "conformance benchmark": NEEDS_GPU,
         "conformance mutants --count 100": Read(Why.LONG),
+        "conformance screen --gpus 1": Instead("conformance screen", Why.STANDS),
         "conformance selftest --no-gpu": Read(Why.LONG),
         "conformance keygen private.pem public.pem": Run(),
         "conformance bundle reports/first --key private.pem --output run.zip": Run(),

@@ -53,6 +53,7 @@ ORDER = [
     ("mutation",),
     ("selftest",),
     ("ray_cluster",),
+    ("screening",),
     ("plugin",),
     ("suites",),
     ("commands",),
