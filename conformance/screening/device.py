@@ -44,8 +44,8 @@ def exact_product(
     """Stores tile ``(program + shift) % tiles`` of start + A @ B at ``out[program]``, and where it ran in ``places``.
 
     A is (ROWS, K) and B (COLUMNS, K), both with k contiguous. INJECT 1 corrupts the accumulator after a block of k,
-    INJECT 2 a fragment of A. ``spot`` says where: multiprocessor, block, row, column, bits kept, bits flipped. The
-    first program on that multiprocessor does, and leaves its number plus one in ``hit[1]``.
+    INJECT 2 a fragment of A, and INJECT 3 one of B. ``spot`` says where: multiprocessor, block, row, column, bits kept,
+    bits flipped. The first program on that multiprocessor does, and leaves its number plus one in ``hit[1]``.
     """
     place = multiprocessor(HOW, PLACES)
     program = tl.program_id(0)
@@ -74,6 +74,9 @@ def exact_product(
         if INJECT == 2:
             chosen = (in_m[:, None] == at_row) & (rk[None, :] == at_column) & here & (block == at_block)
             a = corrupted(a, chosen, keep, flip, OPERAND_BITS)
+        if INJECT == 3:
+            chosen = (rk[:, None] == at_row) & (in_n[None, :] == at_column) & here & (block == at_block)
+            b = corrupted(b, chosen, keep, flip, OPERAND_BITS)
         acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=SUM)
         if INJECT == 1:
             chosen = (in_m[:, None] == at_row) & (in_n[None, :] == at_column) & here & (block == at_block)

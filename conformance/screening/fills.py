@@ -75,7 +75,7 @@ def bits_of(values: Tensor) -> Tensor:
 
 def fills(unit: Unit) -> tuple[Fill, ...]:
     """Returns the fills of ``unit``, always the same ones: full significands in A, in both, or in B; stripes of bits.
-    A unit that adds in the order of k has one more, whose factors have all digits of fp32."""
+    A unit that adds in the order of k has two more, with factors of all digits of fp32."""
     if not unit.digits:
         return tuple(_integers(unit, name) for name in ("random", "stripes"))
     wide = min(unit.products, unit.digits - 1)
@@ -85,7 +85,7 @@ def fills(unit: Unit) -> tuple[Fill, ...]:
         chosen = [("wide", wide, False)]
     chosen.append(("stripes", wide, True))
     made = [_floats(unit, name, bits, stripes) for name, bits, stripes in chosen]
-    return (*made, _swing(unit)) if unit.ordered else tuple(made)
+    return (*made, _swing(unit, "swing A"), _swing(unit, "swing B")) if unit.ordered else tuple(made)
 
 
 def _floats(unit: Unit, name: str, bits: int, stripes: bool) -> Fill:
@@ -107,14 +107,15 @@ def _factors(dice: torch.Generator, depth: int, bits: int, stripes: bool) -> Ten
     return magnitudes * _signs(dice, shape)
 
 
-def _swing(unit: Unit) -> Fill:
+def _swing(unit: Unit, name: str) -> Fill:
     """Factors of 24 bits, in turn added and subtracted: right only if a sum is made in the order of k."""
-    dice = _dice(unit, "swing")
-    left = (1 << 23) + torch.randint(0, 1 << 16, (EDGE, unit.depth), generator=dice)
-    left[:, 1::2] *= -1
-    right = torch.ones(EDGE, unit.depth, dtype=torch.int64)
+    dice = _dice(unit, name)
+    wide = (1 << 23) + torch.randint(0, 1 << 16, (EDGE, unit.depth), generator=dice)
+    signs = torch.ones(EDGE, unit.depth, dtype=torch.int64)
+    signs[:, 1::2] = -1
+    left, right = (wide, signs) if name == "swing A" else (signs, wide)
     rows, columns = (_scales(dice, unit.dtype, 0) for _ in range(2))
-    return Fill("swing", left, right, rows, columns, -(3 << 22))
+    return Fill(name, left, right, rows, columns, -(3 << 22))
 
 
 def _integers(unit: Unit, name: str) -> Fill:

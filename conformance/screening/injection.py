@@ -14,7 +14,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ from conformance import targets
 from conformance.problems import DTYPES
 from conformance.screening.fills import BITS, bits_of, fills
 from conformance.screening.turns import BATCH, Prepared, Screen, Spot, Turn
-from conformance.screening.units import Unit, units
+from conformance.screening.units import EDGE, Unit, units
 from conformance.targets import Target
 
 STORED, ACCUMULATOR, OPERAND = "stored result", "accumulator", "operand's fragment"
-INSIDE = {ACCUMULATOR: 1, OPERAND: 2}
+#: The places inside the kernel, with the values of the kernel's INJECT: an operand's fragment is of A or of B.
+INSIDE = {ACCUMULATOR: (1,), OPERAND: (2, 3)}
 NONFINITE, ONE_BIT, FEW_BITS, MANY_BITS = "NaN or infinity", "1 bit", "2 to 4 bits", "5 bits and more"
 #: The parts of the classes.
 CLASSES = {NONFINITE: 0.0101, ONE_BIT: 0.385, FEW_BITS: 0.30245, MANY_BITS: 0.30245}
@@ -45,10 +46,12 @@ _TF32_DROPS = 13
 
 @dataclass
 class Corruption:
-    """One value that is changed: the bits of ``keep`` stay, then those of ``flip`` flip. ``row`` and ``column`` are in
-    a tile, or in a fragment of A. ``program`` and ``place`` are known when it was made."""
+    """One value that is changed: the bits of ``keep`` stay, then those of ``flip`` flip. ``inject`` is that of
+    the kernel, 0 for a stored result; ``row`` and ``column`` are in a tile, or in the fragment of an operand.
+    ``program`` and ``place`` are known when it was made."""
 
     where: str
+    inject: int
     kind: str
     unit: str
     fill: int
@@ -62,14 +65,15 @@ class Corruption:
     program: int = -1
     found: bool = False
     located: bool = False
-    alarms: int = 0
     explanation: str = ""
 
 
 @dataclass
 class Proof:
-    """All corruptions, and wrong tiles that none of them explains."""
+    """All corruptions, and wrong tiles that none of them explains. ``left_out`` names the variants of the kernel that
+    are wrong without a corruption, and so cannot show one."""
 
+    left_out: list[str] = field(default_factory=list)
     corruptions: list[Corruption] = field(default_factory=list)
     not_made: int = 0
     clean_turns: int = 0
@@ -87,27 +91,31 @@ class Proof:
         return enough and right and not self.alarms and not self.not_made
 
 
-def draw(count: int, seed: int, some: Sequence[Unit], fill_counts: dict[str, int]) -> list[Corruption]:
-    """Returns ``count`` corruptions, half in stored results, their classes in the parts of :data:`CLASSES`."""
+def draw(count: int, seed: int, ready: Mapping[str, Prepared], usable: Mapping[str, Set[int]]) -> list[Corruption]:
+    """Returns ``count`` corruptions, half in stored results, their classes in the parts of :data:`CLASSES`. ``usable``
+    has the values of INJECT that each unit can have."""
     dice = random.Random(seed)
     kinds = [kind for kind, part in CLASSES.items() for _ in range(round(part * count))]
     kinds = [*kinds, *[FEW_BITS] * count][:count]
     dice.shuffle(kinds)
-    floats = [unit for unit in some if unit.digits]
     corruptions = []
     for number, kind in enumerate(kinds):
         where = STORED if number % 2 == 0 else ACCUMULATOR if number % 4 == 1 else OPERAND
-        unit = dice.choice(floats if kind == NONFINITE else list(some))
+        choices = [
+            (name, inject)
+            for name, one in ready.items()
+            for inject in INSIDE.get(where, (0,))
+            if (inject in usable[name] or not inject) and (one.unit.digits or kind != NONFINITE)
+        ]
+        name, inject = dice.choice(choices)
+        unit = ready[name].unit
         rows, columns, k = unit.block
         blocks = unit.depth // k - (where == ACCUMULATOR)  # a block must follow
-        width = k if where == OPERAND else columns
+        height, width = {2: (rows, k), 3: (k, columns)}.get(inject, (rows, columns))
         keep, flip = _change(dice, kind, unit.dtype if where == OPERAND else unit.sum_dtype)
-        corruptions.append(
-            Corruption(
-                where, kind, unit.name, dice.randrange(fill_counts[unit.name]), dice.randrange(blocks),
-                dice.randrange(rows), dice.randrange(width), keep, flip,
-            )
-        )  # fmt: skip
+        fill, block = dice.randrange(len(ready[name].names)), dice.randrange(blocks)
+        row, column = dice.randrange(height), dice.randrange(width)
+        corruptions.append(Corruption(where, inject, kind, name, fill, block, row, column, keep, flip))
     return corruptions
 
 
@@ -145,22 +153,18 @@ def prove(count: int, seed: int, target: Target, device: str, places: int, some:
 
     screen = Screen(target, some, device, places, on_turn=corrupt)
     proof, dice = Proof(), random.Random(seed)
-    prepared_units = {unit.name: ready for unit in some if (ready := screen.prepare(unit)) is not None}
-    fill_counts = {name: len(one.names) for name, one in prepared_units.items()}
-    corruptions = draw(count, seed, [unit for unit in some if unit.name in prepared_units], fill_counts)
-    for prepared in prepared_units.values():  # clean: no alarm, and the SMs that are there
-        turns = screen.read(screen.launch(prepared, 0))
-        proof.clean_turns += len(turns)
-        proof.alarms += sum(int((turn.counts > 0).sum()) for turn in turns)
+    ready = {unit.name: one for unit in some if (one := screen.prepare(unit)) is not None}
+    usable = {name: _usable(screen, prepared, proof) for name, prepared in ready.items()}
+    corruptions = draw(count, seed, ready, usable)
     for group in _batches(corruptions):
-        prepared, waiting = prepared_units[group[0].unit], group
+        prepared, waiting = ready[group[0].unit], group
         places_in_use = np.flatnonzero(prepared.where).tolist()
         for _ in range(_TRIES):
             by_turn = {screen.seen.turns + index: one for index, one in enumerate(waiting)}
-            for turn, one in by_turn.items():
-                one.turn, one.program = turn, dice.randrange(prepared.programs)
-                one.place = dice.choice(places_in_use)
-            spots = [_spot(one, device) for one in waiting] if group[0].where in INSIDE else []
+            for turn, corruption in by_turn.items():
+                corruption.turn, corruption.program = turn, dice.randrange(prepared.programs)
+                corruption.place = dice.choice(places_in_use)
+            spots = [_spot(corruption, device) for corruption in waiting] if group[0].inject else []
             screen.seen.tiles.clear()
             launched = screen.read(screen.launch(prepared, group[0].fill, spots))
             waiting = _judge(screen, prepared, launched, waiting, spots, kept_places, proof)
@@ -170,18 +174,41 @@ def prove(count: int, seed: int, target: Target, device: str, places: int, some:
     return proof
 
 
+def _usable(screen: Screen, prepared: Prepared, proof: Proof) -> set[int]:
+    """Returns the values of INJECT whose variant of the kernel is right while it corrupts nothing. Learns the SMs that
+    are there."""
+    usable = set()
+    nowhere = Corruption("", 0, "", prepared.unit.name, 0, 0, 0, 0, -1, 0)
+    for inject in (0, *(number for numbers in INSIDE.values() for number in numbers)):
+        nowhere.inject = inject
+        spots = [_spot(nowhere, screen.device)] * BATCH if inject else []
+        turns = screen.read(screen.launch(prepared, 0, spots))
+        wrong = sum(int((turn.counts > 0).sum()) for turn in turns)
+        if not wrong or not inject:
+            usable.add(inject)
+            proof.clean_turns += len(turns)
+            proof.alarms += wrong
+        else:
+            places = len({int(turn.places[at]) for turn in turns for at in np.flatnonzero(turn.counts)})
+            proof.left_out.append(
+                f"{prepared.unit.name}, INJECT {inject}: without a corruption {wrong} tiles are wrong, on {places} of "
+                f"{int(prepared.where.sum())} SMs: the compiler, and not this GPU"
+            )
+    return usable
+
+
 def _batches(corruptions: Iterable[Corruption]) -> list[list[Corruption]]:
     """Returns the corruptions in groups that one batch of turns can have: of one unit, fill and place."""
     groups: dict[tuple[object, ...], list[Corruption]] = {}
     for one in corruptions:
-        groups.setdefault((one.unit, one.fill, one.where), []).append(one)
+        groups.setdefault((one.unit, one.fill, one.inject), []).append(one)
     return [group[at : at + BATCH] for group in groups.values() for at in range(0, len(group), BATCH)]
 
 
 def _spot(one: Corruption, device: str) -> Spot:
     numbers = (one.place, one.block, one.row, one.column, one.keep, one.flip)
     spot = torch.tensor(numbers, dtype=torch.int64, device=device)
-    return Spot(INSIDE[one.where], spot, torch.zeros(2, dtype=torch.int32, device=device))
+    return Spot(one.inject, spot, torch.zeros(2, dtype=torch.int32, device=device))
 
 
 def _judge(
@@ -216,36 +243,39 @@ def explained(unit: Unit, one: Corruption, tile: int) -> str:
     """Returns the reason why a corruption of ``tile`` cannot be seen in the result, "" if it could."""
     fill = fills(unit)[one.fill]
     rows, columns, k = unit.block
-    per_row = unit.tiles * rows // 256
-    row = tile // per_row * rows + one.row
-    scale = float(fill.row_scale[row])
-    if one.where == OPERAND:
-        at = one.block * k + one.column
-        some = fill.right[tile % per_row * columns : (tile % per_row + 1) * columns, at].abs()
-        value = torch.tensor([float(fill.left[row, at]) * scale], dtype=torch.float64)
-        change, text = _change_of(value, unit.stored, one) / abs(scale) * float(some.max()), "every product"
+    per_row = EDGE // columns
+    first_row, first_column = tile // per_row * rows, tile % per_row * columns
+    if one.inject in (2, 3):
+        in_a = one.inject == 2
+        at = one.block * k + (one.column if in_a else one.row)
+        line = first_row + one.row if in_a else first_column + one.column
+        factors, scales = (fill.left, fill.row_scale) if in_a else (fill.right, fill.column_scale)
+        others = fill.right[first_column : first_column + columns] if in_a else fill.left[first_row : first_row + rows]
+        change = _change_of(int(factors[line, at]), float(scales[line]), unit.stored, one)
+        change, text = change * float(others[:, at].abs().max()), "every product"
     else:
-        column = tile % per_row * columns + one.column
-        depth = (one.block + 1) * k if one.where == ACCUMULATOR else unit.depth
+        row, column = first_row + one.row, first_column + one.column
+        depth = (one.block + 1) * k if one.inject else unit.depth
         total = fill.start + int((fill.left[row, :depth] * fill.right[column, :depth]).sum())
-        scale *= float(fill.column_scale[column])
-        value = torch.tensor([total * scale], dtype=torch.float64)
-        change, text = _change_of(value, unit.sum_dtype, one) / abs(scale), "the accumulator"
+        scale = float(fill.row_scale[row] * fill.column_scale[column])
+        change, text = _change_of(total, scale, unit.sum_dtype, one), "the accumulator"
     if change == 0:
         return "the value had these bits already"
-    if one.where != STORED and change < 1:
+    if one.inject and change < 1:
         return f"the change of {text} is below the last bit that the sum keeps when the next products are added"
     return ""
 
 
-def _change_of(value: Tensor, dtype: str, one: Corruption) -> float:
-    """Returns the size of the change of ``value`` (fp64) in ``dtype``; infinity if it becomes NaN or infinite."""
+def _change_of(integer: int, scale: float, dtype: str, one: Corruption) -> float:
+    """Returns the size of the change of ``integer``, which is stored as its product with ``scale`` in ``dtype``;
+    infinity if it becomes NaN or infinite."""
+    value = torch.tensor([integer * scale], dtype=torch.float64)
     exact = value.long() if dtype in ("int8", "int32") else value if dtype == "fp64" else value.float()
     stored = exact.to(DTYPES[dtype])
     bits = (bits_of(stored) & one.keep) ^ _signed(one.flip, stored.element_size())
     changed = bits.to(BITS[stored.element_size()]).view(stored.dtype)
     wide = (changed.float() if changed.element_size() < 4 else changed).double()
-    change = float((wide - value).abs())
+    change = float((wide - value).abs()) / abs(scale)
     return change if change == change else float("inf")
 
 
@@ -275,6 +305,7 @@ def table(proof: Proof) -> list[str]:
     lines.append(
         f"found: {proof.part_found(False):.2%} of stored results, {proof.part_found(True):.2%} inside the kernel"
     )
+    lines += [f"left out, {why}" for why in proof.left_out]
     lines.append(f"turns without a corruption: {proof.clean_turns}; wrong tiles without one: {proof.alarms}")
     if proof.not_made:
         lines.append(f"not made, because the SM had no program: {proof.not_made}")

@@ -40,7 +40,7 @@ _TL_BITS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 @dataclass(frozen=True)
 class Spot:
     """A corruption inside the kernel, which the proof of the screen makes. ``inject`` is 1 for the accumulator after a
-    block of k, 2 for a fragment of A; the tensors are those of the kernel."""
+    block of k, 2 for a fragment of A, 3 for one of B; the tensors are those of the kernel."""
 
     inject: int
     spot: Tensor

@@ -95,7 +95,7 @@ def _units(target: Target) -> Iterator[Unit]:
         if few and "wgmma" in large:  # the only one whose sums Triton promotes
             yield Unit(dtype, (128, 128, k), 4096, digits, 23, _WIDE[dtype], owed, warps=8, promote=k)
         yield Unit(dtype, (32, 64, k), depth, digits, room, products, small)
-    yield Unit("fp32", (64, 64, 32), 1024, 24, 23, 11, warps=8, ordered=target.vendor == "nvidia")
+    yield Unit("fp32", (64, 64, 32), 512, 24, 23, 13, warps=8, ordered=target.vendor == "nvidia")
     if target.capability("fp64").available:
         yield Unit("fp64", (32, 32, 16), 256, 53, 52, 43)
 
