@@ -38,8 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--health-event", metavar="FILE", type=Path, help="write the answer as health events of NVSentinel"
     )
     parser.epilog = (
-        "Exit status: 0 if every GPU is clean; 1 if one gave a wrong element; 2 if there is no answer, because no GPU "
-        "was found, or one hung, crashed, was in use or was not tested on every SM with every kind of product."
+        "Exit status: 0 if every GPU is clean; 1 if one gave a wrong element; 2 if one has no answer or there is none. "
+        "A GPU has no answer if it hung, crashed, was in use, or was not tested on every SM with every kind of product."
     )
 
 

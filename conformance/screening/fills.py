@@ -84,8 +84,8 @@ def fills(unit: Unit) -> tuple[Fill, ...]:
     if wide == unit.products - wide:  # both operands are full already
         chosen = [("wide", wide, False)]
     chosen.append(("stripes", wide, True))
-    made = [_floats(unit, name, bits, stripes) for name, bits, stripes in chosen]
-    return (*made, _swing(unit, "swing A"), _swing(unit, "swing B")) if unit.ordered else tuple(made)
+    chosen_fills = [_floats(unit, name, bits, stripes) for name, bits, stripes in chosen]
+    return (*chosen_fills, _swing(unit, "swing A"), _swing(unit, "swing B")) if unit.ordered else tuple(chosen_fills)
 
 
 def _floats(unit: Unit, name: str, bits: int, stripes: bool) -> Fill:

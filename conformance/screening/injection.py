@@ -292,8 +292,9 @@ def table(proof: Proof) -> list[str]:
             some = [one for one in proof.corruptions if one.where == where and kind in ("", one.kind)]
             missed = [one for one in some if not one.found]
             counts = (len(some), sum(one.found for one in some), sum(one.located for one in some))
-            known = sum(bool(one.explanation) for one in missed)
-            rows.append((where, kind or "all", *map(str, (*counts, known, len(missed) - known))))
+            explained_ones = sum(bool(one.explanation) for one in missed)
+            numbers = (*counts, explained_ones, len(missed) - explained_ones)
+            rows.append((where, kind or "all", *map(str, numbers)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     reasons: dict[tuple[str, str], int] = {}
