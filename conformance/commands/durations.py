@@ -33,8 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--output {output}: a name that ends with .json is required, by which --durations-from knows it"
         )
     with command_errors(OSError, DurationsError):
-        earlier = output.read_bytes() if output.exists() else b""
-        text = file_text(_records(arguments.runs), earlier)
+        text = file_text(_records(arguments.runs), output if output.exists() else None)
     write_output(output, text)
     return 0
 
@@ -42,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _records(runs: Sequence[Path]) -> Iterator[CaseRecord]:
     problems = LineProblems()
     for path in runs:
+        if path.suffix == ".json":
+            raise DurationsError(
+                f"{path}: a run's folder or a file of records is required; --output may name such a file"
+            )
         for file in files_to_read(path):
             for placed in each_record(file, problems):
                 yield placed.record

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,8 @@ SCHEMA = 1
 FILE_LIMIT = 16 << 20
 #: The figure of each case where nothing is known.
 EQUAL_MS = 1000
+#: The largest figure: about 32 years.
+MOST_MS = 10**12
 
 
 class DurationsError(ValueError):
@@ -101,41 +104,65 @@ def read_durations(path: Path, has_gpu: bool) -> Durations:
         raise DurationsError(f"{path} is damaged: {problems.sentences[0]}")
     if not figures:
         raise DurationsError(f"{path} has no durations: give the folder of a run that ended")
-    return Durations(figures)
+    return Durations(_possible(figures, str(path)))
 
 
 def _of_file(path: Path, has_gpu: bool) -> Durations:
     try:
-        refuse_more_than(FILE_LIMIT, plain_file(path))
-        content = _content(path.read_bytes(), str(path))
+        content = _content(path)
     except OSError as error:
         raise DurationsError(f"{path} cannot be read: {error}") from None
-    return Durations(content.with_gpu if has_gpu else content.without_gpu)
+    figures = content.with_gpu if has_gpu else content.without_gpu
+    if not figures and path != PACKAGE_FILE:
+        runs = "with a GPU" if has_gpu else "without a GPU"
+        raise DurationsError(f"{path} has no figures of runs {runs}: give such a run, or leave the option out")
+    return Durations(figures)
 
 
-def _content(text: bytes, name: str) -> _File:
+def _content(path: Path) -> _File:
+    """Returns the content of a file of figures. Raises :class:`DurationsError` for another file, and OSError."""
+    refuse_more_than(FILE_LIMIT, plain_file(path))
     try:
-        content = msgspec.json.decode(text, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DurationsError(f"{name} is no file that 'conformance durations' wrote: {error}") from None
+        content = msgspec.convert(json.loads(path.read_bytes(), object_pairs_hook=_each_name_once), _File)
+    except (ValueError, RecursionError) as error:
+        raise DurationsError(f"{path} is no file that 'conformance durations' wrote: {error}") from None
     if content.schema != SCHEMA:
-        raise DurationsError(f"{name} has schema {content.schema}: this version reads schema {SCHEMA}")
+        raise DurationsError(f"{path} has schema {content.schema}: this version reads schema {SCHEMA}")
+    for figures in (content.with_gpu, content.without_gpu):
+        _possible(figures, str(path))
     return content
+
+
+def _each_name_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        raise ValueError("it has a name twice")
+    return names
+
+
+def _possible(figures: Mapping[str, int], name: str) -> Mapping[str, int]:
+    """Returns ``figures``. Raises :class:`DurationsError` for one that no case can have."""
+    for case, figure in figures.items():
+        if not 0 <= figure <= MOST_MS:
+            raise DurationsError(f"{name}: {case} took {figure:.6g} ms: from 0 to {MOST_MS} ms are possible")
+    return figures
 
 
 def _whole_ms(record: CaseRecord) -> int:
     return round(1000 * record.durations["total"])
 
 
-def file_text(records: Iterable[CaseRecord], earlier: bytes = b"") -> str:
+def file_text(records: Iterable[CaseRecord], earlier: Path | None = None) -> str:
     """Returns the text of a file of figures: the median of ``records`` for each head of ids. The figures of
-    ``earlier``, the text of such a file, stay where ``records`` have none."""
+    ``earlier``, such a file, stay where ``records`` have none. Raises :class:`DurationsError` and OSError."""
     figures: dict[bool, dict[str, list[int]]] = {True: defaultdict(list), False: defaultdict(list)}
     for record in records:
         if "total" in record.durations:
             figures[bool(record.gpu)][head(record.case)].append(_whole_ms(record))
     medians = {gpu: {name: median_low(values) for name, values in found.items()} for gpu, found in figures.items()}
-    kept = _content(earlier, "the file that is there") if earlier else _File(SCHEMA, {}, {})
+    for values in medians.values():
+        _possible(values, "the runs")
+    kept = _File(SCHEMA, {}, {}) if earlier is None else _content(earlier)
     content = {
         "schema": SCHEMA,
         "with_gpu": {**kept.with_gpu, **medians[True]},

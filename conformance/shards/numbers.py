@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 AUTO = "auto"
 MOST_SHARDS = 1000
+#: Digits of a number in a variable.
+MOST_DIGITS = 9
 #: Variables that the user sets: the index of a job, from 0, and the number of jobs.
 INDEX_VARIABLE, COUNT_VARIABLE = "CONFORMANCE_SHARD_INDEX", "CONFORMANCE_SHARD_COUNT"
 
@@ -70,11 +72,15 @@ def shard_number(text: str, environ: Mapping[str, str]) -> ShardNumber:
 
 
 def _checked(number: int, count: int, given: str) -> ShardNumber:
-    if not 1 <= count <= MOST_SHARDS:
-        raise ShardError(f"{given}: from 1 to {MOST_SHARDS} shards are possible")
+    _check_count(count, given)
     if not 1 <= number <= count:
         raise ShardError(f"{given}: a shard from 1/{count} to {count}/{count} is required")
     return ShardNumber(number, count)
+
+
+def _check_count(count: int, given: str) -> None:
+    if not 1 <= count <= MOST_SHARDS:
+        raise ShardError(f"{given}: from 1 to {MOST_SHARDS} shards are possible")
 
 
 def _of_variables(environ: Mapping[str, str]) -> ShardNumber:
@@ -89,6 +95,7 @@ def _of_variables(environ: Mapping[str, str]) -> ShardNumber:
     (system,) = systems
     index, count = _integer(system, system.index, given), _integer(system, system.count, given)
     shown = f"--shard auto: {system.index}={index}, {system.count}={count}"
+    _check_count(count, shown)
     if system.range is None:
         first, last = system.first, system.first + count - 1
         if not first <= index <= last:
@@ -112,10 +119,13 @@ def _integer(system: System, name: str, given: Mapping[str, str], default: int |
     if value is None and default is not None:
         return default
     if value is None:
-        needed = f"{system.name} needs {system.index} and {system.count}"
-        raise ShardError(f"--shard auto: {name} is not set, and {needed}: set both, or give --shard 3/8")
-    if not re.fullmatch(r"[0-9]{1,9}", value):
+        lowest = f", {system.range[0]}" if system.range else ""
+        needed = f"{system.name} needs {system.index}{lowest} and {system.count}"
+        raise ShardError(f"--shard auto: {name} is not set, and {needed}: set all of them, or give --shard 3/8")
+    if not re.fullmatch(r"[0-9]+", value):
         raise ShardError(f"--shard auto: {name}={value[:40]!r}: a number is required; or give --shard 3/8")
+    if len(value) > MOST_DIGITS:
+        raise ShardError(f"--shard auto: {name}={value[:40]}: at most {MOST_DIGITS} digits are possible")
     return int(value)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from conformance.proof_level import ProofCount
 from conformance.records import CaseRecord, RunInfo, Shard, ShardPlan, Status, jsonable, list_digest, read_run
 from conformance.shards.cut import cut
 from tests.gate.sample_bundles import CODE, STACK, record, sample_environment
@@ -58,6 +59,9 @@ def write_shard(
     stack: Mapping[str, Any],
     environment: Mapping[str, Any],
 ) -> None:
+    proof = ProofCount()
+    for one in records:
+        proof.add(one)
     started = f"2026-03-04T05:06:{10 - number:02}+00:00"
     info = RunInfo(
         *(folder.name, started, plan.tier, plan.seed, plan.targets),
@@ -69,7 +73,7 @@ def write_shard(
         bill={"ptxas": "1", "backend hash()": "unknown" if number == 1 else "h"},
         faults=(),
         exit_status=int(any(one.status is Status.FAIL for one in records)),
-        proof={"TTGIR": len(records)},
+        proof=proof.by_name(),
         shard=Shard(number, plan, plan.digest, hashlib.sha256(text_of(records)).hexdigest()),
     )
     folder.mkdir(parents=True)
@@ -90,7 +94,7 @@ def edit_run(folder: Path, change: Callable[[RunInfo], RunInfo]) -> None:
 
 
 def edit_plan(folder: Path, **changes: Any) -> None:
-    """Another plan, as another run would have written it: with its own digest, tier and seed."""
+    """Another plan, as another run would have written it: with its own digest, tier, seed, stack and code."""
 
     def changed(info: RunInfo) -> RunInfo:
         assert info.shard is not None
@@ -99,6 +103,16 @@ def edit_plan(folder: Path, **changes: Any) -> None:
         return replace(info, shard=shard, tier=plan.tier, seed=plan.seed, targets=plan.targets)
 
     edit_run(folder, changed)
+    plan = shard_of(folder).plan
+    stack = {**plan.stack, "device": read_run(folder).stack["device"]}
+    edit_environment(folder, stack=stack, code={"sha256": plan.harness[0], "suites": list(plan.harness[1:])})
+
+
+def shard_of(folder: Path) -> Shard:
+    """The part of the selection that the run in ``folder`` had."""
+    shard = read_run(folder).shard
+    assert shard is not None
+    return shard
 
 
 def edit_lines(folder: Path, change: Callable[[list[bytes]], list[bytes]], own_digest: bool = False) -> None:

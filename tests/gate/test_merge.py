@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -61,7 +63,7 @@ def test_the_run_names_every_shard_and_takes_over_what_they_say(shards, tmp_path
     own = [read_run(shard).shard for shard in shards]
     assert [one.records for one in run.merged.shards] == [one.records for one in own if one]
     assert (run.id, run.started, run.wall_s) == ("whole", "2026-03-04T05:06:07+00:00", 4.5)
-    assert (run.workers, run.gpus, run.selected, run.proof) == (6, ("0",), 11, {"TTGIR": 11})
+    assert (run.workers, run.gpus, run.selected, run.proof) == (6, ("0",), 11, Counter(TTGIR=9))
     assert run.problems == ("shard 2/3: odd",)
     assert [str(one) for one in run.faults or ()] == ["infrastructure (limit): shard 2/3: too many files"]
     assert run.exit_status == 1  # a regression stays one
@@ -77,9 +79,10 @@ def test_the_parts_of_resumed_shards_are_taken_over(shards, tmp_path):
 
 @pytest.mark.parametrize(
     ("statuses", "status"),
-    [((0, 0, 0), 0), ((0, 75, 0), 75), ((1, 75, 0), 1), ((1, 2, 75), 2), ((1, 7, 2), 7), ((None, 0, 0), 0)],
+    [((0, 0, 0), 0), ((0, 75, 0), 75), ((1, 75, 0), 1), ((1, 2, 75), 2), ((1, 7, 2), 7)],
 )
-def test_the_worst_exit_status_counts(shards, tmp_path, statuses, status):
+def test_the_worst_exit_status_counts(tmp_path, statuses, status):
+    shards = write_shards(tmp_path, [record(number, Status.PASS) for number in range(6)])
     for shard, own in zip(shards, statuses, strict=True):
         edit_run(shard, lambda info, own=own: replace(info, exit_status=own))
     assert merged(shards, tmp_path / "whole").exit_status == status
@@ -157,6 +160,15 @@ def cut_off(shards):
 def truncated(shards):
     file = shards[2] / "records.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-20])
+
+
+def with_field(**fields):
+    return lambda lines: [json.dumps({**json.loads(line), **fields}).encode() + b"\n" for line in lines]
+
+
+def fifo_artefact(shards):
+    (shards[1] / "artefacts").mkdir()
+    os.mkfifo(shards[1] / "artefacts" / "pipe")
 
 
 def unmerged(shards):
@@ -259,6 +271,55 @@ WRONG = {
         "{1}: records.jsonl.gz was changed: its digest is",
     ),
     "a shard that did not end": (cut_off, "{2}: the run did not end: it was cut off while it ran test_a.py"),
+    "a run without an exit status": (
+        lambda shards: edit_run(shards[1], lambda info: replace(info, exit_status=None)),
+        "{2}: the run did not end",
+    ),
+    "an exit status that was changed": (
+        lambda shards: edit_run(shards[0], lambda info: replace(info, exit_status=0)),
+        r"{1}: run.json was changed: its exit status is 0, and test_a.py::test_b\[case-00003\] failed",
+    ),
+    "a number of selected cases that was changed": (
+        lambda shards: edit_run(shards[1], lambda info: replace(info, selected=99)),
+        "{2}: run.json was changed: it selected 99 cases, and its plan has 4",
+    ),
+    "a stack of the run that was changed": (
+        lambda shards: edit_run(shards[1], lambda info: replace(info, stack={**info.stack, "ptxas": "1"})),
+        "{2}: run.json was changed: its stack is not that of its records",
+    ),
+    "a proof that was changed": (
+        lambda shards: edit_run(shards[1], lambda info: replace(info, proof={"device": 4})),
+        "{2}: run.json was changed: its counts of what proves the cases are not those of its records",
+    ),
+    "a stack of the environment that was changed": (
+        lambda shards: edit_environment(shards[1], stack={**STACK, "device": None, "triton": "3.9.0"}),
+        "{2}: environment.json was changed: its stack is not that of its plan",
+    ),
+    "code of the environment that was changed": (
+        lambda shards: edit_environment(shards[1], code={"sha256": "e" * 64, "suites": []}),
+        "{2}: it was judged by other code than its plan says",
+    ),
+    "a variable that one shard had": (
+        lambda shards: edit_environment(shards[1], variables={"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}),
+        "{2}: it ran in another environment: the variable TORCHINDUCTOR_MAX_AUTOTUNE is '1', and None for the first",
+    ),
+    "records of another seed": (
+        lambda shards: edit_lines(shards[1], with_field(seed=5), own_digest=True),
+        r"{2}: its records were changed: test_a.py::test_b\[case-\d+\] is of seed 5, and the run of 0",
+    ),
+    "records of another tier": (
+        lambda shards: edit_lines(shards[1], with_field(tier="full"), own_digest=True),
+        "{2}: its records were changed: .* is of tier full, and the run of quick",
+    ),
+    "records of another stack": (
+        lambda shards: edit_lines(shards[1], with_field(stack={"triton": "3.9.0"}), own_digest=True),
+        "{2}: its records were changed: .* is of triton '3.9.0', and the run of '3.7.1'",
+    ),
+    "artefacts in another place": (
+        lambda shards: os.symlink("/etc", shards[1] / "artefacts"),
+        "{2}/artefacts is a link: the folder of the run itself is required",
+    ),
+    "artefacts that cannot be copied": (fifo_artefact, "{2}: its artefacts cannot be copied: .*is a named pipe"),
     "a file cut short": (truncated, "{3}: records.jsonl.gz is cut off or damaged: "),
     "a line cut short": (
         lambda shards: edit_lines(shards[2], lambda lines: [*lines[:-1], lines[-1][:-9]]),
@@ -309,6 +370,30 @@ def test_an_output_that_is_there_is_refused(shards, tmp_path):
         call(merge, *shards, "--output", tmp_path / "whole")
     (tmp_path / "whole" / "notes.txt").unlink()
     assert call(merge, *shards, "--output", tmp_path / "whole") == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        (".", r"--output \.: the name of a new folder is required"),
+        ("{base}/file/whole", "cannot be written: .*Not a directory|cannot be used: .*Not a directory"),
+        ("{base}/" + "x" * 250, "cannot be written: .*File name too long"),
+        ("{base}/" + "x" * 300, "cannot be used: .*File name too long"),
+        ("{base}/shard-1/whole", "shard-1/whole: lies in the folder of the shard .*shard-1; give another one"),
+    ],
+)
+def test_an_output_that_cannot_be_made_is_refused(shards, tmp_path, output, sentence):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match=sentence):
+        call(merge, *shards, "--output", output.format(base=tmp_path))
+    assert not (shards[0] / "whole").exists()
+
+
+def test_variables_that_choose_devices_and_places_may_differ(shards, tmp_path):
+    for number, shard in enumerate(shards):
+        variables = {"CUDA_VISIBLE_DEVICES": f"{number}", "TRITON_CACHE_DIR": f"/tmp/{number}", "OMP_NUM_THREADS": "2"}
+        edit_environment(shard, variables=variables)
+    assert merged(shards, tmp_path / "whole").selected == 11
 
 
 # Several devices

@@ -165,7 +165,7 @@ TAMPERINGS = {
     "another plan": (with_json("run.json", other_seed), "its plan has another digest than the one that it names"),
     "other judging code of a shard": (
         with_json("shards.json", lambda data: data["shards"][2]["environment"]["code"].update(sha256="0" * 64)),
-        "the shard 3 was judged by other code than its plan says",
+        "it was judged by other code than its plan says",
     ),
     "other options": (
         with_json("environment.json", lambda data: data.update(options=["-v"])),
@@ -198,7 +198,7 @@ def test_a_union_that_is_none_is_refused(bundle, key, name):
         (
             with_json(
                 "shards.json",
-                lambda data: data["shards"][1]["environment"]["variables"].update(TRITON_KERNEL_OVERRIDE="1"),
+                lambda data: data["shards"][1]["environment"]["options"].append("--calibration=measured.json"),
             ),
             RejectReason.FORBIDDEN_OPTION,
         ),

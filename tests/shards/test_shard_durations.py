@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -62,8 +63,9 @@ def test_a_file_has_medians_by_test_and_kernel(tmp_path, capsys):
     assert read_durations(tmp_path / "d.json", has_gpu=True).weights(cases) == {cases[0]: 7000}
 
 
-def test_figures_that_are_there_stay_where_the_runs_have_none():
-    earlier = file_text(RECORDS).encode()
+def test_figures_that_are_there_stay_where_the_runs_have_none(tmp_path):
+    earlier = tmp_path / "d.json"
+    earlier.write_text(file_text(RECORDS))
     later = json.loads(file_text([replace(RECORDS[0], durations={"total": 1.0})], earlier))
     assert later["without_gpu"] == {"test_a.py::test_x[mm": 1000, "test_b.py::test_y[mm": 5000}
 
@@ -84,6 +86,13 @@ def test_the_package_has_figures_of_its_own(has_gpu):
         ("d.json", '{"schema": 2, "with_gpu": {}, "without_gpu": {}}', "has schema 2: this version reads schema 1"),
         ("d.json", '{"schema": 1, "with_gpu": {}, "without_gpu": {"a": "b"}}', "Expected `int`, got `str`"),
         ("d.json", None, "cannot be read"),
+        ("d.json", '{"schema": 1, "with_gpu": {"a": 1}, "without_gpu": {}}', "has no figures of runs without a GPU"),
+        ("d.json", '{"schema": 1, "with_gpu": {}, "without_gpu": {"a": -5}}', ": a took -5 ms: from 0 to"),
+        ("d.json", '{"schema": 1, "with_gpu": {}, "without_gpu": {"a": 1e400}}', "is no file that"),
+        ("d.json", '{"schema": 1, "with_gpu": {}, "without_gpu": {"a": 5, "a": 7}}', "it has a name twice"),
+        ("d.json", "[" * 100_000, "is no file that"),
+        ("run.jsonl", record("test_a.py::a", -3.0).to_line(), ": test_a.py::a took -3000 ms: from 0 to"),
+        ("run.jsonl", record("test_a.py::a", 1e300).to_line(), "test_a.py::a took 1e+303 ms"),
     ],
 )
 def test_what_cannot_be_used_gets_one_sentence(tmp_path, name, content, sentence):
@@ -97,6 +106,24 @@ def test_what_cannot_be_used_gets_one_sentence(tmp_path, name, content, sentence
 
 def test_a_file_that_is_none_is_not_written_over(tmp_path):
     (tmp_path / "d.json").write_text("[]")
-    with pytest.raises(CommandError, match="the file that is there is no file that 'conformance durations' wrote"):
-        call(durations, write_run(tmp_path / "run", RECORDS), "--output", tmp_path / "d.json")
+    run = write_run(tmp_path / "run", RECORDS)
+    with pytest.raises(CommandError, match=r"d\.json is no file that 'conformance durations' wrote"):
+        call(durations, run, "--output", tmp_path / "d.json")
     assert (tmp_path / "d.json").read_text() == "[]"
+    os.mkfifo(tmp_path / "fifo.json")
+    with pytest.raises(CommandError, match="a file is required, and this is a fifo"):
+        call(durations, run, "--output", tmp_path / "fifo.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.json", "{}", "a run's folder or a file of records is required"),
+        ("a.jsonl", record("test_a.py::a", -3.0).to_line(), "a took -3000 ms: from 0"),
+    ],
+)
+def test_runs_without_usable_figures_leave_no_file(tmp_path, name, content, sentence):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(CommandError, match=sentence):
+        call(durations, tmp_path / name, "--output", tmp_path / "d.json")
+    assert not (tmp_path / "d.json").exists()

@@ -40,12 +40,21 @@ def test_each_system_names_its_shard(environ, number, count):
         ({"BUILDKITE_PARALLEL_JOB": "0"}, "BUILDKITE_PARALLEL_JOB_COUNT is not set"),
         ({"JOB_COMPLETION_INDEX": "0"}, "CONFORMANCE_SHARD_COUNT is not set, and Kubernetes needs"),
         ({"CONFORMANCE_SHARD_COUNT": "8"}, "CONFORMANCE_SHARD_INDEX is not set, and your workflow needs"),
-        ({"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "2"}, "SLURM_ARRAY_TASK_MIN is not set"),
+        (
+            {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "2"},
+            "Slurm needs SLURM_ARRAY_TASK_ID, SLURM_ARRAY_TASK_MIN and",
+        ),
         ({"CIRCLE_NODE_INDEX": "x", "CIRCLE_NODE_TOTAL": "4"}, "CIRCLE_NODE_INDEX='x': a number is required"),
         ({"CIRCLE_NODE_INDEX": "-1", "CIRCLE_NODE_TOTAL": "4"}, "CIRCLE_NODE_INDEX='-1': a number is required"),
         ({"CIRCLE_NODE_INDEX": "4", "CIRCLE_NODE_TOTAL": "4"}, "CircleCI counts from 0, so an index up to 3"),
         ({"CI_NODE_INDEX": "0", "CI_NODE_TOTAL": "4"}, "GitLab counts from 1, so an index up to 4"),
-        ({"CONFORMANCE_SHARD_INDEX": "0", "CONFORMANCE_SHARD_COUNT": "0"}, "counts from 0, so an index up to -1"),
+        (
+            {"CONFORMANCE_SHARD_INDEX": "0", "CONFORMANCE_SHARD_COUNT": "0"},
+            f"from 1 to {MOST_SHARDS} shards are possible",
+        ),
+        ({"CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "0"}, f"from 1 to {MOST_SHARDS} shards are possible"),
+        ({"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_COUNT": "0"}, "from 1 to"),
+        ({"CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "9" * 10}, "CI_NODE_TOTAL=9999999999: at most 9 digits"),
         (
             {"CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "2", **SLURM, "SLURM_ARRAY_TASK_ID": "3"},
             "the variables of GitLab (CI_NODE_INDEX=1) and Slurm (SLURM_ARRAY_TASK_ID=3) are set: one system",

@@ -165,8 +165,6 @@ def _check_union(contents: Contents, lines: bytes) -> None:
         if part.shard.number != number or list_digest(own) != plan.case_lists[number - 1]:
             text = f"{SELECTED_FILE} does not have the cases of the shard {number} in its place"
             raise Rejected(RejectReason.SHARDS, text)
-        if code_digests(part.environment) != plan.harness:
-            raise Rejected(RejectReason.SHARDS, f"the shard {number} was judged by other code than its plan says")
     if start != len(contents.selected):
         raise Rejected(RejectReason.SHARDS, f"{SELECTED_FILE} has cases of no shard")
     for record, line in zip(contents.records, lines.split(b"\n"), strict=False):
@@ -230,11 +228,6 @@ def _check_environment(data: Mapping[str, Any]) -> None:
         msgspec.convert(data, _EnvironmentFile)
     except msgspec.ValidationError as error:
         raise Rejected(RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: {error}") from None
-
-
-def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Returns the digests of all code that judged: the package's first, then those of suites outside it."""
-    return (environment["code"]["sha256"], *environment["code"]["suites"])
 
 
 def checked_options(contents: Contents) -> OptionCheck:

@@ -18,10 +18,11 @@ from datetime import date
 from typing import Any
 
 from conformance.gate.evidence.archive import Rejected, RejectReason
-from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS, Contents, code_digests
+from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS, Contents
 from conformance.gate.evidence.options import check_options
 from conformance.gate.runs.bill_of_materials import backend_digests
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.gate.shards.union import code_digests
 from conformance.plain_json import TEXT_LIMIT
 from conformance.proof_level import ProofCount
 from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, ReasonCode, RunInfo, Status

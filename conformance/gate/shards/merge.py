@@ -14,10 +14,11 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -35,6 +36,7 @@ from conformance.gate.shards.union import (
     combined_run,
     shards_text,
 )
+from conformance.proof_level import ProofCount
 from conformance.records import (
     PACKED_FILE,
     RECORDS_FILE,
@@ -91,7 +93,7 @@ def merge(
     """Writes the run that the shards in ``folders`` make together to the new folder ``output``, and returns its
     ``run.json``. ``take`` is called with each record; ``finish`` may add files to the folder that it is given. Raises
     :class:`MergeError`, and leaves no ``output`` then."""
-    _refuse_output(output)
+    _refuse_output(output, folders)
     shards = _read(folders)
     try:
         check_parts([shard.part for shard in shards], mixed_devices)
@@ -99,8 +101,8 @@ def merge(
         raise MergeError(f"{shards[error.place].path}: {error}") from None
     shards.sort(key=lambda shard: shard.part.shard.number)
     scratch = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    scratch.mkdir(parents=True)
     try:
+        scratch.mkdir(parents=True)
         judged, size = _check_records(shards, scratch, take)
         _write_records(shards, scratch / (PACKED_FILE if size <= records.UNPACKED_LIMIT else RECORDS_FILE))
         parts = [shard.part for shard in shards]
@@ -119,9 +121,17 @@ def merge(
     return run
 
 
-def _refuse_output(output: Path) -> None:
-    if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
-        raise MergeError(f"--output {output}: exists and is not an empty folder; give a new one")
+def _refuse_output(output: Path, folders: Sequence[Path]) -> None:
+    if not output.name:
+        raise MergeError(f"--output {output}: the name of a new folder is required")
+    try:
+        if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
+            raise MergeError(f"--output {output}: exists and is not an empty folder; give a new one")
+        for folder in folders:
+            if folder.resolve() in output.resolve().parents:
+                raise MergeError(f"--output {output}: lies in the folder of the shard {folder}; give another one")
+    except OSError as error:
+        raise MergeError(f"--output {output} cannot be used: {error}") from None
 
 
 def _read(folders: Sequence[Path]) -> list[_Folder]:
@@ -153,12 +163,17 @@ def _check_records(shards: Sequence[_Folder], scratch: Path, take: Callable[[Cas
         for shard in shards:
             compile_only = bool(shard.part.shard.plan.options.get("compile_only"))
             digest, cases = hashlib.sha256(), hashlib.sha256()
-            last = ""
+            last, failed, proof = "", "", ProofCount()
+            stack: Mapping[str, Any] = {}
             for record, line in _each_record(shard):
                 if record.case <= last:
                     text = f"{record.case} comes after {last}: each case once, in the order of their ids, is required"
                     raise MergeError(f"{shard.path}: its records were changed: {text}")
-                last = record.case
+                if other := _of_another_run(record, shard.part):
+                    raise MergeError(f"{shard.path}: its records were changed: {record.case} is of {other}")
+                last, stack = record.case, record.stack
+                failed = failed or (record.case if record.fault_class is not None else "")
+                proof.add(record)
                 digest.update(line)
                 cases.update(f"{record.case}\n".encode())
                 selected.write(record.case + "\n")
@@ -171,7 +186,35 @@ def _check_records(shards: Sequence[_Folder], scratch: Path, take: Callable[[Cas
             if digest.hexdigest() != own.records:
                 text = f"its digest is {digest.hexdigest()}, and its run wrote {own.records or 'none'}"
                 raise MergeError(f"{shard.path}: {shard.records.name} was changed: {text}")
+            if contradiction := _contradiction(shard.part, stack, proof, failed):
+                raise MergeError(f"{shard.path}: run.json was changed: {contradiction}")
     return judged, size
+
+
+def _of_another_run(record: CaseRecord, part: Part) -> str:
+    """Returns in what ``record`` is not of the run of ``part``, such as "seed 1"; empty if it is."""
+    run = part.run
+    for name, value, own in (("tier", record.tier, run.tier), ("seed", record.seed, run.seed)):
+        if value not in (None, own):
+            return f"{name} {value}, and the run of {own}"
+    for name, value in record.stack.items():
+        # A process that imported nothing knows the versions of the metadata only, those of the environment.
+        if value not in (run.stack.get(name), part.environment["stack"].get(name)):
+            return f"{name} {value!r:.80}, and the run of {run.stack.get(name)!r:.80}"
+    return ""
+
+
+def _contradiction(part: Part, stack: Mapping[str, Any], proof: ProofCount, failed: str) -> str:
+    """Returns what the run of ``part`` says, and its records do not; empty if they agree. ``stack`` is that of the last
+    record, ``proof`` counts all, and ``failed`` is a case that failed, if there is one."""
+    run = part.run
+    if dict(run.stack) != {**part.environment["stack"], **stack}:
+        return "its stack is not that of its records"
+    if run.proof is not None and Counter(run.proof) != Counter(proof.by_name()):
+        return "its counts of what proves the cases are not those of its records"
+    if failed and run.exit_status == 0:
+        return f"its exit status is 0, and {failed} failed"
+    return ""
 
 
 def _each_line(shard: _Folder) -> Iterator[bytes]:
@@ -249,6 +292,13 @@ def _write_records(shards: Sequence[_Folder], file: Path) -> None:
 
 def _copy_artefacts(shards: Sequence[_Folder], scratch: Path) -> None:
     for shard in shards:
-        if (shard.path / ARTEFACTS).is_dir():
-            # A link stays a link: the folder may come from someone else.
-            shutil.copytree(shard.path / ARTEFACTS, scratch / ARTEFACTS, symlinks=True, dirs_exist_ok=True)
+        folder = shard.path / ARTEFACTS
+        # A link stays a link: the folder may come from someone else.
+        if folder.is_symlink():
+            raise MergeError(f"{folder} is a link: the folder of the run itself is required; copy it again")
+        if folder.is_dir():
+            try:
+                shutil.copytree(folder, scratch / ARTEFACTS, symlinks=True, dirs_exist_ok=True)
+            except shutil.Error as error:
+                _, _, why = error.args[0][0]
+                raise MergeError(f"{shard.path}: its artefacts cannot be copied: {why}") from None

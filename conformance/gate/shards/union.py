@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,12 @@ _STATUSES = (0, 75, 1, 2)
 _NOTHING_JUDGED = 5
 #: Options that differ between the shards of one run, in both spellings.
 _OF_ONE_SHARD = tuple(f"--{prefix}{name}" for name in ("shard", "run-dir", "resume") for prefix in ("", "conformance-"))
+
+
+#: Variables that may differ between shards: they choose devices, threads, plugins of pytest, or where something lies.
+_MAY_DIFFER = re.compile(
+    r"\w+_VISIBLE_DEVICES|ZE_AFFINITY_MASK|(OMP|MKL|PYTEST|CUDA_MPS)_\w+|\w*(PATH|DIR|HOME|CACHE\w*)|LD_PRELOAD"
+)
 
 
 class UnionError(ValueError):
@@ -69,6 +76,9 @@ def check_parts(parts: Sequence[Part], mixed_devices: bool) -> None:
             raise UnionError(place, f"it is the shard {number} of a plan of {count} shards")
         if number in numbers[:place]:
             raise UnionError(place, f"the shard {number}/{count} comes twice")
+        cases, selected = parts[place].shard.plan.cases[number - 1], parts[place].run.selected
+        if selected != cases:
+            raise UnionError(place, f"run.json was changed: it selected {selected} cases, and its plan has {cases}")
     missing = [f"{number}/{count}" for number in range(1, count + 1) if number not in numbers]
     if missing:
         raise UnionError(
@@ -82,7 +92,7 @@ def check_parts(parts: Sequence[Part], mixed_devices: bool) -> None:
 
 def _check_part(place: int, part: Part) -> None:
     run = part.run
-    if run.wall_s is None:
+    if run.wall_s is None or run.exit_status is None:
         raise UnionError(place, "the run did not end: run this shard again")
     if run.merged is not None:
         raise UnionError(place, "this run was merged already: give the folders of its shards")
@@ -97,6 +107,11 @@ def _check_part(place: int, part: Part) -> None:
         raise UnionError(place, "run.json was changed: its plan does not have the cases of each shard")
     if (run.tier, run.seed, run.targets) != (plan.tier, plan.seed, plan.targets):
         raise UnionError(place, "run.json was changed: it has another tier, seed or target than its plan")
+    stack = {name: value for name, value in part.environment["stack"].items() if name != DEVICE}
+    if stack != plan.stack:
+        raise UnionError(place, "environment.json was changed: its stack is not that of its plan")
+    if code_digests(part.environment) != plan.harness:
+        raise UnionError(place, "it was judged by other code than its plan says")
 
 
 def _check_same(place: int, part: Part, first: Part) -> None:
@@ -110,9 +125,26 @@ def _check_same(place: int, part: Part, first: Part) -> None:
         if len(values) > 1 and UNKNOWN not in values:
             text = f"{name} is {bill.get(name)}, and {others.get(name)} in the first shard"
             raise UnionError(place, f"it ran with another stack: {text}")
+    variables, theirs = _variables(part.environment), _variables(first.environment)
+    for name in sorted({*variables, *theirs}):
+        if variables.get(name) != theirs.get(name):
+            text = (
+                f"the variable {name} is {variables.get(name)!r:.80}, and {theirs.get(name)!r:.80} for the first shard"
+            )
+            raise UnionError(place, f"it ran in another environment: {text}")
     if narrowing(part.environment) != narrowing(first.environment):
         options = ", ".join(narrowing(part.environment)) or "no option"
         raise UnionError(place, f"its cases were chosen by {options}, those of the first shard by others")
+
+
+def _variables(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the variables that must be the same for all shards."""
+    return {name: value for name, value in environment["variables"].items() if not _MAY_DIFFER.fullmatch(name)}
+
+
+def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns the digests of all code that judged: the package's first, then those of suites outside it."""
+    return (environment["code"]["sha256"], *environment["code"]["suites"])
 
 
 def _difference(plan: ShardPlan, other: ShardPlan) -> str:
@@ -166,7 +198,7 @@ def combined_run(parts: Sequence[Part], name: str, judged: bool) -> RunInfo:
     runs = [part.run for part in parts]
     plan = parts[0].shard.plan
     devices = list(dict.fromkeys(part.device for part in parts))
-    worst = max((run.exit_status or 0 for run in runs), key=_rank)
+    worst = max((run.exit_status for run in runs if run.exit_status is not None), key=_rank)
     proof: Counter[str] = Counter()
     for run in runs:
         proof.update(run.proof or {})
