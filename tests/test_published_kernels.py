@@ -14,7 +14,7 @@ from tests.forked_python import executable
 
 ROOT = Path(__file__).resolve().parents[1]
 LANES = ("published_warn", "published_error", "published_off", "published_zero", "published_short")
-KERNELS = ("published_numbers", "published_named", "published_broken", *LANES)
+KERNELS = ("published_numbers", "published_named", "published_broken", "published_unseen", *LANES)
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +110,14 @@ def test_lanes_stay_undefined_where_the_code_does_not_make_them_zero(
     assert "the code for gfx1250 gives them what shared memory held before" in verdict.text
     assert "got nan" in record.diagnosis
     assert f"CAUSE {verdict.text}" in record.diagnosis
+
+
+def test_without_its_source_a_kernel_is_judged_only_if_the_code_makes_the_lanes_zero(
+    run: dict[str, list[CaseRecord]],
+) -> None:
+    record, (verdict,) = about_lanes(run["published_unseen"], "sm_90")
+    assert (record.status, record.executor, verdict.details["severity"]) == (Status.PASS, "ttgir", "warn")
+    assert "may reach the result: the source was not run, and the code for sm_90 gives them 0" in verdict.text
+    record, verdicts = about_lanes(run["published_unseen"], "gfx1250")
+    assert (record.status, verdicts) == (Status.NOT_RUN, [])
+    assert record.observed["ttgir"]["unknown"].startswith("lanes that the mask of __init__.py:")

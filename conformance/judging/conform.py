@@ -21,7 +21,7 @@ from conformance.judging.code_faults import fault_verdicts, order_verdicts, unkn
 from conformance.judging.harness import Harness, faults_explained, needed, record_edges
 from conformance.judging.plan_code import descriptor_features, plan_verdicts
 from conformance.judging.plan_rules import expected_grid, objection, overlooked
-from conformance.judging.undefined_lanes import judged_lanes
+from conformance.judging.undefined_lanes import judged_lanes, lanes_of_code
 from conformance.kernels import carveout
 from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
@@ -292,9 +292,19 @@ class CaseJudge:
         if texts is None:
             _record_execution(self.recorder, Executed(unknown="a kernel without its TTGIR"))
             return trial, []
+        lanes: list[Verdict] = []
+        if isinstance(trial, Reason) and not is_own(
+            self.kernel
+        ):  # of ours, the interpreter shows that none reaches one
+            severity = self.kernel.contract(self.plan, ExecutorName.TTGIR).undefined_lanes
+            stages = [compiled.texts(stage) or () for stage in ("ttir", "llir")]
+            unknown, lanes = lanes_of_code(self.plan, severity, *stages)
+            if unknown:
+                _record_execution(self.recorder, Executed(unknown=unknown))
+                return trial, []
         result = self._executed(compiled, texts, anew=isinstance(trial, Reason))
         _record_execution(self.recorder, result)
-        verdicts = list(result.verdicts)
+        verdicts = [*result.verdicts, *lanes]
         if not result.unknown and isinstance(trial, Reason) and result.trial is not None:
             trial = result.trial
             record_trial(self.recorder, trial)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from conformance.diagnosis.diagnose import axes
-from conformance.execution.compile.masked_loads import NOT_SHOWN, ZERO, masked_values
+from conformance.execution.compile.masked_loads import NOT_SHOWN, ZERO, masked_values, places_without_value
 from conformance.execution.interpreter.accesses import UndefinedLanes
 from conformance.execution.trial.trial import Trial
 from conformance.judging.harness import Harness
@@ -52,6 +52,23 @@ def judged_lanes(
     again = harness.trial(kernel, plan, fills, zero) if zero and reaching else trial
     hidden = severity == "off" and verdict.passed
     return again, [] if hidden else [verdict]
+
+
+def lanes_of_code(plan: Plan, severity: str, ttir: Iterable[str], llir: Iterable[str]) -> tuple[str, list[Verdict]]:
+    """Returns what is not known of undefined lanes if only the TTGIR of ``plan`` is run, in which they are 0. It is ""
+    if the code gives 0 to all. Then follows the verdict that notes them. ``severity`` is that of the contract."""
+    places = sorted(places_without_value(ttir))
+    shown = masked_values(llir) if places else {}
+    unknown = [place for place in places if shown.get(place, NOT_SHOWN) != ZERO]
+    if unknown:
+        return f"lanes that the mask of {unknown[0]} leaves without a value", []
+    if not places or severity == "off":
+        return "", []
+    if severity == "zero":
+        return "", [Verdict(NAME, True, f"0, as the contract says: {', '.join(places)}")]
+    text = f"lanes ({', '.join(places)}), which the mask leaves without a value, may reach the result: the source was "
+    text += f"not run, and the code for {plan.target.id} gives them 0"
+    return "", [Verdict(NAME, severity != "error", text, {"severity": "error" if severity == "error" else "warn"})]
 
 
 def _reaching(harness: Harness, kernel: Kernel, plan: Plan, trial: Trial) -> list[str]:

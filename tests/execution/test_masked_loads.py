@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.execution.compile.masked_loads import NOT_SHOWN, ZERO, masked_values
+from conformance.execution.compile.masked_loads import NOT_SHOWN, ZERO, masked_values, places_without_value
 
 METADATA = """
 !1 = !DIFile(filename: "mm.py", directory: "/kernels")
@@ -54,3 +54,17 @@ def test_a_line_is_zero_only_if_all_its_loads_are():
 def test_what_loads_nothing_has_no_value():
     text = "declare void @llvm.amdgcn.global.load.async.lds(ptr addrspace(1))\n%5 = load half, ptr addrspace(3) %4"
     assert masked_values([text + METADATA]) == {}
+
+
+def test_loads_without_a_value_are_found_in_ttir():
+    text = """
+    %x = tt.load %p, %mask : tensor<64x32x!tt.ptr<f16>> loc(#loc5)
+    %y = tt.load %p, %mask, %cst evictionPolicy = evict_last : tensor<64x32x!tt.ptr<f16>> loc(#loc2)
+    %z = tt.load %p : tensor<64x32x!tt.ptr<f16>> loc(#loc2)
+    %w = tt.load %p, %mask#1 cacheModifier = cg {isVolatile = true} : tensor<64x!tt.ptr<f16>> loc("k/other.py":7:3)
+#loc1 = loc("/kernels/mm.py":24:13)
+#loc2 = loc("/kernels/mm.py":25:13)
+#loc4 = loc(callsite(#loc1 at #loc2))
+#loc5 = loc("x"(#loc4))
+"""
+    assert places_without_value([text]) == {"mm.py:24", "other.py:7"}

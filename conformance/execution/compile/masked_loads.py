@@ -39,6 +39,27 @@ def masked_values(llir: Iterable[str]) -> dict[str, str]:
     return values
 
 
+#: A load of TTIR: the pointers, its mask and the value of what the mask leaves out, if it has these; and its location.
+_LOAD = re.compile(r"= tt\.load %[^\s,:]+(?P<mask>, %[^\s,:]+)?(?P<value>, %[^\s,:]+)?[^,:]*:.* loc\((?P<loc>.*)\)$")
+_LOCATION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
+_LINE = re.compile(r'"([^"]*)":(\d+):\d+')
+
+
+def places_without_value(ttir: Iterable[str]) -> set[str]:
+    """Returns the lines ("file.py:24") of masked loads that name no value for what the mask leaves out. ``ttir`` are
+    the texts of the launches."""
+    places = set()
+    for text in ttir:
+        locations = {match[1]: match[2] for match in map(_LOCATION.match, text.splitlines()) if match}
+        for match in filter(None, map(_LOAD.search, text.splitlines())):
+            location = match["loc"]
+            while not (line := _LINE.search(location)) and (name := re.search(r"#loc\d*", location)):
+                location = locations.get(name[0], "")
+            if match["mask"] and not match["value"]:
+                places.add(f"{PurePath(line[1]).name}:{line[2]}" if line else "?:0")
+    return places
+
+
 def _values(text: str) -> Iterator[tuple[str, str]]:
     """Yields a line of the source and the value of each load or copy in one text."""
     metadata = {match[1]: (match[2], match[3]) for match in map(_METADATA.match, text.splitlines()) if match}

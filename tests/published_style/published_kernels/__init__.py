@@ -51,6 +51,22 @@ def named_in_place(
 
 
 @triton.jit
+def named_without_value(
+    a, b, c, M, N, K, am, ak, bk, bn, cm, cn, alpha, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """Both: the interpreter cannot run it, and its masks leave lanes without a value."""
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range((start := 0).to(tl.int64), K, BK):
+        rk = start + k + tl.arange(0, BK)
+        x = tl.load(a + rm[:, None] * am + rk[None, :] * ak, (rm < M)[:, None] & (rk < K)[None, :])
+        y = tl.load(b + rk[:, None] * bk + rn[None, :] * bn, (rk < K)[:, None] & (rn < N)[None, :])
+        acc = tl.dot(x, y, acc, input_precision="ieee")
+    tl.store(c + rm[:, None] * cm + rn[None, :] * cn, acc.to(c.dtype.element_ty), (rm < M)[:, None] & (rn < N)[None, :])
+
+
+@triton.jit
 def broken(
     a, b, c, M, N, K, am, ak, bk, bn, cm, cn, alpha, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):  # fmt: skip
@@ -121,6 +137,7 @@ class Published(GemmFamily):
 
 def kernels():
     functions = {"published_numbers": tensor_numbers, "published_named": named_in_place, "published_broken": broken}
+    functions["published_unseen"] = named_without_value
     loads = [Published(f"published_{lanes}", no_value, lanes, SKIPPED=0) for lanes in ("warn", "error", "off", "zero")]
     short = Published("published_short", no_value, SKIPPED=1)
     return [*(Published(name, function) for name, function in functions.items()), *loads, short]
