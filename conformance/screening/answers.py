@@ -17,9 +17,9 @@ _SMS, _TILES = 5, 3
 
 @dataclass(frozen=True)
 class GpuAnswer:
-    """The answer about one GPU. ``gpu`` is its entry of the variable that makes GPUs visible. ``about`` has name, UUID
-    and PCI address as far as its process gave them. ``states`` holds what the driver's tools said of clocks,
-    temperature, ECC and Xid before, during and after the turns."""
+    """The answer about one GPU. ``gpu`` is its entry of the variable that makes GPUs visible. ``about`` has name, UUID,
+    PCI address, and the versions of torch and triton, as far as its process gave them. ``states`` holds what the
+    driver's tools said of clocks, temperature, ECC and Xid before, during and after the turns."""
 
     gpu: str
     verdict: Verdict
@@ -83,7 +83,7 @@ def _offenders(seen: Seen) -> list[str]:
     lines = []
     for rank, one in enumerate(seen.ranking[:_SMS], 1):
         again = ", a repeat offender" if one.repeats else ""
-        counts = f"{one.tiles} tiles and {one.elements} elements in {len(one.turns)} turns"
+        counts = f"{one.tiles} tiles and {one.elements} elements in {one.turns} turns"
         where = f"SM {one.place}" if seen.how else "an SM that cannot be observed"
         lines.append(f"  {rank}. {where}: wrong in {counts}{again}; {', '.join(sorted(one.units))}")
         for tile in [tile for tile in seen.tiles if tile.place == one.place][:_TILES]:

@@ -73,18 +73,20 @@ class UnitSeen:
 
 @dataclass
 class Offender:
-    """One SM with wrong tiles."""
+    """One SM with wrong tiles. ``turns`` counts the turns in which it was wrong, from ``first`` to ``last``."""
 
     place: int
     tiles: int = 0
     elements: int = 0
-    turns: set[int] = field(default_factory=set)
+    turns: int = 0
+    first: int = -1
+    last: int = -1
     units: set[str] = field(default_factory=set)
 
     @property
     def repeats(self) -> bool:
         """True if it was wrong in more than one turn."""
-        return len(self.turns) > 1
+        return self.turns > 1
 
 
 @dataclass
@@ -104,26 +106,24 @@ class Seen:
     pci: str = ""
 
     def add(self, unit: UnitSeen, turn: int, place: int, elements: int) -> None:
-        """Counts one wrong tile of ``unit`` on the SM ``place``."""
+        """Counts one wrong tile of ``unit`` on the SM ``place``. Turns come in their order."""
         unit.wrong_tiles += 1
         unit.wrong_elements += elements
-        offender = self.offenders.setdefault(place, Offender(place))
+        offender = self.offenders.setdefault(place, Offender(place, first=turn))
         offender.tiles += 1
         offender.elements += elements
-        offender.turns.add(turn)
+        offender.turns += turn != offender.last
+        offender.last = turn
         offender.units.add(unit.name)
 
     @property
     def ranking(self) -> list[Offender]:
         """Returns the SMs with wrong tiles, those that were wrong in most turns first."""
-        return sorted(self.offenders.values(), key=lambda one: (-len(one.turns), -one.tiles, one.place))
+        return sorted(self.offenders.values(), key=lambda one: (-one.turns, -one.tiles, one.place))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what :meth:`from_dict` takes."""
-        offenders = [
-            {**vars(one), "turns": sorted(one.turns), "units": sorted(one.units), "repeats": one.repeats}
-            for one in self.ranking
-        ]
+        offenders = [{**vars(one), "units": sorted(one.units), "repeats": one.repeats} for one in self.ranking]
         tiles = [{**vars(one), "examples": [vars(example) for example in one.examples]} for one in self.tiles]
         return {**vars(self), "units": [dict(vars(one)) for one in self.units], "tiles": tiles, "offenders": offenders}
 
@@ -134,10 +134,9 @@ class Seen:
             WrongTile(**{**one, "examples": tuple(WrongElement(**example) for example in one["examples"])})
             for one in data["tiles"]
         ]
-        offenders = {}
-        for one in data["offenders"]:
-            counts = {"place": one["place"], "tiles": one["tiles"], "elements": one["elements"]}
-            offenders[int(one["place"])] = Offender(**counts, turns=set(one["turns"]), units=set(one["units"]))
+        fields = ("place", "tiles", "elements", "turns", "first", "last")
+        ranking = [Offender(**{name: one[name] for name in fields}, units={*one["units"]}) for one in data["offenders"]]
+        offenders = {one.place: one for one in ranking}
         units = [UnitSeen(**one) for one in data["units"]]
         return cls(**{**data, "units": units, "tiles": tiles, "offenders": offenders})
 
@@ -158,7 +157,7 @@ def verdict(seen: Seen) -> tuple[Verdict, str]:
     if not seen.how:
         return Verdict.SUSPECT, f"wrong: {names}; the SM is not observable on this GPU"
     ranked = "; ".join(
-        f"SM {one.place}: {one.tiles} tiles in {len(one.turns)} turn{'s' * one.repeats}" for one in seen.ranking[:3]
+        f"SM {one.place}: {one.tiles} tiles in {one.turns} turn{'s' * one.repeats}" for one in seen.ranking[:3]
     )
     more = f", and {len(seen.offenders) - 3} more SMs" if len(seen.offenders) > 3 else ""
     return Verdict.SUSPECT, f"wrong: {names}; {ranked}{more}"

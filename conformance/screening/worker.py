@@ -43,6 +43,7 @@ def main(words: list[str]) -> int:
 
 def _screen(until: float, turns: int | None) -> None:
     import torch
+    import triton
 
     if not torch.cuda.is_available():
         _say(not_run=f"torch {torch.__version__} can use no GPU here")
@@ -53,7 +54,8 @@ def _screen(until: float, turns: int | None) -> None:
 
     target = targets.devices()[0]
     properties = torch.cuda.get_device_properties(0)
-    _say(about={"name": target.name, "uuid": _uuid(properties), "pci": _pci(properties)})
+    versions = {"torch": torch.__version__, "triton": triton.__version__}
+    _say(about={"name": target.name, "uuid": _uuid(properties), "pci": _pci(properties), **versions})
     screen = Screen(target, units(target), places=properties.multi_processor_count)
     last = 0.0
 

@@ -41,7 +41,7 @@ else:
 def answers(monkeypatch, forked):
     """Returns the answers of GPUs whose processes do what is given for each."""
     monkeypatch.setattr(fleet, "gpu_state", lambda variable, entry: f"state of {entry}")
-    monkeypatch.setattr(fleet, "QUIET_S", 0.5)
+    monkeypatch.setattr(fleet, "QUIET_S", 4)  # on a busy machine a process needs a second to start
 
     def screen(*does, seconds=30.0) -> list[GpuAnswer]:
         script = WORKER.format(said=json.dumps({str(number): do for number, do in enumerate(does)}))

@@ -148,9 +148,8 @@ def test_json_has_what_a_program_needs():
     assert (gpu["verdict"], gpu["about"]["uuid"], gpu["seconds"]) == ("suspect", "GPU-1", 58.5)
     assert gpu["states"] == {"during": "SM clock 1980 MHz"}
     (offender,) = gpu["seen"]["offenders"]
-    assert offender == {
-        "place": 5, "tiles": 1, "elements": 1, "turns": [2], "units": ["fp16 128x128"], "repeats": False,
-    }  # fmt: skip
+    counts = {"place": 5, "tiles": 1, "elements": 1, "turns": 1, "first": 2, "last": 2}
+    assert offender == {**counts, "units": ["fp16 128x128"], "repeats": False}
     assert gpu["seen"]["tiles"][0]["examples"][0]["got"] == "3f800001"
 
 
