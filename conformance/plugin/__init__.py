@@ -51,7 +51,7 @@ from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import breakage_file, refusal_file, stacks_file
 from conformance.plugin.reruns import Reruns
-from conformance.plugin.resuming import Resume
+from conformance.plugin.resuming import Resume, begins_again
 from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.sharding import Sharding, ShardListing
@@ -244,7 +244,9 @@ def _configure_main(config: pytest.Config) -> None:
     suspects = SuspectGpus(settings.gpus if settings.ray is None else Gpus(), users_environment)  # GPUs of this machine
     reruns = Reruns(settings, fresh, suspects, workers)
     resume = None
-    if settings.resume is not None:
+    if settings.resume is not None and begins_again(settings.resume):
+        print("conformance: the run begins again: it had not written its environment", file=stderr, flush=True)
+    elif settings.resume is not None:
         stack = machine_stack(settings.gpus)
         resume = Resume(settings, environment("", "", stack, settings.gpus.names, words, ids.suites[1:]), fresh)
         config.add_cleanup(resume.unlock)

@@ -296,7 +296,7 @@ def _settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"-n {workers}: a number of workers, 0 or more, is required")
     run_dir, resume = option.conformance_run_dir, option.conformance_resume
     if run_dir and resume:
-        raise pytest.UsageError(f"--resume {resume} contradicts --run-dir {run_dir}: a run goes on in its own folder")
+        raise pytest.UsageError(f"--resume {resume} contradicts --run-dir {run_dir}: leave --run-dir out")
     expected = tuple(option.conformance_expected_failures or ())
     case_file = config.invocation_params.dir / option.conformance_cases if option.conformance_cases else None
     return Settings(

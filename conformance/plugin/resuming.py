@@ -49,6 +49,7 @@ from conformance.records import (
     replace_file,
 )
 from conformance.reporting.run_verdict import many
+from conformance.user_files.run_options import joined
 
 PLAN_FILE = "plan.json"
 SELECTED_FILE = "selected.txt"
@@ -58,6 +59,7 @@ EARLIER_FILE = "records-earlier.jsonl"
 NOT_COLLECTED = "failed in collection"
 #: The number of ends of a run at which a case was under way before that is taken for its crash.
 MOST_DEATHS = 3
+_SHARD_OPTIONS = frozenset({"--shard", "--conformance-shard"})
 #: Seconds in which workers end whose run was killed.
 ENDING_S = 15.0
 #: Bytes of a file that are read: a selection has 100 or more a case.
@@ -118,6 +120,21 @@ def read_left(folder: Path) -> Left:
     return Left(info, environment, began, plan, selected)
 
 
+def begins_again(folder: Path) -> bool:
+    """True if the run in ``folder`` ended before it had written its environment, so that nothing can be compared. Its
+    files are removed then, and a run begins there as in a new folder. Raises pytest.UsageError if it goes on."""
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if RUN_FILE not in names or names - {RUN_FILE, f"{RUN_FILE}.tmp", f"{ENVIRONMENT_FILE}.tmp"}:
+        return False
+    unlock = lock_folder(folder)
+    try:
+        for name in names:
+            (folder / name).unlink()
+    finally:
+        unlock()
+    return True
+
+
 def _text(file: Path) -> str:
     refuse_more_than(FILE_LIMIT, plain_file(file))
     return file.read_text(encoding="utf-8")
@@ -151,6 +168,7 @@ class Resume:
         before = {"tier": info.tier, "seed": info.seed, "targets": info.targets, **_facts(self.left.environment)}
         now = {"tier": settings.tier, "seed": settings.seed, "targets": settings.targets, **_facts(environment)}
         self._refuse_others(before, now)
+        self._refuse_another_choice(settings)
         self.unlock = lock_folder(folder)
         self._refuse_living()
         foreseen = [last_foreseen(file) for file in folder.glob("inflight-*.jsonl")]
@@ -163,6 +181,15 @@ class Resume:
             if then != today:
                 text = f"{name} is {_short(today)}, and was {_short(then)}"
                 raise pytest.UsageError(f"--resume {self._folder}: {text}; {self.left.began}")
+
+    def _refuse_another_choice(self, settings: Settings) -> None:
+        """Raises pytest.UsageError if this is a shard and the run was none, or the other way round. A shard may have
+        all cases."""
+        options = {word.partition("=")[0] for word in joined(self.left.environment["options"])}
+        before, now = not options.isdisjoint(_SHARD_OPTIONS), settings.shard is not None
+        if before != now:
+            text = "the run was that of a shard, and this is none" if before else "the run was that of no shard"
+            raise pytest.UsageError(f"--resume {self._folder}: {text}; {self.left.began}")
 
     def _refuse_living(self) -> None:
         """Raises pytest.UsageError if a worker has not ended, though its run has, after :data:`ENDING_S` seconds."""
@@ -193,7 +220,7 @@ class Resume:
             before, now = jsonable(self.left.plan), jsonable(plan)
             self._refuse_others({**before.pop("options"), **before}, {**now.pop("options"), **now})
         if self.left.info.wall_s is not None:
-            kept = {record.case for record in _kept(self._folder, LineProblems())}
+            kept = {record.case for record in self._kept(LineProblems())}
             if kept.issuperset(selected):
                 text = f"--resume {self._folder}: each of {many(len(selected), 'case')} has a record, and none is left"
                 if self.left.info.exit_status is None:
@@ -209,7 +236,8 @@ class Resume:
         self._settle(problems)
         for file in self._folder.glob("inflight-*.jsonl"):
             file.unlink()
-        self._foreseen = {case: record for case, record in self._foreseen.items() if case not in self.recorded}
+        left = set(self.left.selected or ()).difference(self.recorded)
+        self._foreseen = {case: record for case, record in self._foreseen.items() if case in left}
         began = self.parts[-1].next_began if self.parts else self.left.info.started
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         unfinished = tuple(sorted(self._foreseen))
@@ -222,7 +250,7 @@ class Resume:
     def _settle(self, problems: LineProblems) -> None:
         scratch, kept = self._folder / "earlier.tmp", self._folder / EARLIER_FILE
         with scratch.open("wb") as stream:
-            for record in _kept(self._folder, problems):
+            for record in self._kept(problems):
                 if record.case not in self.recorded:
                     self.recorded[record.case] = record.status
                     stream.write(record.to_line().encode())
@@ -233,6 +261,19 @@ class Resume:
         for file in before:
             if file != kept:
                 file.unlink()
+
+    def _kept(self, problems: LineProblems) -> Iterator[CaseRecord]:
+        """Yields the records that are kept: not those of cases that the machine broke, nor of files that could not be
+        collected. Those of other cases, and of another tier or seed, are ``problems``: the run did not write them."""
+        info, selected = self.left.info, frozenset(self.left.selected or ())
+        for file in record_files(self._folder):
+            for placed in each_record(file, problems):
+                record = placed.record
+                own = record.tier in (None, info.tier) and record.seed in (None, info.seed)
+                if record.case not in selected or not own:
+                    problems.add(f"{file.name}: the record of {record.case} is not of this run")
+                elif record.fault_class is not FaultClass.INFRASTRUCTURE and record.outcome != NOT_COLLECTED:
+                    yield record
 
     def judge_alone(self, write: Callable[[CaseRecord], None], say: Callable[[str], None]) -> None:
         """Judges the cases that were under way when the run ended, one after the other. ``write`` gets their records,
@@ -282,16 +323,6 @@ class Resume:
     def _crashed(self, case: str, text: str) -> CaseRecord:
         foreseen = self._foreseen[case]
         return replace(foreseen, status=Status.CRASH, diagnosis=f"{foreseen.diagnosis}\n{text}".strip())
-
-
-def _kept(folder: Path, problems: LineProblems) -> Iterator[CaseRecord]:
-    """Yields the records that a resumed run keeps: not those of cases that the machine broke, nor of files that could
-    not be collected."""
-    for file in record_files(folder):
-        for placed in each_record(file, problems):
-            record = placed.record
-            if record.fault_class is not FaultClass.INFRASTRUCTURE and record.outcome != NOT_COLLECTED:
-                yield record
 
 
 def lock_folder(folder: Path) -> Callable[[], None]:

@@ -47,7 +47,7 @@ from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.controller_records import ControllerRecords, is_full
 from conformance.plugin.early_reruns import EarlyReruns
 from conformance.plugin.fresh_pytest import FreshPytest
-from conformance.plugin.leftovers import remove_leftovers
+from conformance.plugin.leftovers import remove_before_next_part, remove_leftovers
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import (
@@ -397,6 +397,8 @@ class SessionRun:
         self._info = None
         if self._resume is None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            remove_before_next_part(self.folder)
         if self._settings.run_dir is None and self._resume is None:
             with contextlib.suppress(OSError):
                 self.folder.parent.rmdir()  # reports, if it is empty

@@ -11,9 +11,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.plugin.fresh_pytest import Judged
-from conformance.plugin.resuming import EARLIER_FILE, MOST_DEATHS, PLAN_FILE, SELECTED_FILE, Resume, lock_folder
-from conformance.records import RUN_FILE, CaseRecord, Fault, FaultKind, RunPart, Status, jsonable, read_records
+from conformance.plugin.resuming import (
+    EARLIER_FILE,
+    MOST_DEATHS,
+    NOT_COLLECTED,
+    PLAN_FILE,
+    SELECTED_FILE,
+    Resume,
+    begins_again,
+    lock_folder,
+)
+from conformance.records import RUN_FILE, CaseRecord, Fault, FaultKind, RunPart, Status, Verdict, jsonable, read_records
 
 pytest_plugins = ["pytester"]
 #: Each case counts its runs in a file. Case 3 kills the process that leads the run as often as the file "kills" says.
@@ -71,6 +81,8 @@ def test_a_run_that_was_killed_goes_on(project, workers):
     assert again.ret == result.ret
     sentence = "*each of 8 cases has a record, and none is left to judge; the run ended with exit status 1, and so*"
     again.stdout.fnmatch_lines([sentence])
+    assert {file: file.stat().st_mtime_ns for file in project.folder.rglob("*")} == before
+    project.refused("*reruns is 1, and was 0; *", "--conformance-reruns=1", f"--resume={project.folder}")
     assert {file: file.stat().st_mtime_ns for file in project.folder.rglob("*")} == before
 
 
@@ -165,6 +177,85 @@ def test_a_run_that_had_not_selected_its_cases_begins_again(project):
     assert project.statuses == JUDGED
 
 
+@pytest.mark.parametrize("text", ["", None], ids=["empty", "written"])
+def test_a_run_that_had_not_written_its_environment_begins_again(project, text):
+    """As one that was killed in its first second."""
+    killed_run(project)
+    for file in project.folder.iterdir():
+        if file.name != RUN_FILE:
+            file.unlink()
+    if text is not None:
+        (project.folder / RUN_FILE).write_text(text)
+    (project.folder / f"{ENVIRONMENT_FILE}.tmp").write_text("{")
+    result = resumed(project)
+    result.stderr.fnmatch_lines(["conformance: the run begins again: it had not written its environment"])
+    assert project.statuses == JUDGED
+    assert project.info.parts == ()
+    assert (project.folder / ENVIRONMENT_FILE).exists()
+
+
+def test_a_folder_with_more_than_a_beginning_does_not_begin_again(tmp_path):
+    assert not begins_again(tmp_path)
+    for name in (RUN_FILE, "records-gw0.jsonl"):
+        (tmp_path / name).write_text("")
+    assert not begins_again(tmp_path)
+    (tmp_path / "records-gw0.jsonl").unlink()
+    unlock = lock_folder(tmp_path)
+    with pytest.raises(pytest.UsageError, match="a run that uses this folder goes on"):
+        begins_again(tmp_path)
+    unlock()
+    assert begins_again(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def left_run(folder, **fields):
+    """A resumed run of the cases a to f, whose records are in ``folder``."""
+    resume = object.__new__(Resume)
+    info = SimpleNamespace(tier="quick", seed=0, parts=(), started="2026")
+    resume._folder, resume.parts, resume.recorded, resume._foreseen = folder, (), {}, {}
+    resume.left = SimpleNamespace(**{"info": info, "selected": tuple("abcdef"), "began": "the run began so"} | fields)
+    return resume
+
+
+def test_only_records_of_the_run_are_kept(tmp_path):
+    own = CaseRecord("a", "it", Status.PASS, tier="quick", seed=0, verdicts=(Verdict("x", True),))
+    broken = replace(own, case="d", status=Status.FAIL, fault=Fault.of(FaultKind.DISK_FULL, "no space"))
+    no_file = replace(own, case="e", status=Status.FAIL, outcome=NOT_COLLECTED)
+    others = [replace(own, case="b", seed=5), replace(own, case="c", tier="full"), replace(own, case="g")]
+    file = tmp_path / "records-gw0.jsonl"
+    file.write_text("".join(one.to_line() for one in [own, *others, broken, no_file, replace(own, case="f")]))
+    resume = left_run(tmp_path)
+    resume._foreseen = {case: replace(own, case=case) for case in "abg"}
+    resume.begin()
+    assert resume.recorded == {"a": Status.PASS, "f": Status.PASS}
+    assert [record.case for record in read_records(tmp_path).records] == ["a", "f"]
+    (part,) = resume.parts
+    assert (part.unfinished, part.records, part.unusable) == (("b",), 2, 3)
+
+
+def test_records_are_not_kept_without_the_plan_that_they_were_judged_by(tmp_path):
+    record = CaseRecord("a", "it", Status.PASS, tier="quick", seed=0, verdicts=(Verdict("x", True),))
+    (tmp_path / "records-gw0.jsonl").write_text(record.to_line())
+    resume = left_run(tmp_path, selected=None)
+    assert "it had not selected its cases" in resume.begin()
+    assert resume.recorded == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "shard", "says"),
+    [
+        (["--shard", "1/1"], None, "the run was that of a shard, and this is none"),
+        (["--conformance-shard=1/1"], None, "the run was that of a shard, and this is none"),
+        (["-q"], "1/1", "the run was that of no shard"),
+    ],
+)
+def test_a_shard_goes_on_as_a_shard(tmp_path, options, shard, says):
+    resume = left_run(tmp_path, environment={"options": options})
+    with pytest.raises(pytest.UsageError, match=f"{says}; the run began so"):
+        resume._refuse_another_choice(SimpleNamespace(shard=shard))
+    resume._refuse_another_choice(SimpleNamespace(shard=None if shard else "1/1"))
+
+
 def edited(name, old, new):
     def edit(project):
         file = project.folder / name
@@ -183,7 +274,7 @@ WRONG = (
     (("--tier=full",), "tier is 'full', and was 'quick'; *"),
     (("--repeats=2",), "repeats is 2, and was 1; *"),
     (("-k", "not 4"), "1 selected then and not now: test_some.py::test_it?4?; *"),
-    (("--run-dir=other",), "contradicts --run-dir other: *"),
+    (("--run-dir=other",), "contradicts --run-dir other: leave --run-dir out"),
     (edited("environment.json", '"harness": "', '"harness": "x'), "harness is '*', and was 'x*"),
     (
         edited("environment.json", '"variables": {', '"variables": {"TRITON_X": "1",'),
