@@ -22,6 +22,8 @@ from pathlib import Path
 LAUNCH = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
+#: Waits in the background for the end of the process that started it, and removes the folder. Ray kills its children.
+REMOVE = 'exec 3<&0; (cat <&3; rm -rf "$0") >/dev/null 2>&1 &'
 #: Seconds for which a call waits for output before it looks at the worker's files.
 LOOK_S = 0.5
 #: Seconds in which the program that says what is installed on a node must answer: it reads files from a cold disk.
@@ -62,6 +64,7 @@ class WorkerActor:
         self._output: list[bytes] = []
         self._code: int | None = None
         self._arrived = threading.Condition()
+        self._lives = -1
         self._seen: dict[str, tuple[int, int]] = {}  # size and time of each file when it was sent
         self._lengths: dict[str, int] = {}  # bytes of each file of lines that were sent
 
@@ -78,6 +81,9 @@ class WorkerActor:
         here = {name: value for name, value in os.environ.items() if not name.startswith(_OF_RAY)}
         devices = {name: value for name, value in here.items() if name.endswith("_VISIBLE_DEVICES")}
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-ray-"))
+        end, self._lives = os.pipe()  # the latter is open as long as this process lives
+        subprocess.run(["sh", "-c", REMOVE, self._folder], stdin=end, check=False)
+        os.close(end)
         for folder in folders:
             with contextlib.suppress(OSError):
                 Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)

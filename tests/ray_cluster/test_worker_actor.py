@@ -102,7 +102,7 @@ def test_a_killed_worker_ends_with_its_signal(actor):
     assert read(actor, 0, lambda chunk: chunk.code is not None)[-1].code == -signal.SIGKILL
 
 
-def test_the_worker_dies_with_the_process_of_its_actor(tmp_path):
+def test_the_worker_and_its_folder_end_with_the_process_of_the_actor(tmp_path):
     child = os.fork()
     if child == 0:
         actor = WorkerActor()
@@ -111,11 +111,13 @@ def test_the_worker_dies_with_the_process_of_its_actor(tmp_path):
         )
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             time.sleep(0.01)
+        (tmp_path / "folder").write_text(str(actor._folder))
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     worker = Path("/proc", (tmp_path / "pid").read_text(), "stat")
     until = time.monotonic() + 10
-    while worker.exists() and worker.read_text().rpartition(")")[2].split()[0] != "Z":
+    folder = Path((tmp_path / "folder").read_text())
+    while folder.exists() or (worker.exists() and worker.read_text().rpartition(")")[2].split()[0] != "Z"):
         assert time.monotonic() < until
         time.sleep(0.01)
 
