@@ -175,7 +175,12 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "pip install 'triton-conformance[ray]'": Instead(
             f"! {PIP} --dry-run '.[ray]' 2>&1 | grep 'does not provide the extra'", Why.CHANGES
         ),
-        "conformance run --ray auto --run-dir reports/on-ray": Read(Why.ELSEWHERE),
+        "conformance run --ray auto --run-dir reports/on-ray": Instead(
+            "conformance run -h | grep -e '--ray ADDRESS'", Why.STANDS
+        ),
+        "ray job submit --working-dir . -- python -m conformance run --ray auto --run-dir /reports/on-ray": Instead(
+            "conformance run -h | grep -e '--ray ADDRESS'", Why.ELSEWHERE
+        ),
         "conformance verify shard-1.zip shard-2.zip --key public.pem": Read(Why.STANDS),
         "conformance merge reports/shard-* --output reports/whole": Read(Why.LONG),
         "conformance mustpass check reports/whole": Read(Why.LONG),
