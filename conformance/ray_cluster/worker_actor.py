@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ REMOVE = 'exec 3<&0; (cat <&3; rm -rf "$0") >/dev/null 2>&1 &'
 LOOK_S = 0.5
 #: Seconds in which the program that says what is installed on a node must answer: it reads files from a cold disk.
 FACTS_S = 120.0
+#: Seconds between two looks whether the node's own process lives.
+NODE_S = 1.0
 #: Variables of Ray's own processes, which a worker does not get.
 _OF_RAY = ("RAY_", "OMP_NUM_THREADS")
 #: Files that only processes of this node use.
@@ -95,7 +98,16 @@ class WorkerActor:
             env={**here, **environment, **devices},
         )
         threading.Thread(target=self._take_output, name="output", daemon=True).start()
+        threading.Thread(target=self._end_with_node, name="node", daemon=True).start()
         return str(self._folder), devices
+
+    def _end_with_node(self) -> None:
+        """Ends this process, and with it the worker, when the process of the node ends, which is its parent. Ray does
+        so, too, but not while that is a zombie."""
+        parent = os.getppid()
+        while os.getppid() == parent:
+            time.sleep(NODE_S)
+        os._exit(1)
 
     def _take_output(self) -> None:
         assert self._process is not None

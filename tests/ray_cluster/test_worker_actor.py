@@ -122,6 +122,25 @@ def test_the_worker_and_its_folder_end_with_the_process_of_the_actor(tmp_path):
         time.sleep(0.01)
 
 
+def test_the_actor_ends_with_the_process_of_its_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_actor, "NODE_S", 0.01)
+    node = os.fork()
+    if node == 0:
+        if os.fork() == 0:
+            WorkerActor().begin(["-c", "import time; time.sleep(60)"], {}, str(tmp_path), [])
+            (tmp_path / "actor").write_text(str(os.getpid()))
+            time.sleep(60)
+        while not (tmp_path / "actor").exists() or not (tmp_path / "actor").read_text():
+            time.sleep(0.01)
+        os._exit(0)
+    os.waitpid(node, 0)
+    actor = Path("/proc", (tmp_path / "actor").read_text(), "stat")
+    until = time.monotonic() + 10
+    while actor.exists() and actor.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def test_a_worker_gets_no_variable_of_ray(monkeypatch):
     monkeypatch.setenv("RAY_JOB_ID", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
