@@ -214,6 +214,10 @@ WRONG = {
         lambda shards: edit_run(shards[1], lambda info: replace(info, bill={"ptxas": "2"})),
         "{2}: it ran with another stack: ptxas is 2, and 1 in the first shard",
     ),
+    "a variable that changes code in one shard": (
+        lambda shards: edit_run(shards[1], lambda info: replace(info, bill={**info.bill, "env TRITON_X": "0"})),
+        "{2}: it ran with another stack: env TRITON_X is 0, and None in the first shard",
+    ),
     "other cases chosen": (
         lambda shards: edit_environment(shards[1], options=["-q", "-k", "case", "--shard=2/3"]),
         "{2}: its cases were chosen by -k case",
@@ -269,6 +273,10 @@ WRONG = {
     "a status that was changed": (
         lambda shards: edit_lines(shards[0], failing_passes),
         "{1}: records.jsonl.gz was changed: its digest is",
+    ),
+    "a digest of the records that is missing": (
+        lambda shards: edit_run(shards[1], lambda info: replace(info, shard=replace(info.shard, records=""))),
+        "{2}: records.jsonl.gz was changed: its digest is [0-9a-f]{64}, and its run wrote none",
     ),
     "a shard that did not end": (cut_off, "{2}: the run did not end: it was cut off while it ran test_a.py"),
     "a run without an exit status": (
@@ -402,6 +410,9 @@ def test_variables_that_choose_devices_and_places_may_differ(shards, tmp_path):
 def test_other_devices_are_refused(tmp_path):
     shards = write_shards(tmp_path, devices={1: "NVIDIA H100", 2: "NVIDIA H100", 3: "NVIDIA H200"})
     with pytest.raises(MergeError, match=r"shard-3: it ran on NVIDIA H200, and the first on NVIDIA H100: give --mixed"):
+        merged(shards, tmp_path / "whole")
+    shards = write_shards(tmp_path / "some", devices={1: "NVIDIA H100", 2: "NVIDIA H100"})
+    with pytest.raises(MergeError, match=r"shard-3: it ran on no device, and the first on NVIDIA H100"):
         merged(shards, tmp_path / "whole")
 
 

@@ -338,6 +338,7 @@ TAMPERINGS: dict[RejectReason, dict[str, Tampering]] = {
     RejectReason.MIXED_RUNS: {
         "a record of another seed": replaced(RECORDS, b'"seed":0', b'"seed":1'),
         "a record of another stack": replaced(RECORDS, b"3.7.1", b"3.6.0"),
+        "a run of another stack": replaced("run.json", b"3.7.1", b"3.6.0"),
         "an environment of another run": replaced("environment.json", b'"run": "sample"', b'"run": "theirs"'),
         "options of another tier": with_words("--tier", "full"),
         "options of another seed": with_words("--seed=17"),

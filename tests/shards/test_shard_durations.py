@@ -50,6 +50,7 @@ def test_without_figures_all_cases_are_equal():
 def test_the_digest_is_that_of_all_figures_in_any_order():
     assert weights_digest({"a": 1, "b": 2}) == weights_digest({"b": 2, "a": 1})
     assert weights_digest({"a": 1, "b": 2}) != weights_digest({"a": 2, "b": 1})
+    assert weights_digest({"a": 1, "b": 2}) != weights_digest({"a": 1, "c": 2})
 
 
 def test_a_file_has_medians_by_test_and_kernel(tmp_path, capsys):

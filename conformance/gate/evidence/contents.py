@@ -274,6 +274,11 @@ def _check_one_run(contents: Contents) -> None:
             )
     if contents.selftest is not None:
         _check_selftest(contents.selftest, environment)
+    ran_on = [environment["stack"], *(record.stack for record in contents.records)]
+    for name, value in run.stack.items() if run.merged is None else ():
+        if all(stack.get(name) != value for stack in ran_on):
+            text = f"{RUN_FILE} is of {name} {value!r:.80}, its environment of {environment['stack'].get(name)!r:.80}"
+            raise Rejected(RejectReason.MIXED_RUNS, text)
     stacks = _stacks(contents)
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):

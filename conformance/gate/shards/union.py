@@ -81,9 +81,7 @@ def check_parts(parts: Sequence[Part], mixed_devices: bool) -> None:
             raise UnionError(place, f"run.json was changed: it selected {selected} cases, and its plan has {cases}")
     missing = [f"{number}/{count}" for number in range(1, count + 1) if number not in numbers]
     if missing:
-        raise UnionError(
-            0, f"the other shards of its run are missing: {', '.join(missing[:10])}: give their folders, too"
-        )
+        raise UnionError(0, f"the other shards of its run are missing: {', '.join(missing[:10])}: give them, too")
     for place, part in enumerate(parts):
         if part.device != parts[0].device and not mixed_devices:
             devices = f"on {part.device or 'no device'}, and the first on {parts[0].device or 'no device'}"
