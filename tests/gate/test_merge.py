@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -26,6 +26,7 @@ from tests.gate.sample_shards import (
     edit_lines,
     edit_plan,
     edit_run,
+    shard_of,
     write_shards,
 )
 
@@ -75,6 +76,24 @@ def test_the_parts_of_resumed_shards_are_taken_over(shards, tmp_path):
     edit_run(shards[1], lambda info: replace(info, parts=(earlier,)))
     edit_environment(shards[1], options=["-q", "--tier", "quick", "--shard=2/3", "--resume", "shard-2"])
     assert merged(shards, tmp_path / "whole").parts == (earlier,)
+
+
+def test_the_digest_of_a_plan_is_that_of_all_its_facts(shards):
+    plan = shard_of(shards[0]).plan
+    others = {
+        "cases": (1,),
+        "case_lists": ("1",),
+        "durations": "1",
+        "harness": ("1",),
+        "stack": {"triton": "1"},
+        "tier": "full",
+        "seed": 1,
+        "targets": ("sm_90",),
+        "options": {"repeats": 2},
+    }
+    assert {*others} == {field.name for field in fields(plan)}
+    digests = {replace(plan, **{name: value}).digest for name, value in others.items()}
+    assert len(digests | {plan.digest}) == len(others) + 1
 
 
 @pytest.mark.parametrize(
