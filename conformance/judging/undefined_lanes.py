@@ -73,7 +73,8 @@ def lanes_of_code(plan: Plan, severity: str, ttir: Iterable[str], llir: Iterable
 
 def _reaching(harness: Harness, kernel: Kernel, plan: Plan, trial: Trial) -> list[str]:
     """Returns the lines whose undefined lanes reach a result of the first wrong fill. If those of the line are NaN and
-    all others 0, the result is not the one that it is if all are 0."""
+    all others 0, the result is not the one that it is if all are 0. Lines of which none does so alone may do so
+    together, as integers that are multiplied: these are all lines."""
     checks = [Check.parse(verdict.check) for verdict in trial.verdicts if not verdict.passed]
     wrong = [check for check in checks if check.kind in (CheckKind.NUMERICS, CheckKind.REPEAT) and check.subject]
     if not wrong:
@@ -81,11 +82,10 @@ def _reaching(harness: Harness, kernel: Kernel, plan: Plan, trial: Trial) -> lis
     fill = (wrong[0].subject.partition("/")[0],)
     every = frozenset(trial.lanes.undefined)
     right = harness.trial(kernel, plan, fill, every)
-    return [
-        place
-        for place in sorted(every)
-        if _differ(right, harness.trial(kernel, plan, fill, every - {place}) if len(every) > 1 else trial)
-    ]
+    if not _differ(right, trial):
+        return []
+    alone = [place for place in every if _differ(right, harness.trial(kernel, plan, fill, every - {place}))]
+    return sorted(alone or every)
 
 
 def _differ(first: Trial, second: Trial) -> bool:
