@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conformance.commands import CommandError
 from conformance.commands.shared.suites import import_with_stack
+
+if TYPE_CHECKING:
+    from conformance.judging.asked_cases import AskedCases
 
 HELP = "Show what a kernel takes and refuses, and how many cases each suite has of it."
 
@@ -46,23 +47,34 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {reason}")
     for fault in faults:
         print(f"cannot be launched: {fault}")
-    _print_counts({tier: _cases(kernel.name, chosen, tier) for tier in TIERS})
+    asked = {tier: _asked(kernel.name, chosen, tier) for tier in TIERS}
+    _print_counts(asked)
+    for tier, of_tier in asked.items():
+        for name, values in of_tier.unjudged(answers.accepted).items() if of_tier.accepted else ():
+            asked_of = " that was asked" if of_tier.unasked else ""
+            print(f"{name} {outside.few(values, SHOWN)}: taken, judged in no case{asked_of} of the {tier} tier")
     return 0 if answers.plans and not faults else 1
 
 
-def _cases(name: str, chosen: Any, tier: str) -> Counter[str]:
-    """Returns the number of cases of each suite."""
-    lookup = import_with_stack("cases.lookup", "check-kernel")
+def _asked(name: str, chosen: Any, tier: str) -> AskedCases:
+    """Returns the cases of each suite, as the kernel answers about them."""
     selection = import_with_stack("cases.case_table", "check-kernel").Selection
-    of_kernel = selection(chosen, tier, (name,), asked_for_targets=True)
-    suites: Iterable[str] = (case.partition(".py")[0].removeprefix("test_") for case in lookup.case_ids(of_kernel))
-    return Counter(suites)
+    asked: AskedCases = import_with_stack("judging.asked_cases", "check-kernel").asked_cases(
+        selection(chosen, tier, (name,), asked_for_targets=True)
+    )
+    return asked
 
 
-def _print_counts(counts: dict[str, Counter[str]]) -> None:
-    suites = sorted({suite for counter in counts.values() for suite in counter})
+def _print_counts(asked: dict[str, AskedCases]) -> None:
+    """Prints for each suite and tier the cases that are judged, and those that the kernel refuses."""
+    suites = sorted({suite for each in asked.values() for suite in (*each.accepted, *each.refused, *each.unasked)})
     width = max(map(len, ["suite", *suites]))
-    print(f"{'cases':<{width}}" + "".join(f"{tier:>9}" for tier in counts))
+    print(f"{'cases':<{width}}" + "".join(f"{tier:>9}{'refused':>9}" for tier in asked))
     for suite in suites:
-        print(f"{suite:<{width}}" + "".join(f"{counter[suite]:>9}" for counter in counts.values()))
-    print(f"{'total':<{width}}" + "".join(f"{sum(counter.values()):>9}" for counter in counts.values()))
+        cells = [(each.accepted[suite] + each.unasked[suite], each.refused[suite]) for each in asked.values()]
+        print(f"{suite:<{width}}" + "".join(f"{judged:>9}{refused:>9}" for judged, refused in cells))
+    totals = [(each.accepted.total() + each.unasked.total(), each.refused.total()) for each in asked.values()]
+    print(f"{'total':<{width}}" + "".join(f"{judged:>9}{refused:>9}" for judged, refused in totals))
+    unasked = ", ".join(f"{each.unasked.total()} of {tier}" for tier, each in asked.items() if each.unasked.total())
+    if unasked:
+        print(f"counted as judged, because only a run can ask: {unasked}")

@@ -21,15 +21,15 @@ def tried(numbers: str, *, passed: bool = False, fill: str = "randn") -> SimpleN
 def found(numbers_of: object) -> tuple[list[str], int]:
     """The lines that are named if ``numbers_of`` gives what a trial makes of the lines that are 0, and how many trials
     were made."""
-    made = []
+    zeros = []
 
     def trial(kernel: object, plan: object, fills: tuple[str, ...], zero: frozenset[str]) -> SimpleNamespace:
         assert fills == ("randn",)
-        made.append(zero)
+        zeros.append(zero)
         return tried(numbers_of(zero))
 
     harness = SimpleNamespace(trial=trial)
-    return _reaching(harness, None, None, tried(numbers_of(frozenset()))), len(made)
+    return _reaching(harness, None, None, tried(numbers_of(frozenset()))), len(zeros)
 
 
 def nan(lines: set[str]) -> object:
