@@ -23,7 +23,8 @@ from pathlib import Path
 LAUNCH = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
-#: Waits in the background for the end of the process that started it, and removes the folder. Ray kills its children.
+#: Waits in the background for the end of the process that started it, and removes the folder. Ray kills children and
+#: its process group.
 REMOVE = 'exec 3<&0; (cat <&3; rm -rf "$0") >/dev/null 2>&1 &'
 #: Seconds for which a call waits for output before it looks at the worker's files.
 LOOK_S = 0.5
@@ -85,7 +86,7 @@ class WorkerActor:
         devices = {name: value for name, value in here.items() if name.endswith("_VISIBLE_DEVICES")}
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-ray-"))
         end, self._lives = os.pipe()  # the latter is open as long as this process lives
-        subprocess.run(["sh", "-c", REMOVE, self._folder], stdin=end, check=False)
+        subprocess.run(["sh", "-c", REMOVE, self._folder], stdin=end, check=False, start_new_session=True)
         os.close(end)
         for folder in folders:
             with contextlib.suppress(OSError):
