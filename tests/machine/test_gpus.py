@@ -98,6 +98,13 @@ def test_leases_balance():
     assert GpuLeases([]).take("gw0") is None
 
 
+def test_a_gpu_that_was_withdrawn_is_given_to_no_more_workers():
+    leases = GpuLeases(("0", "1"))
+    assert [leases.take(name) for name in ("gw0", "gw1", "gw2")] == ["0", "1", "0"]
+    assert leases.withdraw("0") == ["gw0", "gw2"]
+    assert [leases.take(name) for name in ("gw3", "gw4")] == ["1", "1"]
+
+
 def test_worker_environment(four_gpus, monkeypatch):
     monkeypatch.setattr(gpus, "core_count", lambda: 8)
     four = find_gpus()

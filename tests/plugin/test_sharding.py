@@ -69,7 +69,7 @@ def test_the_order_of_the_tests_does_not_change_the_plan():
     [
         *({"seed": 1}, {"tier": "full"}, {"targets": ("sm_90",)}, {"repeats": 2}, {"reruns": 1}, {"ttgir": "never"}),
         *({"compile_only": True}, {"require": "executed"}, {"case_timeout_s": 1.0}, {"compiled": Path("kernels")}),
-        {"gpus": Gpus(entries=("0",))},
+        *({"gpus": Gpus(entries=("0",))}, {"declared": {"mine": "what a kernel says of itself"}}),
     ],
     ids=str,
 )

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from conformance.execution.device import exact_products
 from conformance.machine import gpu_health
 from conformance.machine.gpus import Gpus
-from conformance.plugin import suspect_gpus
+from conformance.plugin import early_reruns, suspect_gpus
 from conformance.plugin.reruns import Reruns
 from conformance.plugin.suspect_gpus import SuspectGpus
 from conformance.records import CaseRecord, Fault, FaultClass, FaultKind, Rerun, Status
@@ -77,6 +78,60 @@ def test_a_gpu_with_wrong_products_is_suspect_and_is_asked_once(products):
         assert "torch's own exact products are wrong there: 3 elements of float16; run" in fault.text
     assert asked == ["0"]
     assert suspects.fault(CaseRecord("test_a.py::test_x", "a", Status.FAIL), []) is None
+
+
+@pytest.mark.parametrize(("broken", "is_suspect"), [({"0"}, True), ({"0", "1"}, False)])
+def test_a_gpu_without_products_is_suspect_if_another_one_has_them(monkeypatch, broken, is_suspect):
+    def products(self, gpu):
+        if gpu in broken:
+            raise suspect_gpus.NoProducts("no answer")
+        return {"float16": 0}
+
+    monkeypatch.setattr(SuspectGpus, "_products", products)
+    monkeypatch.setattr(suspect_gpus, "gpu_state", lambda variable, gpu: "")
+    fault = SuspectGpus(TWO, {}).fault(FAILED, [])
+    assert (fault is not None) == is_suspect
+    if fault is not None:
+        assert "products end there with an error, and not on GPU 1: no answer" in fault.text
+
+
+@pytest.mark.parametrize(("status", "kind"), [("compile-error", None), ("fail", "device-suspect")])
+def test_a_compile_error_makes_no_gpu_suspect(products, status, kind):
+    wrong, asked = products
+    wrong["0"] = {"float16": 3}
+    judge = Reruns(SimpleNamespace(), None, SuspectGpus(TWO, {}), 1)
+    judge._conclude(replace(FAILED, status=Status(status)), [again(status, "0"), again(status, "1")])
+    fault = judge._judged[FAILED.case].fault
+    assert (None if fault is None else fault.kind) == kind
+    assert bool(asked) == (kind is not None)
+
+
+def test_a_gpu_is_withdrawn_once_when_it_is_suspect_twice(monkeypatch):
+    suspect = replace(FAILED, fault=Fault.of(FaultKind.DEVICE_SUSPECT, "may be broken"))
+    records = {
+        "a": replace(FAILED, fault=BROKEN),
+        "b": replace(FAILED, gpu=None),
+        **dict.fromkeys("cdef", FAILED),
+    }
+    monkeypatch.setattr(early_reruns, "recorded", lambda folder, case: records[case])
+    judged, withdrawn = [], []
+    reruns = SimpleNamespace(judge_now=lambda record: judged.append(record) or suspect)
+    early = early_reruns.EarlyReruns(Path(), None, reruns, 2, withdrawn.append)
+    seen = []
+    for case in "abcdef":
+        early._judge(case)
+        seen.append((len(judged), list(withdrawn)))
+    assert seen == [(0, []), (0, []), (1, []), (2, ["0"]), (2, ["0"]), (2, ["0"])]
+
+
+def test_four_failures_of_a_gpu_are_judged_at_once(monkeypatch):
+    judged = []
+    monkeypatch.setattr(early_reruns, "recorded", lambda folder, case: FAILED)
+    reruns = SimpleNamespace(judge_now=lambda record: judged.append(record) or record)
+    early = early_reruns.EarlyReruns(Path(), None, reruns, 2, judged.append)
+    for _ in range(6):
+        early._judge(FAILED.case)
+    assert len(judged) == early_reruns.MOST_ON_A_GPU == 4
 
 
 #: GPU 0 is broken: the first case fails there. The other case is wrong everywhere.
