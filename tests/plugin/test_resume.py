@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
-from conformance.plugin.fresh_pytest import Judged
+from conformance.plugin.fresh_pytest import RUN, Judged
 from conformance.plugin.resuming import (
     EARLIER_FILE,
     MOST_DEATHS,
@@ -239,6 +239,29 @@ def test_records_are_not_kept_without_the_plan_that_they_were_judged_by(tmp_path
     resume = left_run(tmp_path, selected=None)
     assert "it had not selected its cases" in resume.begin()
     assert resume.recorded == {}
+
+
+def test_a_case_that_is_judged_alone_keeps_what_its_process_recorded(tmp_path):
+    """Its record and artefacts, also if a signal ends the process later. What the machine broke is judged once more."""
+    passed = CaseRecord("a", "it", Status.PASS, verdicts=(Verdict("x", True),))
+    broken = CaseRecord("b", "it", Status.FAIL, fault=Fault.of(FaultKind.DISK_FULL, "no space"))
+
+    def judge(cases, scratch, gpu):
+        artefacts = scratch / RUN / "artefacts"
+        artefacts.mkdir(parents=True)
+        (artefacts / f"{cases[0]}.txt").write_text("code")
+        (record,) = [one for one in (passed, broken) if one.case == cases[0]]
+        return Judged({record.case: record}, signal.SIGSEGV if record is passed else None)
+
+    resume = left_run(tmp_path)
+    resume._gpu, resume._on_cluster, resume._fresh = None, False, SimpleNamespace(judge=judge)
+    for record in (passed, broken):
+        resume._foreseen = {record.case: replace(record, status=Status.CRASH)}
+        resume.parts = (RunPart("", "", 0, (record.case,)),) * (MOST_DEATHS - 1)
+        resume.judge_alone(lambda record: None, lambda text: None)
+    assert resume.recorded == {"a": Status.PASS}
+    assert (tmp_path / "artefacts" / "a.txt").read_text() == "code"
+    assert not (tmp_path / "alone").exists()
 
 
 @pytest.mark.parametrize(
