@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shlex
 import shutil
 import time
@@ -24,7 +23,7 @@ import msgspec
 import pytest
 
 from conformance.faults import FaultClass
-from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, deciding_variables
 from conformance.judging.settings import Settings
 from conformance.machine.environment_faults import fault_of_signal
 from conformance.plain_json import jsonable
@@ -85,14 +84,12 @@ class Left:
 
 #: What must be the same in all parts of a run, of the data of ``environment.json``.
 _SAME = ("distributions", "extensions", "ptxas")
-#: Variables that may differ: they choose devices, threads or plugins of pytest.
-_MAY_DIFFER = re.compile(r"\w+_VISIBLE_DEVICES|(OMP|MKL|PYTEST)_\w+")
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what must be the same, of the data of ``environment.json``."""
-    variables = environment["variables"].items()
-    kept = {f"the variable {name}": value for name, value in variables if not _MAY_DIFFER.fullmatch(name)}
+    variables = deciding_variables(environment["variables"])
+    kept = {f"the variable {name}": value for name, value in variables.items()}
     code = {
         "the harness's code": environment["code"]["sha256"],
         "the code of the suites": environment["code"]["suites"],

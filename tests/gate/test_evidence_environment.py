@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.runs.run_environment import assembler_facts, distribution_facts, environment, git_state, variables
+from conformance.gate.runs.run_environment import (
+    assembler_facts,
+    deciding_variables,
+    distribution_facts,
+    environment,
+    git_state,
+    variables,
+)
 from conformance.machine.kept_answers import code_digest
 from conformance.machine.versions import ASSEMBLERS, assemblers, nvidia_tool
 
@@ -233,3 +240,16 @@ def test_the_code_digest_depends_on_names_and_contents_and_on_nothing_else(tmp_p
         {"a.py": "y", "b/c.py": "x", "b/d.toml": "z"},
     ]
     assert len({package(code), *map(package, others)}) == len(others) + 1
+
+
+def test_variables_that_choose_tools_and_libraries_decide_and_those_of_devices_and_caches_do_not():
+    free = [
+        "CUDA_VISIBLE_DEVICES",
+        "OMP_NUM_THREADS",
+        "TRITON_CACHE_DIR",
+        "CUDA_CACHE_PATH",
+        "TRITON_HOME",
+        "PYTHONPATH",
+    ]
+    deciding = ["LD_PRELOAD", "LD_LIBRARY_PATH", "TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH", "TRITON_PLUGIN_PATHS"]
+    assert [*deciding_variables(dict.fromkeys([*free, *deciding], "x"))] == deciding

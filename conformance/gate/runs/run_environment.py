@@ -191,6 +191,18 @@ def _git(checkout: Path, *arguments: str) -> bytes | None:
         return None
 
 
+#: Variables that may differ between parts of one run. They choose devices, threads, plugins of pytest or cache folders.
+#: PYTHONPATH may differ because the packages are compared. A variable that names a tool or a library may not.
+_MAY_DIFFER = re.compile(
+    r"\w+_VISIBLE_DEVICES|ZE_AFFINITY_MASK|(OMP|MKL|PYTEST|CUDA_MPS)_\w+|\w*CACHE_(DIR|PATH)|TRITON_(HOME|DUMP_DIR)|PYTHONPATH"
+)
+
+
+def deciding_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of ``variables`` that must be the same in all parts of a run and in all its shards."""
+    return {name: value for name, value in variables.items() if not _MAY_DIFFER.fullmatch(name)}
+
+
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment variables that can change results. Apparent secrets have only their name."""
     return {

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 from conformance.faults import Fault
 from conformance.gate.evidence.options import check_options
 from conformance.gate.runs.bill_of_materials import UNKNOWN
+from conformance.gate.runs.run_environment import deciding_variables
 from conformance.records import MergedShards, RunInfo, Shard, ShardPlan, ShardRun, jsonable, run_from_text
 from conformance.user_files.run_options import joined
 
@@ -26,12 +26,6 @@ _STATUSES = (0, 75, 1, 2)
 _NOTHING_JUDGED = 5
 #: Options that differ between the shards of one run, in both spellings.
 _OF_ONE_SHARD = tuple(f"--{prefix}{name}" for name in ("shard", "run-dir", "resume") for prefix in ("", "conformance-"))
-
-
-#: Variables that may differ between shards: they choose devices, threads, plugins of pytest, or where something lies.
-_MAY_DIFFER = re.compile(
-    r"\w+_VISIBLE_DEVICES|ZE_AFFINITY_MASK|(OMP|MKL|PYTEST|CUDA_MPS)_\w+|\w*(PATH|DIR|HOME|CACHE\w*)|LD_PRELOAD"
-)
 
 
 class UnionError(ValueError):
@@ -123,7 +117,8 @@ def _check_same(place: int, part: Part, first: Part) -> None:
         if len(values) > 1 and UNKNOWN not in values:
             text = f"{name} is {bill.get(name)}, and {others.get(name)} in the first shard"
             raise UnionError(place, f"it ran with another stack: {text}")
-    variables, theirs = _variables(part.environment), _variables(first.environment)
+    variables = deciding_variables(part.environment["variables"])
+    theirs = deciding_variables(first.environment["variables"])
     for name in sorted({*variables, *theirs}):
         if variables.get(name) != theirs.get(name):
             text = (
@@ -133,11 +128,6 @@ def _check_same(place: int, part: Part, first: Part) -> None:
     if narrowing(part.environment) != narrowing(first.environment):
         options = ", ".join(narrowing(part.environment)) or "no option"
         raise UnionError(place, f"its cases were chosen by {options}, those of the first shard by others")
-
-
-def _variables(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the variables that must be the same for all shards."""
-    return {name: value for name, value in environment["variables"].items() if not _MAY_DIFFER.fullmatch(name)}
 
 
 def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
