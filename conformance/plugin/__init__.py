@@ -265,7 +265,7 @@ def _configure_main(config: pytest.Config) -> None:
         workers_of_ray = ray_workers.RayWorkers(config, folder, ids, run.starts)
         config.pluginmanager.register(workers_of_ray, "conformance-ray-workers")
         if stage is not None:
-            stage.written = workers_of_ray.give
+            stage.elsewhere, stage.written = workers_of_ray.compile, workers_of_ray.give
     config.pluginmanager.register(reports, "conformance-case-reports")
     config.pluginmanager.register(progress, "conformance-progress")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:

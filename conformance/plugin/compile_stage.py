@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import importlib
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from conformance.reporting.text import one_line
 
 if TYPE_CHECKING:
     from conformance.cases.case_table import Selection
-    from conformance.judging.compile_stage import CompileResults
+    from conformance.judging.compile_stage import CompileResults, CompileStage
 
 #: Fewer cases than these compile as they go: to plan them would take longer.
 FEWEST_CASES = 8
@@ -68,6 +69,10 @@ class RunStage:
         self._in_vain: list[str] = []
         #: Called before the first case, with the index of what was compiled and the folders of the cache that it names.
         self.written: Callable[[Path, Iterable[Path]], None] = lambda index, folders: None
+        #: Compiles on other machines: returns the given folder with kernels for the stage, None if there are none.
+        self.elsewhere: Callable[[CompileStage, Settings, Selection, Sequence[str], Path], Path | None] = (
+            lambda stage, settings, selection, cases, folder: None
+        )
 
     def prepare(self) -> None:
         """Starts what the stage will need, while the cases are collected. That is imports, here and in the server that
@@ -101,9 +106,14 @@ class RunStage:
         from conformance.judging.harness import COMPILE_DEADLINE
 
         selection = self._chosen()
-        with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
+        with (
+            tempfile.TemporaryDirectory(prefix="conformance-kernels-", ignore_cleanup_errors=True) as scratch,
+            CompileStage(core_count(), COMPILE_DEADLINE) as stage,
+        ):
             self._progress.show(stage.look)
             try:
+                if carried is None:
+                    carried = self.elsewhere(stage, self._settings, selection, cases, Path(scratch))
                 compiled = stage.compile(self._settings, selection, cases, carried)
             except CannotBeUsed as error:
                 raise pytest.UsageError(f"--compiled: {error}") from None

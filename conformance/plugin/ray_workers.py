@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from conformance.judging.settings import Settings
 from conformance.plugin.case_ids import CaseIds
 from conformance.plugin.collection_watch import MARKED_FILE
 from conformance.plugin.options import CLUSTER
@@ -24,6 +25,10 @@ from conformance.plugin.resuming import MOST_DEATHS
 from conformance.plugin.worker_starts import JUDGED_AGAIN, WorkerStarts
 from conformance.ray_cluster.cluster import ClusterError, connect, sent_variables
 from conformance.ray_cluster.worker_stream import WorkerStream
+
+if TYPE_CHECKING:
+    from conformance.cases.case_table import Selection
+    from conformance.judging.compile_stage import CompileStage
 
 
 def join_cluster(config: pytest.Config) -> None:
@@ -112,6 +117,21 @@ class RayWorkers:
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         if error is None:
             node.gateway.exit()  # another worker may take its place
+
+    def compile(
+        self, stage: CompileStage, settings: Settings, selection: Selection, cases: Sequence[str], folder: Path
+    ) -> Path | None:
+        """Compiles what ``cases`` need on the nodes of the cluster that have cores, see :func:`compile_on_nodes`."""
+        from conformance.ray_cluster.compile_tasks import compile_on_nodes
+
+        nodes = self._cluster.compilers()
+        if not nodes:
+            return None
+
+        def run(tasks: Sequence[tuple[int, bytes]]) -> list[bytes]:
+            return self._cluster.compile([(nodes[number][0], task) for number, task in tasks])
+
+        return compile_on_nodes(stage, settings, selection, cases, [cores for _, cores in nodes], run, folder)
 
     def give(self, index: Path, folders: Iterable[Path]) -> None:
         """Sends the compile stage's ``index`` to each worker, also to those that start later, before their next cases.

@@ -32,6 +32,10 @@ _FACTS = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from conformance.ray_cluster.node_facts import printed_facts; printed_facts()"
 )
+_COMPILE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pathlib import Path; "
+    "from conformance.ray_cluster.compile_tasks import main; main(Path(sys.argv[2]))"
+)
 #: Variables that name files or devices of one machine.
 _OF_MACHINE = re.compile(r"\w+_VISIBLE_DEVICES|LD_\w+")
 
@@ -136,6 +140,34 @@ class Cluster:
             )
             .remote()
         )
+
+    def compilers(self) -> list[tuple[str, int]]:
+        """Returns each living node with cores, and their number; none if only this machine has some."""
+        rows = [(node["NodeID"], int(node["Resources"].get("CPU", 0))) for node in _ray().nodes() if node["Alive"]]
+        rows = [(node, cores) for node, cores in rows if cores]
+        here = _ray().get_runtime_context().get_node_id()
+        return rows if any(node != here for node, _ in rows) else []
+
+    def compile(self, tasks: Sequence[tuple[str, bytes]]) -> list[bytes]:
+        """Runs each task of :mod:`compile_tasks` on its node, and returns what they compiled; nothing of a node that
+        fails or dies."""
+        ray = _ray()
+        words = ["-c", _COMPILE, json.dumps([str(entry) for entry in sys.path])]
+        compiled = ray.remote(worker_actor.compiled)
+        environment = sent_variables(os.environ)
+        calls = [
+            compiled.options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node)).remote(
+                words, environment, payload
+            )
+            for node, payload in tasks
+        ]
+        contents = []
+        for call in calls:
+            try:
+                contents.append(ray.get(call)[0])
+            except ray.exceptions.RayError:
+                contents.append(b"")
+        return contents
 
     def disconnect(self) -> None:
         """Ends the actors of this process, and its connection."""

@@ -34,6 +34,8 @@ FACTS_S = 120.0
 NODE_S = 1.0
 #: Variables of Ray's own processes, which a worker does not get.
 _OF_RAY = ("RAY_", "OMP_NUM_THREADS")
+#: The files of a task to compile: what it is to compile, and what it has compiled.
+PAYLOAD_FILE, RESULT_FILE = "task.pickle", "kernels.sqlite"
 #: Files that only processes of this node use.
 _KEPT_HERE = (".lock", ".tmp", ".sqlite")
 
@@ -211,8 +213,23 @@ def _facts(path: Path) -> tuple[int, int]:
     return facts.st_size, facts.st_mtime_ns
 
 
-def printed(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, str]:
-    """Returns what Python prints that is started with ``words``, and what it says of an error; one of them is empty."""
+def compiled(words: Sequence[str], environment: Mapping[str, str], payload: bytes) -> tuple[bytes, str]:
+    """Returns the content of the file that a program leaves next to its task ``payload``, and what it says of an error.
+    The program is Python with ``words`` and the folder of both."""
+    folder = Path(tempfile.mkdtemp(prefix="conformance-compile-"))
+    try:
+        (folder / PAYLOAD_FILE).write_bytes(payload)
+        _, error = printed([*words, str(folder)], environment, None)
+        return b"" if error else (folder / RESULT_FILE).read_bytes(), error
+    except OSError as error:
+        return b"", str(error)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def printed(words: Sequence[str], environment: Mapping[str, str], seconds: float | None = FACTS_S) -> tuple[str, str]:
+    """Returns what Python prints that is started with ``words``, and what it says of an error; one of them is empty.
+    It is ended after ``seconds``."""
     here = {name: value for name, value in os.environ.items() if not name.startswith(_OF_RAY)}
     here = {name: value for name, value in here.items() if not name.endswith("_VISIBLE_DEVICES")}
     try:
@@ -222,7 +239,7 @@ def printed(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, 
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=FACTS_S,
+            timeout=seconds,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -160,6 +160,17 @@ class CarriedKernels:
             rows = ((key, used.edition, name, zlib.compress(content)) for name, content in files.items())
             self._database.executemany("INSERT INTO files VALUES (?, ?, ?, ?)", rows)
 
+    def take_all(self, other: CarriedKernels) -> int:
+        """Adds all that ``other`` has and this one lacks, and returns the number of kernels of ``other``."""
+        with self._database:
+            for table in _TABLES:
+                rows = other._database.execute(f"SELECT * FROM {table}").fetchall()
+                if rows:
+                    marks = ", ".join("?" * len(rows[0]))
+                    self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+        (count,) = other._database.execute("SELECT count(*) FROM kernels").fetchone()
+        return int(count)
+
     def toolchains(self) -> list[Toolchain]:
         """Returns the toolchains that compiled them. Raises :class:`Unusable` or sqlite3.Error for unreadable ones."""
         query = f"SELECT substr(facts, 1, {TEXT_LIMIT}) FROM toolchains ORDER BY facts"
