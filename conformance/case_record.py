@@ -235,8 +235,8 @@ class RunInfo:
     versions.
 
     ``shard`` is the part of a selection that the run had; None for all of it. ``merged`` names the shards of which
-    ``conformance merge`` made the run; None for a run of its own. ``ray`` is the Ray cluster of the workers; None for
-    workers of one machine."""
+    ``conformance merge`` made the run; None if it was not merged. ``ray`` is the Ray cluster of the workers; None if
+    they ran on one machine."""
 
     id: str
     started: str

@@ -55,14 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
     began = _now()
     kinds = f"{len(gpus.entries)} GPU{'s' * (len(gpus.entries) > 1)}"
     print(f"{kinds}, {arguments.seconds:g} s each at the same time", flush=True)
-    found = fleet.screen(gpus, arguments.seconds, arguments.turns, said=_said)
+    screened = fleet.screen(gpus, arguments.seconds, arguments.turns, said=_said)
     host = os.environ.get("NODE_NAME") or platform.node()
     if arguments.json is not None:
-        data = answers.to_dict(found, host, began, {"driver": gpus.driver or "", "python": platform.python_version()})
+        data = answers.to_dict(
+            screened, host, began, {"driver": gpus.driver or "", "python": platform.python_version()}
+        )
         write_output(arguments.json, json.dumps(data, indent=2) + "\n")
     if arguments.health_event is not None:
-        write_output(arguments.health_event, json.dumps(health_events(found, host, _now()), indent=2) + "\n")
-    return answers.exit_status(found)
+        write_output(arguments.health_event, json.dumps(health_events(screened, host, _now()), indent=2) + "\n")
+    return answers.exit_status(screened)
 
 
 def _said(answer: answers.GpuAnswer) -> None:

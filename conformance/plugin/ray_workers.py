@@ -42,11 +42,11 @@ def join_cluster(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     config.add_cleanup(cluster.disconnect)
     config.stash[CLUSTER] = cluster
-    asked = option.numprocesses
-    if isinstance(asked, int) and asked > cluster.slots:
+    workers = option.numprocesses
+    if isinstance(workers, int) and workers > cluster.slots:
         of_what = "GPUs" if cluster.gpus.entries else "CPUs"
-        raise pytest.UsageError(f"-n {asked}: the cluster has {cluster.slots} {of_what} for workers; give no more")
-    option.numprocesses = asked if isinstance(asked, int) else cluster.slots
+        raise pytest.UsageError(f"-n {workers}: the cluster has {cluster.slots} {of_what} for workers; give no more")
+    option.numprocesses = workers if isinstance(workers, int) else cluster.slots
 
 
 class RayWorkers:

@@ -1,4 +1,4 @@
-"""Prints what is installed on a node, as JSON: run there in a process of its own, by the node's Python."""
+"""Prints what is installed on a node, as JSON. The node's Python runs it in a separate process."""
 
 from __future__ import annotations
 

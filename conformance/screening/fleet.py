@@ -60,6 +60,7 @@ class _Watch:
         self._about: dict[str, str] = {}
         self._states: dict[str, str] = {}
         self._last: Mapping[str, Any] = {}
+        self._progress: Mapping[str, Any] = {}
         self._errors: collections.deque[str] = collections.deque(maxlen=_LINES)
 
     def answer(self) -> GpuAnswer:
@@ -110,11 +111,11 @@ class _Watch:
 
     def _judged(self, status: int | None, hung: str) -> GpuAnswer:
         if hung:
-            return self._of(Verdict.HUNG, f"{hung}, after {self._last.get('turns', 0)} turns")
+            return self._of(Verdict.HUNG, f"{hung}, after {self._so_far()}")
         if "not_run" in self._last:
             return self._of(Verdict.NOT_RUN, str(self._last["not_run"]))
         if "failed" in self._last:
-            return self._of(Verdict.CRASHED, f"the GPU's process failed: {self._last['failed']}")
+            return self._of(Verdict.CRASHED, f"the GPU's process failed after {self._so_far()}: {self._last['failed']}")
         if "seen" in self._last:
             try:
                 seen = Seen.from_dict(self._last["seen"])
@@ -126,7 +127,12 @@ class _Watch:
         if status is not None and status < 0:
             end = f"signal {signal.Signals(-status).name}" if -status in set(signal.Signals) else f"signal {-status}"
         quoted = f": {' '.join(self._errors)}" if self._errors else ""
-        return self._of(Verdict.CRASHED, f"the GPU's process ended by {end} without an answer{quoted}")
+        return self._of(Verdict.CRASHED, f"the GPU's process ended by {end} after {self._so_far()}{quoted}")
+
+    def _so_far(self) -> str:
+        """Returns how far the process is known to have come, with the wrong tiles that it had seen."""
+        wrong = self._progress.get("wrong_tiles", 0)
+        return f"{self._progress.get('turns', 0)} turns" + (f" with {wrong} wrong tiles" if wrong else "")
 
     def _of(self, answer: Verdict, why: str) -> GpuAnswer:
         seconds = time.monotonic() - self._began
@@ -143,6 +149,8 @@ class _Watch:
                 continue  # cut off, as the process died
             if "about" in message:
                 self._about = message["about"]
+            elif "turns" in message:
+                self._progress = message
             else:
                 self._last = message
 

@@ -63,7 +63,7 @@ def _screen(until: float, turns: int | None) -> None:
         nonlocal last
         if time.monotonic() - last > BEAT_S:
             last = time.monotonic()
-            _say(turns=screen.seen.turns)
+            _say(turns=screen.seen.turns, wrong_tiles=sum(unit.wrong_tiles for unit in screen.seen.units))
 
     _say(seen=screen.run(until, beat, turns).to_dict())
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from conformance.machine.gpus import Gpus
+from conformance.plugin.ray_workers import RayWorkers
 from conformance.ray_cluster import cluster as module
+from conformance.ray_cluster import compile_tasks
 from conformance.ray_cluster.cluster import Cluster, ClusterError, Node, check_stacks, connect, sent_variables
 from conformance.ray_cluster.node_facts import NodeFacts, printed_facts, read_facts
 
@@ -152,3 +155,68 @@ def test_workers_get_the_variables_that_change_results_and_no_secret():
         "HOME": "/root",
     }
     assert sent_variables(environ) == {"TRITON_CACHE_DIR": "/cache", "CONFORMANCE_RUN_PROCESS": "7"}
+
+
+class CompilingRay:
+    """A cluster of the nodes in ``cores``, on the first of which this process is. A node of ``fails`` dies."""
+
+    exceptions = SimpleNamespace(RayError=OSError)
+
+    def __init__(self, cores, fails=()):
+        self._cores, self._fails = cores, fails
+
+    def nodes(self):
+        return [
+            {"NodeID": name, "Alive": count >= 0, "Resources": {"CPU": count} if count else {}}
+            for name, count in self._cores.items()
+        ]
+
+    def get_runtime_context(self):
+        return SimpleNamespace(get_node_id=lambda: next(iter(self._cores)))
+
+    def remote(self, function):
+        def options(*, num_cpus, max_retries, scheduling_strategy):
+            assert (num_cpus, max_retries) == (0, 0)
+            return SimpleNamespace(remote=lambda words, environment, task: (scheduling_strategy, task))
+
+        return SimpleNamespace(options=options)
+
+    def get(self, call):
+        node, task = call
+        if node in self._fails:
+            raise OSError("the node died")
+        return f"{node} compiled {task}", ""
+
+
+@pytest.mark.parametrize(
+    ("cores", "compilers"),
+    [
+        ({"here": 2, "b": 4, "without": 0, "dead": -1}, [("here", 2), ("b", 4)]),
+        ({"here": 0, "b": 4}, [("b", 4)]),
+        ({"here": 2, "without": 0}, []),
+    ],
+)
+def test_living_nodes_with_cores_compile_unless_this_machine_is_the_only_one(monkeypatch, cores, compilers):
+    monkeypatch.setattr(module, "_ray", lambda: CompilingRay(cores))
+    assert Cluster("auto", [], Gpus()).compilers() == compilers
+
+
+def test_a_node_that_dies_while_it_compiles_gives_nothing_and_the_others_their_kernels(monkeypatch):
+    monkeypatch.setattr(module, "_ray", lambda: CompilingRay({"a": 1, "b": 1}, fails=("a",)))
+    monkeypatch.setattr(module, "_on", lambda node: node)
+    assert Cluster("auto", [], Gpus()).compile([("a", "x"), ("b", "y")]) == [b"", "b compiled y"]
+
+
+def test_each_task_goes_to_the_node_that_it_was_made_for(monkeypatch):
+    sent = []
+    cluster = SimpleNamespace(compilers=lambda: [("a", 1), ("b", 2)], compile=lambda tasks: sent.extend(tasks) or [])
+    workers = RayWorkers.__new__(RayWorkers)
+    workers._cluster = cluster
+
+    def compile_on_nodes(stage, settings, selection, cases, cores, run, folder):
+        assert cores == [1, 2]
+        return run([(1, b"second")])
+
+    monkeypatch.setattr(compile_tasks, "compile_on_nodes", compile_on_nodes)
+    assert workers.compile(None, None, None, [], None) == []
+    assert sent == [("b", b"second")]

@@ -39,7 +39,7 @@ def test_the_cases_of_one_kernel_go_to_one_node_and_each_node_has_its_part():
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
-    """The kernels that a node has compiled for the first case, with a cache of its own."""
+    """The kernels that a node with an empty cache has compiled for the first case."""
     words = ["-c", _COMPILE, json.dumps(sys.path)]
     environment = {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("node"))}
     task = pickle.dumps((SETTINGS, SELECTION, CASES[:1], 1))

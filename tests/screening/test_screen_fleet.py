@@ -23,7 +23,7 @@ said = json.loads({said!r})
 def say(**message): print("conformance-screen: " + json.dumps(message), flush=True)
 print("a library prints")
 say(about={{"name": "GPU", "uuid": "GPU-1", "pci": ""}})
-say(turns=5)
+say(turns=5, wrong_tiles=3)
 do = said[os.environ["CUDA_VISIBLE_DEVICES"]]
 if do == "hang":
     time.sleep(60)
@@ -59,14 +59,17 @@ def test_each_gpu_has_its_own_answer(answers):
         "hang", "signal", "exit", {"seen": CLEAN.to_dict()}, {"not_run": "in use"}, {"failed": "illegal access"}
     )
     assert hung.verdict is Verdict.HUNG
-    assert "no sign of life" in hung.why and "after 5 turns" in hung.why  # noqa: PT018
+    assert "no sign of life" in hung.why and "after 5 turns with 3 wrong tiles" in hung.why  # noqa: PT018
     assert dead.verdict is Verdict.CRASHED
-    assert "ended by signal SIGKILL without an answer: cuda is lost" in dead.why
+    assert "ended by signal SIGKILL after 5 turns with 3 wrong tiles: cuda is lost" in dead.why
     assert "exit status 3" in ended.why
     assert clean.verdict is Verdict.CLEAN
     assert clean.states == {"before": "state of 3", "after": "state of 3"}
     assert (busy.verdict, busy.why) == (Verdict.NOT_RUN, "in use")
-    assert (failed.verdict, failed.why) == (Verdict.CRASHED, "the GPU's process failed: illegal access")
+    assert (failed.verdict, failed.why) == (
+        Verdict.CRASHED,
+        "the GPU's process failed after 5 turns with 3 wrong tiles: illegal access",
+    )
     assert {one.about["uuid"] for one in (hung, dead, clean)} == {"GPU-1"}
 
 
