@@ -26,7 +26,7 @@ from conformance.gate.runs.run_environment import environment
 from conformance.judging.settings import Settings
 from conformance.machine import overdue, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
-from conformance.machine.gpus import Gpus, core_count, find_gpus, lacking, worker_count, worker_environment
+from conformance.machine.gpus import Gpus, core_count, lacking, worker_count, worker_environment
 from conformance.machine.open_files import too_few_files
 from conformance.machine.versions import machine_stack
 from conformance.plugin import (
@@ -230,9 +230,7 @@ def _configure_main(config: pytest.Config) -> None:
     config.add_cleanup(stderr.close)
     folder = new_folder(settings, config.invocation_params.dir)
     progress = RunProgress(config, folder, workers, ids, output)
-    # The GPUs of a cluster may all be on other machines: then kernels are compiled as the cases run.
-    compiles = suites and (settings.ray is None or not settings.has_gpu or bool(find_gpus().entries))
-    stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if compiles else None
+    stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if suites else None
     outside = Outside(settings, partial(parametrisation.selection, config), whole, left_out) if suites else None
     kernels = None if stage is None else stage.kernels
     base = config.invocation_params.dir

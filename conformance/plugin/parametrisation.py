@@ -10,13 +10,15 @@ import pytest
 
 from conformance.plugin.case_ids import CaseIds
 from conformance.plugin.lazy_items import OrderKept, group_of
-from conformance.plugin.options import settings
+from conformance.plugin.options import CLUSTER, settings
+from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.records import Reason
 
 if TYPE_CHECKING:
     from conformance.cases.case_table import Cases, CaseTable, Selection
     from conformance.cases.lookup import CaseLookup
     from conformance.plugin.lazy_items import ItemGroup
+    from conformance.targets import Target
 
 _SELECTION: pytest.StashKey[Selection] = pytest.StashKey()
 
@@ -130,7 +132,7 @@ def selection(config: pytest.Config) -> Selection:
 
         chosen = settings(config)
         config.stash[_SELECTION] = Selection(
-            chosen_targets(chosen),
+            chosen_targets(chosen) or _of_cluster(config),
             chosen.tier,
             chosen.kernels,
             has_gpu=chosen.has_gpu,
@@ -138,6 +140,19 @@ def selection(config: pytest.Config) -> Selection:
             asked_for_targets=bool(chosen.targets),
         )
     return config.stash[_SELECTION]
+
+
+def _of_cluster(config: pytest.Config) -> tuple[Target, ...]:
+    """Returns the GPU of the workers if this machine has none. Ends the run if no node can say what it is."""
+    cluster = config.stash.get(CLUSTER, None)
+    if cluster is None:
+        return ()
+    from conformance.ray_cluster.cluster import ClusterError
+
+    try:
+        return (cluster.device(),)
+    except ClusterError as error:
+        pytest.exit(str(error), returncode=INFRASTRUCTURE)
 
 
 class LeftOutCases:

@@ -20,7 +20,8 @@ from conformance.gate.runs.run_environment import variables
 from conformance.machine.gpus import Gpus
 from conformance.machine.versions import machine_stack
 from conformance.ray_cluster import worker_actor
-from conformance.ray_cluster.node_facts import NodeFacts, read_facts
+from conformance.ray_cluster.node_facts import NodeFacts, read_device, read_facts
+from conformance.targets import Target
 
 #: Seconds in which all nodes must have said what is installed there.
 FACTS_S = worker_actor.FACTS_S + 60.0
@@ -28,9 +29,10 @@ FACTS_S = worker_actor.FACTS_S + 60.0
 ENDING_S = 10.0
 #: The facts of a stack that only GPUs have.
 _OF_GPUS = ("driver", "device")
-_FACTS = (
+_FACTS, _DEVICE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from conformance.ray_cluster.node_facts import printed_facts; printed_facts()"
+    f"from conformance.ray_cluster.node_facts import {function}; {function}()"
+    for function in ("printed_facts", "printed_device")
 )
 _COMPILE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pathlib import Path; "
@@ -124,6 +126,20 @@ class Cluster:
             self._device_class,
             tuple(node.name for node in self.nodes if node.id in self._dead),
         )
+
+    def device(self) -> Target:
+        """Returns the GPU of the workers, as the first living node describes it. Raises :class:`ClusterError` if that
+        cannot say what it is."""
+        node = next((node for node in self.nodes if node.id not in self._dead), self.nodes[0])
+        ((text, error),) = _printed(_DEVICE, [node.id])
+        try:
+            return read_device(text)
+        except ValueError as why:
+            last = (error.strip().splitlines() or [str(why)])[-1]
+            raise ClusterError(
+                f"--ray {self.address}: node {node.name} cannot say what its GPU is: {last}; check that torch sees the "
+                "GPU there"
+            ) from None
 
     def actor(self, node: Node) -> Any:
         """Begins to start an actor on ``node`` and returns its handle."""
@@ -237,7 +253,7 @@ def _connected(address: str, device_class: str | None, wants_gpu: bool | None) -
     rows = [(node, slots) for node, slots in rows if slots]
     if not rows:
         raise ClusterError(f"--ray {address}: no node of the cluster has a {resource} for a worker")
-    facts = _facts([node["NodeID"] for node, _ in rows])
+    facts = _printed(_FACTS, [node["NodeID"] for node, _ in rows])
     nodes = []
     for (node, slots), (text, error) in zip(rows, facts, strict=True):
         name = f"{node['NodeName']} ({node['NodeID'][:8]})"
@@ -257,10 +273,10 @@ def _connected(address: str, device_class: str | None, wants_gpu: bool | None) -
     return Cluster(address, nodes, _gpus(nodes) if uses_gpus else Gpus(), device_class)
 
 
-def _facts(nodes: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns what each of ``nodes`` prints about itself, and what it says of an error."""
+def _printed(program: str, nodes: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns what ``program`` prints on each of ``nodes``, and what it says of an error."""
     ray = _ray()
-    words = ["-c", _FACTS, json.dumps([str(entry) for entry in sys.path])]
+    words = ["-c", program, json.dumps([str(entry) for entry in sys.path])]
     printed = ray.remote(worker_actor.printed)
     calls = [
         printed.options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node)).remote(

@@ -15,10 +15,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from conformance.plugin import options, parametrisation
 from conformance.plugin.fresh_pytest import FreshPytest
 from conformance.plugin.ray_workers import RayWorkers
 from conformance.plugin.resuming import MOST_DEATHS
+from conformance.plugin.run_faults import INFRASTRUCTURE
+from conformance.ray_cluster.cluster import ClusterError
 from conformance.records import CaseRecord, read_records, read_run
+from conformance.targets import find
 
 pytest.importorskip("ray")
 pytest_plugins = ["pytester"]
@@ -99,6 +103,44 @@ def test_a_device_class_needs_a_cluster(project):
 def test_a_fresh_pytest_uses_the_cluster_for_its_gpus_alone(has_gpu, kept):
     fresh = FreshPytest(SimpleNamespace(ray="auto", has_gpu=has_gpu), ["--ray", "auto", "-k", "mm"], Path(), {})
     assert ("--ray=auto" in fresh._words) == kept
+
+
+class NodeWithGpu:
+    """A cluster whose node says that its GPU is an sm_90, or that it cannot say what it is."""
+
+    def __init__(self, error=None):
+        self._error = error
+
+    def device(self):
+        if self._error is not None:
+            raise self._error
+        return find("sm_90")
+
+
+@pytest.mark.parametrize(("cluster", "targets"), [(None, []), (NodeWithGpu(), ["sm_90"])])
+def test_a_leader_without_a_gpu_compiles_for_that_of_the_cluster(config_of, cluster, targets):
+    assert [target.id for target in parametrisation.selection(config_of(cluster)).targets] == targets
+
+
+def test_a_cluster_that_cannot_say_what_its_gpu_is_ends_the_run(config_of):
+    with pytest.raises(pytest.exit.Exception, match="node a cannot say") as ended:
+        parametrisation.selection(config_of(NodeWithGpu(ClusterError("node a cannot say"))))
+    assert ended.value.returncode == INFRASTRUCTURE
+
+
+@pytest.fixture
+def config_of():
+    """Returns the configuration of a run with a GPU, of which this machine has none."""
+
+    def make(cluster):
+        stash = pytest.Stash()
+        chosen = SimpleNamespace(targets=(), has_gpu=True, tier="quick", kernels=(), compile_only=False)
+        stash[options._SETTINGS] = chosen
+        if cluster is not None:
+            stash[options.CLUSTER] = cluster
+        return SimpleNamespace(stash=stash)
+
+    return make
 
 
 def test_a_case_that_was_under_way_when_three_nodes_died_has_crashed(tmp_path):

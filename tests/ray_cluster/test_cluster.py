@@ -11,9 +11,10 @@ import pytest
 from conformance.machine.gpus import Gpus
 from conformance.plugin.ray_workers import RayWorkers
 from conformance.ray_cluster import cluster as module
-from conformance.ray_cluster import compile_tasks
+from conformance.ray_cluster import compile_tasks, node_facts
 from conformance.ray_cluster.cluster import Cluster, ClusterError, Node, check_stacks, connect, sent_variables
 from conformance.ray_cluster.node_facts import NodeFacts, printed_facts, read_facts
+from conformance.targets import known_targets
 
 HERE = {"harness": "1 abc", "torch": "2.13.0", "triton": "3.9.0", "python": "3.11.7", "driver": None, "device": None}
 H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
@@ -61,7 +62,7 @@ class FakeRay:
         monkeypatch.setattr(module, "_ray", lambda: self)
         monkeypatch.setattr(module, "machine_stack", lambda gpus: HERE)
         monkeypatch.setattr(module, "read_facts", lambda text: self.printed[text].facts)
-        monkeypatch.setattr(module, "_facts", lambda nodes: [(name, "") for name in nodes])
+        monkeypatch.setattr(module, "_printed", lambda program, nodes: [(name, "") for name in nodes])
 
 
 def test_a_device_class_keeps_the_nodes_of_one_gpu(monkeypatch):
@@ -90,7 +91,8 @@ def test_a_run_without_gpus_takes_cores_and_no_device_class(monkeypatch):
 def test_a_node_that_cannot_say_what_it_has_is_refused(monkeypatch):
     FakeRay(monkeypatch, [node()])
     monkeypatch.setattr(module, "read_facts", read_facts)
-    monkeypatch.setattr(module, "_facts", lambda nodes: [("", "Traceback\nModuleNotFoundError: No module named 'x'")])
+    said = [("", "Traceback\nModuleNotFoundError: No module named 'x'")]
+    monkeypatch.setattr(module, "_printed", lambda program, nodes: said)
     with pytest.raises(ClusterError, match=r"node a \(a\) cannot say what is installed there: ModuleNotFoundError"):
         module._connected("auto", None, None)
 
@@ -100,6 +102,19 @@ def test_facts_are_read_as_they_are_printed(capsys):
     facts = read_facts(capsys.readouterr().out)
     assert facts.stack["harness"]
     assert facts.gpus.entries == ()
+
+
+def test_the_gpu_of_a_machine_without_one_is_what_a_living_node_prints(monkeypatch, capsys):
+    gpu = replace(known_targets()[0], device_index=0)
+    monkeypatch.setattr(node_facts, "devices", lambda: (gpu,))
+    node_facts.printed_device()
+    printed = {"b": (capsys.readouterr().out, "")}
+    monkeypatch.setattr(module, "_printed", lambda program, nodes: [printed.get(name, ("", "")) for name in nodes])
+    cluster = Cluster("auto", [node(), node("b")], Gpus())
+    with pytest.raises(ClusterError, match="node a cannot say what its GPU is"):
+        cluster.device()
+    cluster.note_dead(cluster.nodes[0])
+    assert cluster.device() == gpu
 
 
 def test_without_ray_the_sentence_says_how_to_install_it(monkeypatch):
