@@ -41,6 +41,8 @@ SENTINEL = (0xFE, 0x7D)
 ANALYSED_PRODUCTS = 4
 #: More alternatives than this name nothing.
 ALTERNATIVES = 3
+#: What the text says of NaN that no operand holds, as long as nobody has traced it.
+FROM_NO_OPERAND = ": no operand holds NaN, so it was read elsewhere or arose in the computation"
 #: Largest heat map, in tiles.
 MAP_ROWS, MAP_COLUMNS = 24, 64
 
@@ -424,7 +426,7 @@ def _uniform(fill: Fill, out: Tensor, bad: Tensor) -> list[str]:
         if nan.dim() == 2:
             which += f", in {int(nan.any(1).sum())} rows and {int(nan.any(0).sum())} columns"
         if not any(bool(values.double().isnan().any()) for values in fill.inputs.values()):
-            which += ": no operand holds NaN, so it was read elsewhere or arose in the computation"
+            which += FROM_NO_OPERAND
         if out.element_size() == 1 and bool(_raw_sentinel(out)[nan].all()):
             which += "; these have the bits of memory that was not written"
         notes.append(f"OBSERVED {which}")

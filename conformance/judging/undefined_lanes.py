@@ -6,12 +6,11 @@ is judged with 0, and the check says what was seen. Otherwise they stay NaN, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 
-from conformance.diagnosis.diagnose import axes
 from conformance.execution.compile.masked_loads import NOT_SHOWN, ZERO, masked_values, places_without_value
 from conformance.execution.interpreter.accesses import UndefinedLanes
+from conformance.execution.interpreter.lane_words import lane_words
 from conformance.execution.trial.trial import Trial
 from conformance.judging.harness import Harness
 from conformance.kernels.kernel import Kernel, Plan
@@ -104,37 +103,6 @@ def _given(plan: Plan, values: Mapping[str, str], places: Iterable[str]) -> str:
 
 
 def _words(problem: Problem, lanes: Mapping[str, UndefinedLanes]) -> str:
-    """Returns such as "k 33 to 63 of a (mm.py:24), which the mask leaves without a value"; of an operand the indices
-    along dimensions that no output has, if there are any."""
-    outputs = {axis for output in problem.outputs for axis in _axes(problem, output.name)}
-    texts = []
-    for place, of_operands in lanes.items():
-        parts = []
-        for operand, dimensions in of_operands.items():
-            named = [(axis, places) for axis, places in zip(_axes(problem, operand), dimensions, strict=True) if places]
-            inner = [pair for pair in named if pair[0] not in outputs]
-            parts += [f"{axis} {_runs(sorted(places))} of {operand}" for axis, places in inner or named]
-        texts.append(f"{' and '.join(parts) or 'lanes'} ({place})")
+    """Returns such as "k 33 to 63 of a (mm.py:24), which the mask leaves without a value"."""
+    texts = [f"{lane_words(problem, of_operands) or 'lanes'} ({place})" for place, of_operands in lanes.items()]
     return f"{' and '.join(texts)}, which the mask leaves without a value"
-
-
-def _axes(problem: Problem, name: str) -> Sequence[str]:
-    """The names of the dimensions of an operand; numbers for a family that has none."""
-    try:
-        return axes(problem, name)
-    except TypeError:
-        shapes = {tensor.name: tensor.shape for tensor in problem.tensors}
-        return [f"index {dim} of dimension" for dim in range(len(shapes.get(name, ())))]
-
-
-def _runs(numbers: Sequence[int]) -> str:
-    """Returns sorted ``numbers`` as runs.
-
-    >>> _runs([33, 34, 35, 40])
-    '33 to 35, 40'
-    """
-    runs = []
-    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in group]
-        runs.append(f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}")
-    return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")

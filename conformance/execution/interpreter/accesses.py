@@ -16,13 +16,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from conformance.execution.interpreter.numbers import add_atomically
+
+if TYPE_CHECKING:
+    from conformance.execution.interpreter.nan_tracing import NanTracing
 
 
 class TensorRegion:
@@ -174,8 +177,8 @@ class Footprints:
                     self.unwritten.setdefault(region.name, text)
 
 
-#: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
-_BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parents[1]))
+#: Folders whose functions stand between an access and the kernel's line: NumPy's, this one and that of diagnoses.
+_BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "diagnosis"))
 #: What starts a launch: the kernel's frames lie below it.
 _LAUNCHES = str(Path(__file__).with_name("executor.py"))
 #: Numbers from here on may be addresses: no size, stride or index is so large.
@@ -202,7 +205,7 @@ class Accesses:
     names the operands that may be stored to (None: all). ``footprints`` are told what each program touches.
     ``undefined_lanes``: a masked load gives NaN where nothing stands for what is masked. Integers have none: there
     every bit is set, or with ``plausible`` such a lane holds the last number that the load reads. ``lanes`` says on
-    which lines such lanes are 0, and takes what is seen of them."""
+    which lines such lanes are 0, and takes what is seen of them. ``tracing`` is told what every operation computes."""
 
     def __init__(
         self,
@@ -214,12 +217,14 @@ class Accesses:
         plausible: bool = False,
         lanes: Lanes | None = None,
         footprints: Footprints | None = None,
+        tracing: NanTracing | None = None,
     ) -> None:
+        self.tracing = tracing
         self.undefined_lanes = undefined_lanes
         self.lanes = Lanes() if lanes is None else lanes
         self._footprints = footprints
         self.plausible = plausible
-        self._operands = _regions(operands)
+        self._operands = regions(operands)
         self._written = None if written is None else set(written)
         self._once = [region for region in self._operands if region.name in set(once)]
         self._regions = self._operands
@@ -233,11 +238,13 @@ class Accesses:
         """A launch over ``arguments`` begins. One of them may hold the address of memory that nothing here knows, as
         the table of a grouped product may. Accesses of that memory are not judged."""
         tensors = {name: getattr(value, "base", value) for name, value in arguments.items()}
-        self._regions = [*self._operands, *_regions(tensors)]
+        self._regions = [*self._operands, *regions(tensors)]
         self._writers = [np.zeros(region.count, dtype=np.int32) for region in self._once]
         self._programs = []
         if self._footprints is not None:
             self._footprints.launch(tensors)
+        if self.tracing is not None:
+            self.tracing.launch(tensors)
         self._told = min(_addresses(tensors.values(), self._regions), default=None)
 
     def program(self, index: tuple[int, ...]) -> None:
@@ -250,7 +257,7 @@ class Accesses:
         if addresses.size and self._written is not None:
             self._into_inputs(addresses)
         if self._footprints is not None and self._programs:
-            self._footprints.touched("stores", self._programs[-1], addresses, _kernel_line())
+            self._footprints.touched("stores", self._programs[-1], addresses, kernel_line())
         for region, writers in zip(self._once, self._writers, strict=True):
             inside = addresses[region.holds(addresses, 1)]
             if not inside.size:
@@ -303,7 +310,7 @@ class Accesses:
         if not addresses.size:
             return None
         if self._footprints is not None and self._programs and what == "loads":
-            self._footprints.touched(what, self._programs[-1], addresses, _kernel_line())
+            self._footprints.touched(what, self._programs[-1], addresses, kernel_line())
         first, last = int(addresses.min()), int(addresses.max()) + size
         for region in self._regions:
             if region.first <= first and last <= region.end and (region.dense or region.holds(addresses, size).all()):
@@ -325,7 +332,7 @@ class Accesses:
     def without_value(self, pointers: np.ndarray, mask: np.ndarray) -> str:
         """Notes that a load of ``pointers`` has no value for the lanes that its ``mask`` leaves out. Returns the line
         of the kernel, as "file.py:24"."""
-        line = _kernel_line().partition(" ")[0]
+        line = kernel_line().partition(" ")[0]
         lanes = self.lanes.undefined.setdefault(line, {})
         addresses = np.atleast_1d(pointers).view(np.int64)
         mask = np.broadcast_to(mask, addresses.shape)
@@ -337,7 +344,7 @@ class Accesses:
         return line
 
     def _note(self, what: str, text: str) -> None:
-        line = _kernel_line()
+        line = kernel_line()
         self.strays.setdefault((what, line), f"{line}: {text}")
 
 
@@ -361,7 +368,8 @@ def _add_lanes(lanes: list[set[int]], region: TensorRegion, addresses: np.ndarra
         lanes[place] |= {int(index) for index in left_out if not 0 <= index < region.shape[place]}
 
 
-def _regions(tensors: Mapping[str, Any]) -> list[TensorRegion]:
+def regions(tensors: Mapping[str, Any]) -> list[TensorRegion]:
+    """Returns the elements of each tensor among ``tensors`` that has any."""
     return [TensorRegion(name, value) for name, value in tensors.items() if isinstance(value, Tensor) and value.numel()]
 
 
@@ -375,7 +383,7 @@ def _addresses(values: Iterable[Any], regions: Sequence[TensorRegion]) -> list[i
     return [number for number in numbers if all(region.distance(number) for region in regions)]
 
 
-def _kernel_line() -> str:
+def kernel_line() -> str:
     """Returns the line of the kernel that accesses memory, as file:line. If it is one of a function that the kernel
     calls, the line of the call is added."""
     frame: FrameType | None = sys._getframe(1)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from conformance.exception_text import causes_of, class_name, raised_by_kernel
-from conformance.execution.interpreter.accesses import Accesses, watched, with_undefined_lanes
+from conformance.execution.interpreter.accesses import Accesses, Lanes, watched, with_undefined_lanes
 from conformance.execution.interpreter.corrections import (
     NotFaithful,
     corrections,
@@ -29,6 +29,7 @@ from conformance.execution.interpreter.corrections import (
     refuse_rounding_descriptors,
     refusing,
 )
+from conformance.execution.interpreter.nan_tracing import NanTracing
 from conformance.execution.interpreter.proof import Faults, faults_of_kernels, faults_of_methods
 from conformance.execution.interpreter.savings import savings
 from conformance.kernels.launch import Launch, Ran
@@ -113,6 +114,14 @@ class InterpreterExecutor:
         finally:
             self._accesses = None
 
+    @contextlib.contextmanager
+    def tracing_nan(self, operands: Mapping[str, Tensor], outputs: list[str], lanes: Lanes) -> Iterator[NanTracing]:
+        """The :class:`NanTracing` of the launches that run meanwhile over ``operands``, the ``outputs`` included.
+        ``lanes`` says which lanes without a value are 0."""
+        tracing = NanTracing(operands, outputs)
+        with self.watching(operands, lanes=lanes, tracing=tracing):
+            yield tracing
+
     def _count_a_loop(self) -> None:
         """Every GEMM counts its k-blocks in a loop, which the interpreters of older Tritons cannot do under NumPy 2.4
         and later: raises InterpreterUnsupported there."""
@@ -178,6 +187,9 @@ class InterpreterExecutor:
             replacements += [*descriptor_rules(interpreter, accesses, reduce), *savings(interpreter)]
             for owner, names in replacements:
                 replaced.enter_context(_replaced(owner, names))
+            if accesses is not None and accesses.tracing is not None:
+                for owner, names in accesses.tracing.replacements(interpreter):
+                    replaced.enter_context(_replaced(owner, names))
             if accesses is not None:
                 accesses.launch(arguments)
                 native = interpreter._interpreter

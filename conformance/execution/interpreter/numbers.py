@@ -200,28 +200,31 @@ def four_bit_numbers(pairs: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(_FOUR_BITS[both].reshape(shape))
 
 
+def scaled_operand(codes: Any, scale: Any, axis: int, packed_axis: int) -> np.ndarray:
+    """Returns codes times scales in fp32. k is the ``axis`` of the codes and the last one of the scales; ``scale`` is
+    None for codes without one. Integers are pairs of four-bit codes, which lie side by side along ``packed_axis``."""
+    values = four_bit_numbers(codes.data, packed_axis) if codes.dtype.scalar.is_int() else _as_fp32(codes)
+    if scale is None:
+        return values
+    of_blocks = exponents_as_numbers(scale.data) if scale.dtype.scalar.is_int() else _as_fp32(scale)
+    each = np.repeat(of_blocks, values.shape[axis] // of_blocks.shape[-1], axis=-1)
+    return np.asarray(values * (each if axis == -1 else np.swapaxes(each, -1, -2)))
+
+
+def _as_fp32(tensor: Any) -> np.ndarray:
+    return np.asarray(as_numbers(tensor.data, tensor.dtype.scalar.name), np.float32)
+
+
 def scaled_dot_methods(interpreter: Any) -> dict[str, Any]:
     """Returns the builder's method for ``tl.dot_scaled``."""
     handle, tl = interpreter.TensorHandle, interpreter.tl
 
-    def numbers(tensor: Any) -> np.ndarray:
-        return np.asarray(as_numbers(tensor.data, tensor.dtype.scalar.name), np.float32)
-
-    def operand(codes: Any, scale: Any, axis: int, packed_axis: int) -> np.ndarray:
-        """Codes times scales. k is the ``axis`` of the codes and the last one of the scales."""
-        integers = codes.dtype.scalar.is_int()
-        values = four_bit_numbers(codes.data, packed_axis) if integers else numbers(codes)
-        if scale is None:
-            return values
-        integers = scale.dtype.scalar.is_int()
-        of_blocks = exponents_as_numbers(scale.data) if integers else numbers(scale)
-        each = np.repeat(of_blocks, values.shape[axis] // of_blocks.shape[-1], axis=-1)
-        return np.asarray(values * (each if axis == -1 else np.swapaxes(each, -1, -2)))
-
     def create_dot_scaled(
         self: Any, a: Any, a_scale: Any, _a: Any, b: Any, b_scale: Any, _b: Any, fast: Any, a_k: Any, b_k: Any, acc: Any
     ) -> Any:
-        product = np.matmul(operand(a, a_scale, -1, -1 if a_k else -2), operand(b, b_scale, -2, -2 if b_k else -1))
+        left = scaled_operand(a, a_scale, -1, -1 if a_k else -2)
+        right = scaled_operand(b, b_scale, -2, -2 if b_k else -1)
+        product = np.matmul(left, right)
         return handle(product + acc.data, tl.float32)
 
     return {"create_dot_scaled": create_dot_scaled}

@@ -13,17 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.diagnosis.diagnose import Diagnosis, diagnose
+from conformance.diagnosis.diagnose import FROM_NO_OPERAND, Diagnosis, diagnose
+from conformance.diagnosis.nan_origins import OUTSIDE
+from conformance.diagnosis.tile_search import NAN_FROM_OUTSIDE
 from conformance.families.family import family_of
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
-from conformance.numerics.fill import Seen
+from conformance.numerics.fill import Fill, Seen
 from conformance.numerics.verdict import judge
 from conformance.problems import Operand, Problem
 
 #: Wrong outputs whose causes are searched for, one after the other until one is named.
 ATTEMPTS = 3
+#: So many origins of NaN are told.
+MOST_ORIGINS = 3
 #: From so many elements on the nearest operand has nothing to do with an address.
 FAR_AWAY = 1 << 36
 #: Tile edges of a config that does not say one.
@@ -47,32 +51,60 @@ def explain(
     grid: tuple[int, ...] | None,
     failed: Sequence[str],
     unread: Callable[[], Sequence[str]] = tuple,
+    nan_origins: Callable[[Fill], Sequence[str]] = lambda fill: (),
 ) -> str:
     """Returns a text of where and why a trial of ``plan`` failed.
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
     the names of the checks that failed. ``unread`` says what programs did not read and should have; it is asked where
-    nothing else is a cause, or one of several.
+    nothing else is a cause, or one of several. ``nan_origins`` says where NaN begins that should not be there, in a
+    launch over a fill that it runs again.
     """
     disturbed = list(disturbed)
-    facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))
+    facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))[:2]
     # what lies outside the operands is no part of any other computation
     strayed = any(_PLACE.search(text) for text in disturbed)
-    numbers = _about_numbers(plan, contract, seen, by_tiles_only=strayed)
+    wrong = _wrong_outputs(plan.problem, contract, seen)
+    numbers = _about_numbers(plan, contract, wrong, seen, by_tiles_only=strayed)
+    origins, notes = _of_nan(wrong, nan_origins)
+    facts += [text for text in origins if not (strayed and OUTSIDE in text)]
     doubtful = numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
     if not facts and doubtful:
-        facts += unread()
+        facts += unread()[:2]
     if numbers is None:
         head = f"FAIL {failed[0]}"
-        return " | ".join([head, *(f"CAUSE {fact}" for fact in facts[:2])]) if facts else ""
-    first, *rest = numbers.text.split("\n")
-    return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in facts[:2])]), *rest])
+        return " | ".join([head, *(f"CAUSE {fact}" for fact in facts)]) if facts else ""
+    first, *rest = (_without_guesses(numbers.text) if origins else numbers.text).split("\n")
+    return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in facts)]), *rest, *notes])
 
 
-def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen], *, by_tiles_only: bool) -> Diagnosis | None:
-    """The diagnosis of the first wrong output of which a cause can be named, else of the first; None if none is
-    wrong. Exact fills come first: they prove most."""
-    problem = plan.problem
+def _without_guesses(text: str) -> str:
+    """Returns the text of a diagnosis without what it says of NaN whose origin is known."""
+    return text.replace(FROM_NO_OPERAND, "").replace(f", or {NAN_FROM_OUTSIDE}", "")
+
+
+def _of_nan(
+    wrong: Sequence[tuple[Seen, Operand]], nan_origins: Callable[[Fill], Sequence[str]]
+) -> tuple[list[str], list[str]]:
+    """Returns sentences about where NaN begins that should not be there, and a note if nobody could say it."""
+    fill = next((entry.fill for entry, output in wrong if bool(wrong_nan(entry, output.name).any())), None)
+    if fill is None:
+        return [], []
+    try:
+        return list(nan_origins(fill))[:MOST_ORIGINS], []
+    except Exception as error:  # what explains a failure may not take its place
+        return [], [f"where NaN begins was not found: {type(error).__name__}: {error}"]
+
+
+def wrong_nan(entry: Seen, output: str) -> Tensor:
+    """Returns a mask of the elements of ``output`` that are NaN and should not be."""
+    part, out = entry.fill.of(output), entry.outputs[output]
+    wrong = out.double().isnan() & ~part.expected.cpu().isnan()
+    return wrong if part.or_nan is None else wrong & ~part.or_nan.cpu()
+
+
+def _wrong_outputs(problem: Problem, contract: Contract, seen: Sequence[Seen]) -> list[tuple[Seen, Operand]]:
+    """Returns the wrong outputs of each fill. Exact fills come first: they prove most."""
     wrong = [
         (entry, output)
         for entry in seen
@@ -80,10 +112,18 @@ def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen], *, by_t
         if output.name in entry.outputs
         and not judge(problem, contract, entry.fill, entry.outputs[output.name], output.name).passed
     ]
+    methods = ("exact", "bounded", "special")
+    return sorted(wrong, key=lambda pair: methods.index(pair[0].fill.of(pair[1].name).method))
+
+
+def _about_numbers(
+    plan: Plan, contract: Contract, wrong: Sequence[tuple[Seen, Operand]], seen: Sequence[Seen], *, by_tiles_only: bool
+) -> Diagnosis | None:
+    """The diagnosis of the first ``wrong`` output of which a cause can be named, else of the first; None if none is
+    wrong."""
+    problem = plan.problem
     if not wrong:
         return None
-    methods = ("exact", "bounded", "special")
-    wrong.sort(key=lambda pair: methods.index(pair[0].fill.of(pair[1].name).method))
     diagnoses = []
     # one diagnosis is enough if it uses every output of every fill
     for entry, output in wrong[: 1 if family_of(problem).pools_fills else ATTEMPTS]:

@@ -15,8 +15,9 @@ from torch import Tensor
 from conformance.diagnosis.bit_orders import explain_bits
 from conformance.execution.device.page_edges import Edge, NoEdge, PageEdges
 from conformance.execution.interpreter.accesses import Footprints, Lanes
+from conformance.execution.interpreter.lane_words import lane_words
 from conformance.execution.interpreter.missing_reads import missing_reads
-from conformance.execution.trial.explained_failures import explain, wrong_tiles
+from conformance.execution.trial.explained_failures import explain, wrong_nan, wrong_tiles
 from conformance.execution.trial.fill_groups import (
     FillGroup,
     Judgement,
@@ -227,7 +228,8 @@ def trial(
     if failed:
         # what the tensor core's bits say counts where nothing else explains the failure
         unread = functools.partial(_unread, launcher, plan.problem, executor, [entry.fill for entry in result.seen])
-        explained = explain(plan, contract, result.seen, result.disturbed, result.grid, failed, unread)
+        origins = functools.partial(_nan_origins, launcher, plan.problem, executor, Lanes(zero_lanes))
+        explained = explain(plan, contract, result.seen, result.disturbed, result.grid, failed, unread, origins)
         result.diagnosis = explained or result.diagnosis
     result.seen.clear()
     return result
@@ -247,6 +249,27 @@ def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Seq
             launch = launcher(views)
         starter(executor)(launch, observe=False)
     return missing_reads(problem, fills[0].inputs, footprints)
+
+
+def _nan_origins(launcher: Launcher, problem: Problem, executor: Executor, lanes: Lanes, fill: Fill) -> list[str]:
+    """Runs ``fill`` once more, traces NaN, and returns where that of wrong elements begins; nothing if the executor
+    traces none."""
+    tracing_nan = getattr(executor, "tracing_nan", None)
+    if tracing_nan is None:
+        return []
+    views = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, executor.device).items()}
+    outputs = [output.name for output in problem.outputs]
+    with tracing_nan(views, outputs, lanes) as tracing:
+        starter(executor)(launcher(views), observe=False)
+    seen = Seen(fill, {name: views[name] for name in outputs})
+    numbers = [
+        tracing.of_output(name, tuple(element))
+        for name in outputs
+        for element in wrong_nan(seen, name).nonzero().tolist()
+    ]
+    named = {line: lane_words(problem, of_operands) for line, of_operands in lanes.undefined.items()}
+    sentences: list[str] = tracing.origins.words(filter(None, numbers), named)
+    return sentences
 
 
 def patterns_of(executor: Executor, number: int) -> tuple[int, ...]:
