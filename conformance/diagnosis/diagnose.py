@@ -41,7 +41,7 @@ SENTINEL = (0xFE, 0x7D)
 ANALYSED_PRODUCTS = 4
 #: More alternatives than this name nothing.
 ALTERNATIVES = 3
-#: What the text says of NaN that no operand holds, as long as nobody has traced it.
+#: Text about NaN that no operand holds, before it was traced.
 FROM_NO_OPERAND = ": no operand holds NaN, so it was read elsewhere or arose in the computation"
 #: Largest heat map, in tiles.
 MAP_ROWS, MAP_COLUMNS = 24, 64

@@ -1,7 +1,7 @@
-"""Where NaN and infinity begin: each array of numbers has, for every element that is not finite, the origin of it.
+"""Finds the operation in which NaN or infinity begins, for every element of every array that a program computes.
 
-The interpreter and the executor of TTGIR tell what each operation computed, and this module which of the operands the
-NaN of a result comes from. If none of them is NaN, it begins there. Nothing here is asked before a result is wrong.
+The interpreter and the executor of TTGIR report each operation. NaN of a result comes from an operand that is NaN. If
+none is, it begins in this operation. A launch is traced only after its result was wrong.
 """
 
 from __future__ import annotations
@@ -193,16 +193,16 @@ class Origins:
         first, columns = np.argmax(same, axis=0), np.arange(len(held))
         from_source = of_lines[first, columns]
         parents = of_lines[np.argmax(~np.isfinite(lines), axis=0), columns]
-        made = np.zeros(len(held), np.int32)
+        new = np.zeros(len(held), np.int32)
         for index in np.flatnonzero(~same.any(axis=0)):
             if begun:
-                made[index] = begun
+                new[index] = begun
             elif np.isnan(held[index]):
-                made[index] = self._begins("inf - inf", line(), f"inf - inf in a {name}", [int(parents[index])])
+                new[index] = self._begins("inf - inf", line(), f"inf - inf in a {name}", [int(parents[index])])
             else:
-                made[index] = self.number(Origin("overflow", line(), f"infinity in a {name}"))
+                new[index] = self.number(Origin("overflow", line(), f"infinity in a {name}"))
         from_source = self._or_unseen(from_source, held, same.any(axis=0), line)
-        self.put(array, _spread(bad, np.where(same.any(axis=0), from_source, made)))
+        self.put(array, _spread(bad, np.where(same.any(axis=0), from_source, new)))
 
     def scanned(
         self,
@@ -221,9 +221,9 @@ class Origins:
         picked = np.zeros(out.shape, np.int32)
         for index in range(out.shape[axis]):
             part = slice(index, None) if reverse else slice(None, index + 1)
-            taken = tuple(part if dim == axis else slice(None) for dim in range(out.ndim))
+            part_of = tuple(part if dim == axis else slice(None) for dim in range(out.ndim))
             one = out.take(index, axis)  # a copy, of which the origins are then read
-            values = source[0][taken], source[1][taken]
+            values = source[0][part_of], source[1][part_of]
             self.reduced(name, values, (one, one), axis, line, begun)
             numbers = self.of(one)
             picked[tuple(index if dim == axis else slice(None) for dim in range(out.ndim))] = (
@@ -293,18 +293,18 @@ class Origins:
         held = "NaN" if np.isnan(value) else f"{value:g}"
         return self.number(Origin("constant", line(), f"a constant or an argument of the kernel is {held}"))
 
-    def _or_unseen(self, numbers: np.ndarray, values: np.ndarray, wanted: Any, line: Callable[[], str]) -> np.ndarray:
-        """Returns the ``numbers`` where ``values`` are ``wanted``; one without an origin is a constant. Elsewhere 0."""
-        filled = np.where(wanted, numbers, 0).astype(np.int32)
+    def _or_unseen(self, numbers: np.ndarray, values: np.ndarray, chosen: Any, line: Callable[[], str]) -> np.ndarray:
+        """Returns the ``numbers`` where ``values`` are ``chosen``; one without an origin is a constant. Elsewhere 0."""
+        filled = np.where(chosen, numbers, 0).astype(np.int32)
         for value in (np.nan, np.inf, -np.inf):
             same = np.isnan(values) if np.isnan(value) else values == value
-            if (here := wanted & (filled == 0) & same).any():
+            if (here := chosen & (filled == 0) & same).any():
                 filled[here] = self._unseen(line, value)
         return filled
 
     def _begins(self, kind: str, line: str, what: str, of: Iterable[int], at: Place | None = None) -> int:
         origins = [self.origin(number) for number in dict.fromkeys(of) if number]
-        texts = tuple(f"inf begins at {origin.line}: {origin.what}{_element(origin)}" for origin in origins)
+        texts = tuple(f"inf begins{_at(origin)}: {origin.what}{_element(origin)}" for origin in origins)
         return self.number(Origin(kind, line, what, at, texts))
 
     def _each(
@@ -380,7 +380,8 @@ class Origins:
             of = "".join(f"; {text}" for text in dict.fromkeys(origin.of))
             named = (lanes or {}).get(origin.line.partition(" ")[0])
             what = LANES.replace("lanes", named) if named and origin.what == LANES else origin.what
-            texts.append(f"NaN of {count} element{'s' * (count > 1)} begins at {origin.line}: {what}{place}{of}")
+            # the count comes last: signatures of findings begin with what is the same in every case
+            texts.append(f"NaN begins{_at(origin)}: {what}{place}{of} [{count} elements]")
         return texts
 
 
@@ -422,6 +423,11 @@ def _operation(name: str, values: Sequence[float]) -> tuple[str, str, str]:
 def _short(name: str) -> str:
     """Returns the name of a function as it is usually spelled."""
     return next((part for part in FUNCTIONS if part in name), name.rpartition(".")[2].removeprefix("create_"))
+
+
+def _at(origin: Origin) -> str:
+    """Returns words about the line of an origin; "" for a constant, whose line TTGIR does not keep."""
+    return f" at {origin.line}" if origin.line else ""
 
 
 def _element(origin: Origin) -> str:

@@ -300,9 +300,14 @@ def product(a: Any, b: Any, kind: Type) -> Any:
     return np.matmul(np.asarray(a, np.float64), np.asarray(b, np.float64))
 
 
+def accumulated(values: Any, start: Any, element: str) -> Any:
+    """Returns a product, added to ``start`` unless that is None, as an array of ``element``."""
+    return rounded(values if start is None else values + start, element)
+
+
 def _dot(operation: Operation) -> tuple[list[str], Compute]:
     kind = result_type(operation)
-    return operands(operation), lambda a, b, c: rounded(product(a, b, kind) + c, kind.element)
+    return operands(operation), lambda a, b, c: accumulated(product(a, b, kind), c, kind.element)
 
 
 def _round_tf32(operation: Operation) -> tuple[list[str], Compute]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -21,6 +22,7 @@ from conformance.ttgir.formats import Type, rounded, size_of, type_of
 from conformance.ttgir.layouts import UnknownLayout, cluster_bases, layout_of
 from conformance.ttgir.machine import PROGRAM, SCHEDULES, Agent, ProgramRun, Schedule
 from conformance.ttgir.memory import GlobalMemory, ProgramFault
+from conformance.ttgir.nan_tracing import TtgirTracing
 from conformance.ttgir.regions import prepared, run_steps
 from conformance.ttgir.steps import Descriptor, Names, Step
 from conformance.ttgir.text import TtgirModule, parse
@@ -45,6 +47,17 @@ class TtgirExecutor:
 
     def __init__(self, texts: Mapping[str, str], schedule: Schedule = SCHEDULES[0], *, fences: bool = True) -> None:
         self.texts, self.schedule, self.fences = texts, schedule, fences
+        self._tracing: TtgirTracing | None = None
+
+    @contextlib.contextmanager
+    def tracing_nan(self, operands: Mapping[str, Tensor], outputs: Sequence[str], _: object) -> Iterator[TtgirTracing]:
+        """The :class:`TtgirTracing` of the launches that run meanwhile over ``operands``, the ``outputs`` included."""
+        self._tracing = tracing = TtgirTracing(operands, outputs)
+        try:
+            with tracing.installed():
+                yield tracing
+        finally:
+            self._tracing = None
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch`` and the steps before and after it. Raises Fault for what a correct program never does, and
@@ -67,10 +80,13 @@ class TtgirExecutor:
         function = launch.function.fn.__name__
         if function not in self.texts:
             raise UnknownOperation(f"the function {function}, which no text has")
-        module, steps = _program(self.texts[function])
+        prepare = _program if self._tracing is None else _program.__wrapped__  # what is traced is prepared for it
+        module, steps = prepare(self.texts[function])
         if module.attributes.get("ttng.two-ctas") == "true":
             raise UnknownOperation("products of two blocks together")
         names = _bound(module, launch)
+        if self._tracing is not None:
+            self._tracing.launch({name: getattr(value, "base", value) for name, value in launch.arguments.items()})
         memory = GlobalMemory(_tensors(launch.arguments))
         shares = _cluster_shares(module)
         proxies = self.fences and "hip:" not in module.attributes.get("ttg.target", "")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from conformance.ttgir.arithmetic import NAMES, attributes, operands, product, result_type
+from conformance.ttgir.arithmetic import NAMES, accumulated, attributes, operands, product, result_type
 from conformance.ttgir.copies import barrier_at
-from conformance.ttgir.formats import Type, rounded
+from conformance.ttgir.formats import Type
 from conformance.ttgir.machine import Agent, Pending, Promise
 from conformance.ttgir.memory import View
 from conformance.ttgir.steps import Names, Step, called, parts_of, taken
@@ -50,7 +50,7 @@ def issued(
 
         def effect(pending: Pending) -> None:
             values = multiply(left.read(), right.read(), *(view.read() for view in more), kind)
-            into.write(values + into.read() if keeps else values)
+            into.write(accumulated(values, into.read() if keeps else None, into.element))
             for barrier in barriers:
                 barrier.arrive(1, pending.clock, what)
 
@@ -96,7 +96,7 @@ def _wgmma(operation: Operation) -> Step:
         def effect() -> None:
             start = before.value if isinstance(before, Promise) else before
             result_values = product(values(left), values(right), kind)
-            promise.values = rounded(result_values + start if keeps else result_values, kind.element)
+            promise.values = accumulated(result_values, start if keeps else None, kind.element)
 
         views = [(operand, False) for operand in (left, right) if isinstance(operand, View)]
         pending = agent.begin("mma", what, effect, views)

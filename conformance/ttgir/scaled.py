@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from conformance.ttgir.arithmetic import Compute, Maker, UnknownOperation, attributes, operands, product, result_type
+from conformance.ttgir.arithmetic import (
+    Compute,
+    Maker,
+    UnknownOperation,
+    accumulated,
+    attributes,
+    operands,
+    product,
+    result_type,
+)
 from conformance.ttgir.formats import Type, rounded, type_of
 from conformance.ttgir.machine import Agent, Pending
 from conformance.ttgir.products import in_queue, issued
@@ -88,7 +97,7 @@ def _dot_scaled(operation: Operation) -> tuple[list[str], Compute]:
         of_right = scales[-1] if scale_b else None
         left = _scaled(left, of_left, form_a, _K_OF_A, -2 if along_rows else _K_OF_A)
         right = _scaled(right, of_right, form_b, _K_OF_B, -1 if along_columns else _K_OF_B)
-        return rounded(product(left, right, kind) + start, kind.element)
+        return accumulated(product(left, right, kind), start, kind.element)
 
     return operand_names, compute
 

@@ -8,10 +8,15 @@ operation's words mean.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _LOC = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
-_PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
+_PLACE = re.compile(r'"([^"]*)":(\d+):\d+|(#loc\d*)')
+#: A folder of Triton's own functions, such as tl.sum: the line that calls one is the kernel's.
+_LANGUAGE = "/triton/language/"
+#: Locations within locations up to which a line is looked for.
+DEEPEST = 40
 _OPERATION = re.compile(r'(?:(%[^=]*?) = )?"?((?:[a-z_]\w*)(?:\.\w+)+)"?(.*)', re.DOTALL)
 _PARTITION = re.compile(r"(default|partition\d+)\s*(?:\((.*)\))?\s*(?:num_warps\((\d+)\))?\s*$")
 #: A tag that Triton up to 3.6 leaves on what it gave to partitions; the partitions themselves are regions.
@@ -140,14 +145,18 @@ class _SourceLines:
         self._texts = {match[1]: match[2] for line in lines if (match := _LOC.match(line))}
 
     def __call__(self, text: str) -> str:
-        for _ in range(20):
-            if match := _PLACE.search(text):
-                return f"{match[1].rsplit('/', 1)[-1]}:{match[2]}"
-            name = re.search(r"#loc\d*", text)
-            if name is None or name[0] not in self._texts:
-                return ""
-            text = self._texts[name[0]]
-        return ""
+        """Returns a location as "file.py:24": the innermost line that is none of Triton's own language; "" for none."""
+        places = list(self._places(text, 0))
+        own = next((place for place in places if _LANGUAGE not in place[0]), places[0] if places else None)
+        return f"{own[0].rsplit('/', 1)[-1]}:{own[1]}" if own else ""
+
+    def _places(self, text: str, depth: int) -> Iterator[tuple[str, str]]:
+        """Yields files and lines, those of functions before those of their callers."""
+        for match in _PLACE.finditer(text):
+            if match[1] is not None:
+                yield match[1], match[2]
+            elif match[3] in self._texts and depth < DEEPEST:
+                yield from self._places(self._texts[match[3]], depth + 1)
 
 
 def parse(text: str) -> TtgirModule:

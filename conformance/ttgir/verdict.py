@@ -3,6 +3,7 @@ be right."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from conformance.ttgir.problem_sizes import problems_of
 from conformance.ttgir.proof import objection
 from conformance.ttgir.text import TextError, TtgirModule, parse
 
+_CAUSES = re.compile(r" \| CAUSE ([^|]+?)(?= \||$)")
 #: Elements of all tensors of a problem, gaps included, up to which it runs in every order.
 LARGE = 1 << 17
 #: What a record says of layouts that are known and fit. They are compared with each other, and not run.
@@ -163,12 +165,14 @@ def _exact_fills(kernel: Launchable, plan: Plan, names: Sequence[str] | None) ->
 
 
 def _failed(judged: Trial, where: str) -> list[Verdict]:
-    """Returns the failures ``where`` it ran, under the checks' names below the stage's."""
+    """Returns the failures ``where`` it ran, under the checks' names below the stage's. A wrong number says its cause,
+    if the diagnosis has one."""
+    causes = "".join(f"; {cause}" for cause in _CAUSES.findall(judged.diagnosis.partition("\n")[0]))
     return [
         replace(
             verdict,
             check=str(Check(CheckKind.EXECUTED, f"ttgir/{verdict.check}")),
-            text=f"{where}: {verdict.text}",
+            text=f"{where}: {verdict.text}{causes if verdict.check.startswith(CheckKind.NUMERICS.value) else ''}",
         )
         for verdict in judged.verdicts
         if not verdict.passed

@@ -114,3 +114,50 @@ def test_numbers_are_explained_by_what_every_fill_shows():
     assert "CAUSE A of another matrix: the first one is used for all" in text
     broken = [dataclasses.replace(entry, outputs={"out": torch.zeros(3, 40, 56).half()}) for entry in seen]
     assert "another matrix" not in explained(problem=problem, seen=broken, failed=("numerics/transparent",))
+
+
+def nan_seen(problem=PROBLEM):
+    """Returns a fill whose result is NaN throughout."""
+    (fill,) = fills(problem, CONTRACT, 1, ("transparent",))
+    return (Seen(fill, {"out": torch.full((40, 56), torch.nan).half()}),)
+
+
+BEGINS = "NaN begins at mm.py:24: 0 / 0 [2240 elements]"
+
+
+def test_nan_has_an_origin_and_no_guess():
+    plan, failed = plan_of(PROBLEM), ("numerics/transparent",)
+    text = explain(plan, CONTRACT, nan_seen(), (), plan.grid, failed, tuple, lambda fill: [BEGINS])
+    assert f" | CAUSE {BEGINS}" in text.partition("\n")[0]
+    assert "no operand holds NaN" not in text
+    without = explain(plan, CONTRACT, nan_seen(), (), plan.grid, failed)
+    assert "no operand holds NaN" in without
+
+
+def test_memory_outside_the_operands_is_told_once():
+    plan, disturbed = plan_of(PROBLEM), [f"{FAR} 9 behind the last element of 'b'"]
+    outside = BEGINS.replace("0 / 0", "memory outside the operands is read")
+    text = explain(plan, CONTRACT, nan_seen(), disturbed, plan.grid, ("memory",), tuple, lambda fill: [outside, BEGINS])
+    assert "CAUSE b is read 9 elements behind" in text
+    assert outside not in text
+    assert BEGINS in text
+
+
+def test_a_trace_that_fails_leaves_the_diagnosis():
+    plan = plan_of(PROBLEM)
+
+    def fails(fill):
+        raise RuntimeError("no trace")
+
+    text = explain(plan, CONTRACT, nan_seen(), (), plan.grid, ("numerics/transparent",), tuple, fails)
+    assert "every element is NaN" in text
+    assert text.endswith("where NaN begins was not found: RuntimeError: no trace")
+
+
+def test_right_nan_is_not_traced():
+    plan, (fill,) = plan_of(PROBLEM), fills(PROBLEM, CONTRACT, 1, ("transparent",))
+    right = Seen(dataclasses.replace(fill, expected=torch.full((40, 56), torch.nan).double()), nan_seen()[0].outputs)
+    wrong = Seen(fill, {"out": torch.zeros(40, 56).half()})
+    asked = []
+    explain(plan, CONTRACT, (right, wrong), (), plan.grid, ("numerics/transparent",), tuple, asked.append)
+    assert asked == []

@@ -59,6 +59,17 @@ TAIL = grouped(
         memory=True,
         watch_only=True,
     ),
+    Fault(
+        "mload_no_value",
+        Edit(
+            TILES,
+            "mask=a_mask & inside[None, :], other=0.0)\n            b",
+            "mask=a_mask & inside[None, :])\n            b",
+        ),
+        on.MM,
+        cause="the mask of the load leaves k 40 to 47 of a without a value; the first operand is NaN in 0 * NaN",
+        watch_only=True,  # compiled code gives these lanes 0
+    ),
 )
 
 TILING = grouped(

@@ -31,7 +31,7 @@ from conformance.execution.interpreter.corrections import (
 )
 from conformance.execution.interpreter.nan_tracing import NanTracing
 from conformance.execution.interpreter.proof import Faults, faults_of_kernels, faults_of_methods
-from conformance.execution.interpreter.savings import savings
+from conformance.execution.interpreter.savings import replaced_in, savings
 from conformance.kernels.launch import Launch, Ran
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -55,21 +55,6 @@ class InterpreterUnsupported(Exception):
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))
         self.reason = reason
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, names: dict[str, Any]) -> Iterator[None]:
-    before = {name: owner.__dict__[name] for name in names if name in owner.__dict__}
-    for name, value in names.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name in names:
-            if name in before:
-                setattr(owner, name, before[name])
-            else:
-                delattr(owner, name)
 
 
 class InterpreterExecutor:
@@ -115,7 +100,7 @@ class InterpreterExecutor:
             self._accesses = None
 
     @contextlib.contextmanager
-    def tracing_nan(self, operands: Mapping[str, Tensor], outputs: list[str], lanes: Lanes) -> Iterator[NanTracing]:
+    def tracing_nan(self, operands: Mapping[str, Tensor], outputs: Sequence[str], lanes: Lanes) -> Iterator[NanTracing]:
         """The :class:`NanTracing` of the launches that run meanwhile over ``operands``, the ``outputs`` included.
         ``lanes`` says which lanes without a value are 0."""
         tracing = NanTracing(operands, outputs)
@@ -186,14 +171,14 @@ class InterpreterExecutor:
             reduce = self._methods.get("create_descriptor_reduce")
             replacements += [*descriptor_rules(interpreter, accesses, reduce), *savings(interpreter)]
             for owner, names in replacements:
-                replaced.enter_context(_replaced(owner, names))
+                replaced.enter_context(replaced_in(owner, names))
             if accesses is not None and accesses.tracing is not None:
                 for owner, names in accesses.tracing.replacements(interpreter):
-                    replaced.enter_context(_replaced(owner, names))
+                    replaced.enter_context(replaced_in(owner, names))
             if accesses is not None:
                 accesses.launch(arguments)
                 native = interpreter._interpreter
-                replaced.enter_context(_replaced(native, watched(native, accesses)))
+                replaced.enter_context(replaced_in(native, watched(native, accesses)))
             try:
                 refuse_rounding_descriptors(interpreter, arguments)
                 launch.function[grid](**arguments)

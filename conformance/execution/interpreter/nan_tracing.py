@@ -5,7 +5,7 @@ Only a launch that is run again is traced, after an element was NaN that should 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,15 @@ _OTHERS = ("create_select", "create_dot", "create_dot_scaled", "create_masked_lo
 CONSTANTS = ("get_fp16", "get_bf16", "get_fp32", "get_fp64", "assigned", "assigned_each")
 
 
-class NanTracing:
-    """The origins of what programs compute in launches over ``operands``, the outputs included. ``outputs`` are the
-    names of those that programs write."""
+class TracedMemory:
+    """The origins of what programs store in launches over ``operands``, the outputs included. ``outputs`` are the names
+    of those that programs write."""
 
-    def __init__(self, operands: Mapping[str, Tensor], outputs: list[str]) -> None:
+    def __init__(self, operands: Mapping[str, Tensor], outputs: Sequence[str]) -> None:
         self.origins = Origins()
-        self._operands, self._outputs = regions(operands), outputs
+        self._operands, self._outputs = regions(operands), list(outputs)
         self._tensors = {name: operands[name] for name in outputs}
         self._regions: list[TensorRegion] = []
-        self._interpreter: Any = None
-        self._rows: list[Any] = []  # what a gather by a descriptor has loaded
 
     def of_output(self, name: str, element: tuple[int, ...]) -> int:
         """Returns the number of the origin of one element of an output; 0 if no program has stored one."""
@@ -46,6 +44,27 @@ class NanTracing:
     def launch(self, arguments: Mapping[str, Any]) -> None:
         """A launch over ``arguments`` begins."""
         self._regions = [*self._operands, *regions(arguments)]
+
+    def place(self, address: int, value: float, line: str) -> Origin:
+        """Returns the origin of a ``value`` at an address where no program has stored one that is not finite."""
+        for region in self._regions:
+            if not region.holds(np.array([address]), 1)[0]:
+                continue
+            if region.name not in self._outputs and any(region is operand for operand in self._operands):
+                places = [0 if index is None else int(index[0]) for index in region.coordinates(np.array([address]))]
+                held = "NaN" if np.isnan(value) else f"{value:g}"
+                return Origin("operand", line, f"{region.name} holds {held}", ("", tuple(places)))
+            return Origin("not stored", line, f"{region.name} is read where no program has stored")
+        return Origin("outside", line, OUTSIDE)
+
+
+class NanTracing(TracedMemory):
+    """Traces the launches that run in Triton's interpreter meanwhile."""
+
+    def __init__(self, operands: Mapping[str, Tensor], outputs: Sequence[str]) -> None:
+        super().__init__(operands, outputs)
+        self._interpreter: Any = None
+        self._rows: list[Any] = []  # what a gather by a descriptor has loaded
 
     def replacements(self, interpreter: Any) -> Replacements:
         """Returns what is replaced while a launch runs: everything that makes a tensor of others."""
@@ -194,17 +213,7 @@ class NanTracing:
         return apply_impl
 
     def _place(self, address: int, value: float) -> Origin:
-        """Returns the origin of a ``value`` at an address where no program has stored one that is not finite."""
-        line = kernel_line()
-        for region in self._regions:
-            if not region.holds(np.array([address]), 1)[0]:
-                continue
-            if region.name not in self._outputs and any(region is operand for operand in self._operands):
-                places = [0 if index is None else int(index[0]) for index in region.coordinates(np.array([address]))]
-                held = "NaN" if np.isnan(value) else f"{value:g}"
-                return Origin("operand", line, f"{region.name} holds {held}", ("", tuple(places)))
-            return Origin("not stored", line, f"{region.name} is read where no program has stored")
-        return Origin("outside", line, OUTSIDE)
+        return self.place(address, value, kernel_line())
 
 
 def _is_floating(kind: Any) -> bool:

@@ -5,14 +5,31 @@ Nothing here changes a result: the attributes of every type and tensor are those
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 #: What to replace while a launch runs: pairs of the owner and its replaced attributes by name.
 Replacements = list[tuple[Any, dict[str, Any]]]
+
+
+@contextlib.contextmanager
+def replaced_in(owner: Any, names: dict[str, Any]) -> Iterator[None]:
+    """Replaces, inside, attributes of ``owner`` by those of ``names``."""
+    before = {name: owner.__dict__[name] for name in names if name in owner.__dict__}
+    for name, value in names.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
 
 
 def savings(interpreter: Any) -> Replacements:

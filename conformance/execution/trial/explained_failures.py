@@ -86,7 +86,8 @@ def _without_guesses(text: str) -> str:
 def _of_nan(
     wrong: Sequence[tuple[Seen, Operand]], nan_origins: Callable[[Fill], Sequence[str]]
 ) -> tuple[list[str], list[str]]:
-    """Returns sentences about where NaN begins that should not be there, and a note if nobody could say it."""
+    """Returns sentences about where NaN begins that should not be there, and a note if
+    the trace failed."""
     fill = next((entry.fill for entry, output in wrong if bool(wrong_nan(entry, output.name).any())), None)
     if fill is None:
         return [], []
