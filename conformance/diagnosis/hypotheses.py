@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -458,6 +458,84 @@ def _lines_like(model: FaultModel, axis: str, line: int, across: Tensor) -> set[
         value = model.finish(products, here, part) if axis == "row" else model.finish(products.T, part, here).T
         chosen = chosen[(model.round(value) == output[line, part]).all(1)]
     return set(chosen.tolist())
+
+
+#: A k that is counted more than so many times in addition is a scale.
+MOST_COUNTED = 3
+#: Products of more k than this are not solved for how often each k is counted: the time grows with the third power.
+COUNTED_K = 512
+
+
+def about_counts(model: FaultModel, rows: Tensor, cols: Tensor) -> Iterator[Hypothesis]:
+    """Terms of the product that this tile holds twice or not at all. How often each k is counted is the solution of
+    linear equations, one for each element, if they have only one."""
+    of_parts = model.segment == "part of K"
+    if not model.k or model.k > COUNTED_K or not of_parts or model.problem.fusion is not None:
+        return
+    held = model.output[rows][:, cols]
+    if not bool(held.isfinite().all()) or bool(model.unwritten[rows][:, cols].any()):
+        return
+    if not model.work.take(model.k**2 * (len(rows) + len(cols) + model.k)):
+        return
+    a = model.a[rows] * (model.alpha * model.scale_a[rows])[:, None]
+    b = model.b[:, cols] * model.scale_b[cols]
+    residual = held - model.finish(model.product(rows, cols), rows, cols)
+    gram = (a.T @ a) * (b @ b.T)
+    solvable = gram.diagonal() > 0  # a k whose terms are all zero may be counted any number of times
+    if held.numel() < 2 * int(solvable.sum()) or not bool(solvable.any()):
+        return
+    factor, failed = torch.linalg.cholesky_ex(gram[solvable][:, solvable])
+    if int(failed) or float(factor.diagonal().min()) < 1e-6 * float(factor.diagonal().max()):
+        return
+    solved = torch.cholesky_solve(((a.T @ residual) * b).sum(1)[solvable][:, None], factor)[:, 0]
+    whole = solved.round()  # the output is rounded, and the solution with it: the prediction must be equal
+    if not bool(whole.any()) or float(whole.min()) < -1 or float(whole.max()) > MOST_COUNTED:
+        return
+    more = torch.zeros(model.k, dtype=torch.float64)
+    more[solvable] = whole
+
+    def counted(r: Tensor, c: Tensor) -> Tensor:
+        return model.product(r, c) + (model.a[r] * more) @ model.b[:, c]
+
+    yield model.from_raw(_counts_in_words(more, solvable, model.segments), counted)
+
+
+def _counts_in_words(more: Tensor, solvable: Tensor, segments: Sequence[tuple[int, int]]) -> str:
+    """Returns such as "k 24..31 are counted twice". A k that is not ``solvable`` joins the run around it."""
+    inside = torch.cat([torch.arange(first, last) for first, last in segments])  # without what fills up k-blocks
+    more, solvable = more[inside], solvable[inside]
+    texts = []
+    for value in sorted(set(more[solvable].tolist()) - {0.0}, reverse=True):
+        times = (
+            "are not counted"
+            if value < 0
+            else "are counted twice"
+            if value == 1
+            else f"are counted {value + 1:g} times"
+        )
+        same = solvable & (more == value)
+        texts.append(
+            f"every k {times.replace('are', 'is', 1)}"
+            if same.equal(solvable)
+            else f"k {_runs_across(same, ~solvable)} {times}"
+        )
+    return " and ".join(texts)
+
+
+def _runs_across(chosen: Tensor, either: Tensor) -> str:
+    """Returns the indices that are set in ``chosen``, as runs, across those in between that are set in ``either``.
+
+    >>> _runs_across(torch.tensor([True, False, True, False]), torch.tensor([False, True, False, False]))
+    '0..2'
+    """
+    ends: list[list[int]] = []
+    for index in chosen.nonzero()[:, 0].tolist():
+        if ends and bool(either[ends[-1][1] + 1 : index].all()):
+            ends[-1][1] = index
+        else:
+            ends.append([index, index])
+    texts = [f"{first}..{last}" if last > first else f"{first}" for first, last in ends]
+    return ", ".join(texts[:4]) + (", ..." if len(texts) > 4 else "")
 
 
 def about_one_element(model: FaultModel, bad: Tensor) -> Iterator[Hypothesis]:

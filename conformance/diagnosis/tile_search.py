@@ -144,6 +144,8 @@ def _fitting(model: FaultModel, tile: tuple[int, int], single: list[Hypothesis],
             fits.append(hypothesis)
         if model.work.ended:
             break
+    if not fits:  # the plainer words come first: a k-block that is used twice is no set of k
+        fits = [each for each in hypotheses.about_counts(model, rows, cols) if model.agrees(each, rows, cols)]
     return fits
 
 

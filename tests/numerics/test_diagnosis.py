@@ -128,6 +128,13 @@ FAULTS = {
     "last k": (MM, from_product(lambda a, b: a[:, :-1] @ b[:-1]), "the last k is dropped"),
     "tail of ones": (MM, from_product(lambda a, b: a @ b + 8), "the K tail is filled with ones"),
     "not reset": (MM, from_product(not_reset), "tile (1,1) also holds the sums of tile (1,0): the accumulator was"),
+    "some k twice": (MM, from_product(lambda a, b: a @ b + a[:, 21:35] @ b[21:35]), "k 21..34 are counted twice"),
+    "every k three times": (WIDE, from_product(lambda a, b: 3 * (a @ b)), "every k is counted 3 times"),
+    "k twice and not at all": (
+        ADDMM,
+        from_product(in_one_tile(lambda a, b: a @ b + a[:, 3:6] @ b[3:6] - a[:, 40:44] @ b[40:44])),
+        "k 3..5 are counted twice and k 40..43 are not counted",
+    ),
     "one element": (MM, from_product(element_of_a), "A[41,30] is"),
     "rows moved": (MM, from_product(rows_moved), "rows 32..39 hold the products of rows 0..7"),
     "rows exchanged": (
@@ -174,6 +181,25 @@ def test_a_fault_is_named(name):
     assert len(result.causes) == 1
     assert result.causes[0].startswith(cause), result.text
     assert f"| CAUSE {cause}" in result.text
+
+
+PARTS = {
+    "the bias is counted 3 times: each of 3 parts of K adds it": lambda parts, bias: 8 * sum(parts) + 0.75 * bias,
+    "alpha counted twice: each of 3 parts of K applies it to the sum so far": (
+        lambda parts, bias: 8 * (8 * (8 * parts[0] + parts[1]) + parts[2]) + 0.25 * bias
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", PARTS)
+def test_an_epilogue_that_each_part_applies_is_counted(cause):
+    case = (addmm(M, N, K, alpha=8.0, beta=0.25, out_dtype="fp32"), Contract("fp32", FMA))
+    fill = fill_of(case)
+    a, b, bias = (fill.inputs[name].double() for name in ("a", "b", "bias"))
+    parts = [a[:, k : k + K // 3] @ b[k : k + K // 3] for k in range(0, K, K // 3)]
+    out = rounded(case, PARTS[cause](parts, bias))
+    assert diagnose(*case, fill, out, block=BLOCK, splits=3).causes == (cause,)
+    assert diagnose(*case, fill, out, block=BLOCK).causes == ()
 
 
 def below(value):

@@ -180,6 +180,14 @@ _DOUBLE = tuple(
 
 _ADDED = "acc, mask=inside, sem"
 _ATOMIC = (
+    fault(
+        "atomic_overlap",
+        ATOMIC_SPLIT,
+        ATOMIC,
+        "first_k = part * K",
+        "first_k = part * (K - 5)",
+        cause="k 19..23, 38..42 are counted twice and k 62..71 are not counted",
+    ),
     fault("atomic_ktail", ATOMIC_SPLIT, ATOMIC, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
     fault("atomic_not_zeroed", ATOMIC_SPLIT, ATOMIC_HOST, "before=(before,)", "before=()"),
     fault(

@@ -44,18 +44,24 @@ def _of_all(
     return facts
 
 
+def storing_together(problem: Problem, footprints: Sequence[Footprint]) -> dict[tuple[object, ...], list[Footprint]]:
+    """Returns the programs that store to the same elements of the outputs, by launch and elements."""
+    storing: dict[tuple[object, ...], list[Footprint]] = {}
+    for footprint in footprints:
+        stored = [output.name for output in problem.outputs if output.name in footprint.stores]
+        if stored:
+            key = tuple((name, *map(_bytes, footprint.stores[name])) for name in stored)
+            storing.setdefault((footprint.launch, *key), []).append(footprint)
+    return storing
+
+
 def _of_programs(problem: Problem, inputs: Mapping[str, Tensor], footprints: Sequence[Footprint]) -> list[str]:
     """Returns sentences about what programs did not read although what they store depends on it; programs that store
     the same are taken together. A launch that reads nothing of an operand gets it from another launch."""
     outputs = [output.name for output in problem.outputs]
     reading = {(footprint.launch, operand) for footprint in footprints for operand in footprint.loads}
-    storing: dict[tuple[object, ...], list[Footprint]] = {}
-    for footprint in footprints:
-        key = tuple((name, *map(_bytes, footprint.stores[name])) for name in outputs if name in footprint.stores)
-        if key:
-            storing.setdefault((footprint.launch, *key), []).append(footprint)
     facts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for together in storing.values():
+    for together in storing_together(problem, footprints).values():
         one, read = together[0], _read(together)
         stored = [name for name in outputs if name in one.stores]
         missed: dict[_Missing, list[str]] = {}

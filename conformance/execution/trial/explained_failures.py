@@ -56,9 +56,9 @@ def explain(
     """Returns a text of where and why a trial of ``plan`` failed.
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
-    the names of the checks that failed. ``unread`` says what programs did not read and should have; it is asked where
-    nothing else is a cause, or one of several. ``nan_origins`` says where NaN begins that should not be there, in a
-    launch over a fill that it runs again.
+    the names of the checks that failed. ``unread`` says what programs read twice, or did not read and should have. It
+    is asked where nothing else is a cause, or one of several, and where something is counted twice. ``nan_origins``
+    says where NaN begins that should not be there, in a launch over a fill that it runs again.
     """
     disturbed = list(disturbed)
     facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))[:2]
@@ -68,7 +68,8 @@ def explain(
     numbers = _about_numbers(plan, contract, wrong, seen, by_tiles_only=strayed)
     origins, notes = _of_nan(wrong, nan_origins)
     facts += [text for text in origins if not (strayed and OUTSIDE in text)]
-    doubtful = numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
+    twice = numbers is not None and any("twice" in cause for cause in numbers.causes)
+    doubtful = twice or numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
     if not facts and doubtful:
         facts += unread()[:2]
     if numbers is None:

@@ -17,6 +17,7 @@ from conformance.execution.device.page_edges import Edge, NoEdge, PageEdges
 from conformance.execution.interpreter.accesses import Footprints, Lanes
 from conformance.execution.interpreter.lane_words import lane_words
 from conformance.execution.interpreter.missing_reads import missing_reads
+from conformance.execution.interpreter.repeated_reads import repeated_reads
 from conformance.execution.trial.explained_failures import explain, wrong_nan, wrong_tiles
 from conformance.execution.trial.fill_groups import (
     FillGroup,
@@ -236,8 +237,8 @@ def trial(
 
 
 def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Sequence[Fill]) -> list[str]:
-    """Runs the first of ``fills`` once more and returns what the programs did not read of it and should have; nothing
-    if the executor watches no reads."""
+    """Runs the first of ``fills`` once more. Returns what the programs read twice of it, or did not read and should
+    have; nothing if the executor watches no reads."""
     if executor.on_device or not fills:
         return []
     views = {name: tensor.view for name, tensor in place(problem, fills[0].inputs, 0, executor.device).items()}
@@ -248,7 +249,7 @@ def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Seq
         with workspaces_from(footprints.workspace):
             launch = launcher(views)
         starter(executor)(launch, observe=False)
-    return missing_reads(problem, fills[0].inputs, footprints)
+    return repeated_reads(problem, footprints) or missing_reads(problem, fills[0].inputs, footprints)
 
 
 def _nan_origins(launcher: Launcher, problem: Problem, executor: Executor, lanes: Lanes, fill: Fill) -> list[str]:

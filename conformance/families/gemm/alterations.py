@@ -54,6 +54,10 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
         yield make(cause, problem, with_input(a=lambda t: 0 * t.double()))
     if tiling.splits and problem.op == "mm":
         yield from _about_splits(problem, contract, tiling.splits)
+    elif (
+        tiling.splits and exact and problem.has_product and not problem.K % tiling.splits and len(problem.outputs) == 1
+    ):
+        yield from _about_epilogues_of_parts(problem, tiling.splits)
 
 
 def _altered(contract: Contract, exact: bool, cause: str, problem: Gemm, change: Change) -> Alteration:
@@ -469,6 +473,36 @@ def _about_splits(problem: Gemm, contract: Contract, splits: int) -> Iterator[Al
         few = summed(functools.partial(_sum_of_parts, list(range(count))))
         yield Alteration(f"only the first {count} of {splits} parts of K are summed", few)
     yield Alteration("every part of K is summed twice", summed(lambda p: 2 * p.sum(0)))
+
+
+def _about_epilogues_of_parts(problem: Gemm, splits: int) -> Iterator[Alteration]:
+    """Epilogues that each part of K applies, and that belong to the sum: a bias, and scales of the sum so far."""
+    depth = problem.K // splits
+    if not is_plain(problem):
+        return
+
+    def parts(inputs: Inputs) -> list[Tensor]:
+        a, b = gemm.factors(problem, inputs, device="cpu")
+        return [a[:, k : k + depth] @ b[k : k + depth] for k in range(0, problem.K, depth)]
+
+    def every_bias(inputs: Inputs) -> Outputs:
+        of_parts = [gemm.epilogue(problem, inputs, part) for part in parts(inputs)]
+        return {"out": (torch.stack(of_parts).sum(0), None)}
+
+    def running(inputs: Inputs) -> Outputs:
+        without_bias = {**inputs, "bias": torch.zeros_like(inputs["bias"])} if problem.reads_bias else inputs
+        first, *rest = parts(inputs)
+        total = first
+        for part in rest:
+            total = gemm.epilogue(problem, without_bias, total) + part
+        return {"out": (gemm.epilogue(problem, inputs, total), None)}
+
+    if problem.reads_bias:
+        yield Alteration(f"the bias is counted {splits} times: each of {splits} parts of K adds it", every_bias)
+    if problem.scaling is not None or problem.alpha != 1.0:
+        name = "alpha" if problem.scaling is None else "the scales"
+        once_more = f"each of {splits} parts of K applies {'it' if name == 'alpha' else 'them'} to the sum so far"
+        yield Alteration(f"{name} counted twice: {once_more}", running)
 
 
 def _rounded_parts(name: str, parts: Tensor) -> Tensor:

@@ -1,0 +1,52 @@
+"""Finds terms of a sum that two programs read, and that both add to the same elements of a result."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from conformance.diagnosis.diagnose import axes, runs
+from conformance.execution.interpreter.accesses import Footprint, Footprints
+from conformance.execution.interpreter.missing_reads import storing_together
+from conformance.families.family import family_of
+from conformance.problems import Problem
+
+#: Programs that store the same elements and are compared, each with each.
+COMPARED = 32
+
+
+def repeated_reads(problem: Problem, run: Footprints) -> list[str]:
+    """Returns a sentence if two programs of ``run`` store to the same elements of an output and both read a term of
+    their sum. A term has an index along every axis that no output has. Empty for a family whose axes have no names."""
+    if family_of(problem).axes is None:
+        return []
+    outputs = [output.name for output in problem.outputs]
+    outer = {axis for name in outputs for axis in axes(problem, name)}
+    facts: list[str] = []
+    for together in storing_together(problem, run.footprints).values():
+        for first, second in itertools.combinations(together[:COMPARED], 2):
+            shared = _shared(problem, outer, (first, second))
+            if shared and all(bool(index.any()) for index in shared.values()):
+                terms = " and ".join(f"{axis} {runs(index)}" for axis, index in shared.items())
+                where = " and ".join(name for name in outputs if name in first.stores)
+                programs = f"programs {first.program} and {second.program}"
+                facts.append(f"{terms} counted twice: {programs}, which both add to {where}, read it")
+                break
+    return [f"{facts[0]} [so do {len(facts) - 1} others]" if len(facts) > 1 else facts[0]] if facts else []
+
+
+def _shared(problem: Problem, outer: set[str], programs: Sequence[Footprint]) -> dict[str, Tensor]:
+    """Returns, for each axis that is not ``outer``, the indices that all ``programs`` read of every operand that has
+    it."""
+    read: dict[str, list[Tensor]] = {}
+    for program in programs:
+        for operand, touched in program.loads.items():
+            if operand in {tensor.name for tensor in problem.operands}:
+                for axis, index in zip(axes(problem, operand), touched, strict=True):
+                    if axis not in outer:
+                        read.setdefault(axis, []).append(index)
+    return {axis: functools.reduce(torch.logical_and, indices) for axis, indices in read.items()}
