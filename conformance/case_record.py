@@ -36,6 +36,7 @@ class CheckKind(str, Enum):
 
     NUMERICS = "numerics"  # an output's values; a fill, and the output where it is not the first
     MEMORY = "memory"  # operands and the memory around them; the fill that found them disturbed
+    RACES = "races"  # programs of one launch that touch one element, and nothing orders them
     REPEAT = "repeat"  # two runs of one input; a fill
     GRID = "grid"  # the programs that ran
     REQUIRES = "codegen/requires"  # a feature that the code must have

@@ -21,7 +21,10 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 #: The modules of ``conformance.commands`` by the group of the help text, in the order of use.
 GROUPS = {
-    "judge": ("run", "merge", "show", "records", "report", "reproduce", "list", "kernels", "targets", "check-kernel"),
+    "judge": (
+        *("run", "watch", "merge", "show", "records", "report", "reproduce"),
+        *("list", "kernels", "targets", "check-kernel"),
+    ),
     "upgrade": ("gate", "blame", "compare", "matrix"),
     "evidence": ("mustpass", "keygen", "bundle", "verify"),
     "laboratory": ("screen", "selftest", "precompile", "durations", "sweep", "calibrate", "benchmark", "mutants"),

@@ -202,6 +202,17 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance selftest --fault wrong-tile": Read(Why.LONG),
         "conformance selftest --list": Run(says="wrong-tile"),
     },
+    "watch.md": {
+        "conformance watch -- pytest test_scale.py": Read(Why.ELSEWHERE),
+        "conformance watch --target gfx942 --run-dir reports/amd -- pytest test_scale.py": Run(
+            1, "reads 28 elements out of bounds, the first 1 elements behind the end of 'x_ptr'"
+        ),
+        "conformance watch --run-dir reports/before -- pytest test_scale.py": Run(1, "FAILED: 1 of 2 judged cases"),
+        "conformance watch --run-dir reports/after -- pytest test_scale.py": Instead(
+            "cp -r reports/before reports/after", Why.ELSEWHERE
+        ),
+        "conformance compare reports/before reports/after": Run(says="SAFE for 2 cases"),
+    },
     "screen.md": {
         "conformance screen": NEEDS_GPU,
         "conformance screen --seconds 480 --json screen.json": NEEDS_GPU,
@@ -382,6 +393,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance targets": Read(Why.ELSEWHERE),
         "conformance targets sm_90": Read(Why.ELSEWHERE),
         "conformance check-kernel mm": Run(says="transposition"),
+        "conformance watch -- pytest tests/kernels": Read(Why.ELSEWHERE),
         "conformance gate --candidate 'triton==3.9.0'": Read(Why.ELSEWHERE),
         "conformance blame CASE --good current --bad current": Read(Why.STANDS),
         "conformance compare reports/monday reports/tuesday": Read(Why.STANDS),
@@ -575,7 +587,8 @@ class Follower:
                 lines.append(f"cat > {block.file} <<'END_OF_FILE'\n{block.text}END_OF_FILE")
             steps = [(command, *self.in_shell(command, ways[command])) for command in commands(block)]
             if block.language == "python":
-                steps = [(block.text, f"python -c {shlex.quote(block.text)}", 0, "")]
+                run = f"python {block.file}" if block.file else f"python -c {shlex.quote(block.text)}"
+                steps = [(block.text, run, 0, "")]
             for command, run, status, says in steps:
                 number = len(expected)
                 lines.append(f'{{ {run}\n}} > results/{number} 2>&1; echo $? > "{results}/{number}.status"')

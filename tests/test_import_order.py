@@ -55,6 +55,7 @@ ORDER = [
     ("ray_cluster",),
     ("screening",),
     ("plugin",),
+    ("watching",),
     ("suites",),
     ("commands",),
     ("cli",),

@@ -10,6 +10,8 @@ import shlex
 from conformance.records import CaseRecord
 from conformance.user_files.run_options import DEFAULT_SEED, TIERS
 
+#: The tier of records that ``conformance watch`` wrote, whose cases are tests and launches of a user's own suite.
+WATCHED = "watch"
 #: Characters of an id that a command may have; a longer one is no case's.
 _LONGEST = 20_000
 
@@ -23,6 +25,9 @@ def case_command(record: CaseRecord) -> str:
     """
     if len(record.case) > _LONGEST:
         return ""
+    if record.tier == WATCHED:
+        test = (record.problem or {}).get("test") or record.case
+        return shlex.join(["conformance", "watch", f"--target={record.target}", "--", "pytest", str(test)])
     words = ["conformance", "run", f"--conformance-case={record.case}"]
     words += [f"--tier={record.tier}"] if record.tier in TIERS else []
     words += [f"--target={record.target}"] if re.fullmatch(r"[\w.:+-]{1,100}", record.target or "") else []

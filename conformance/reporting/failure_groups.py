@@ -19,6 +19,7 @@ class Meaning(str, Enum):
     WRONG = "wrong result"
     UNSTABLE = "results that differ from run to run"
     UNORDERED = "missing wait, fence or barrier"
+    RACE = "race between programs"
     MEMORY = "access outside the operands"
     GRID = "unexpected grid"
     CRASH = "crash"
@@ -37,6 +38,7 @@ class Meaning(str, Enum):
 _BY_CHECK = {
     CheckKind.NUMERICS: Meaning.WRONG,
     CheckKind.EXECUTED: Meaning.WRONG,
+    CheckKind.RACES: Meaning.RACE,
     CheckKind.REPEAT: Meaning.UNSTABLE,
     CheckKind.MEMORY: Meaning.MEMORY,
     CheckKind.GRID: Meaning.GRID,

@@ -12,6 +12,7 @@ from pathlib import Path
 from conformance.faults import FaultClass, FaultKind
 from conformance.proof_level import ProofLevel
 from conformance.records import RunInfo, Status
+from conformance.reporting.case_command import WATCHED
 from conformance.reporting.failure_groups import FailureGroup, Meaning
 from conformance.reporting.summary import FAILURES, Summary
 
@@ -134,7 +135,7 @@ def what_to_open(summary: Summary, folder: Path, summary_file: Path) -> Mapping[
         first = summary.failures[0].example
         case = shlex.quote(first.case)
         steps["why the first case failed"] = f"{command} show {case} --run {run}"
-        if first.kernel:
+        if first.kernel and first.tier != WATCHED:
             steps["a script that shows it"] = f"{command} reproduce {case} --run {run}"
     if summary.statuses:
         steps["all cases as a page"] = f"{command} report {run}"

@@ -199,8 +199,9 @@ def _load(operation: Operation) -> Step:
 
     def step(agent: Agent, names: Names) -> None:
         pointers, mask, other = [*[taken(names[name]) for name in operand_names], None, None][:3]
+        agent.program.memory.at_line(what)
         try:
-            names[result] = agent.program.memory.load(pointers, mask, other, kind)
+            names[result] = agent.program.memory.load(pointers, mask, other, kind, undefined=True)
         except ProgramFault as fault:
             raise ProgramFault(f"{what} {fault}") from None
 
@@ -213,6 +214,7 @@ def _store(operation: Operation) -> Step:
 
     def step(agent: Agent, names: Names) -> None:
         pointers, values, mask = [*[taken(names[name]) for name in operand_names], None][:3]
+        agent.program.memory.at_line(what)
         try:
             agent.program.memory.store(pointers, values, mask, kind)
         except ProgramFault as fault:
@@ -241,8 +243,9 @@ def _buffer_load(operation: Operation) -> Step:
     def step(agent: Agent, names: Names) -> None:
         mask, other = [*[taken(names[name]) for name in more], None, None][:2]
         pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(kind.element)
+        agent.program.memory.at_line(what)
         try:
-            names[result] = agent.program.memory.load(pointers, mask, other, kind.element)
+            names[result] = agent.program.memory.load(pointers, mask, other, kind.element, undefined=True)
         except ProgramFault as fault:
             raise ProgramFault(f"{what} {fault}") from None
 
@@ -251,11 +254,12 @@ def _buffer_load(operation: Operation) -> Step:
 
 def _buffer_store(operation: Operation) -> Step:
     base, offset, more = _buffer_operands(operation)
-    kind = result_type(operation)
+    kind, what = result_type(operation), called(operation)
 
     def step(agent: Agent, names: Names) -> None:
         values, mask = [*[taken(names[name]) for name in more], None][:2]
         pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(kind.element)
+        agent.program.memory.at_line(what)
         agent.program.memory.store(pointers, values, mask, kind.element)
 
     return step
@@ -278,9 +282,10 @@ def _combine(operation: Operation) -> Combine:
 
 def _atomic(operation: Operation) -> Step:
     combine, operand_names = _combine(operation), operands(operation)
-    kind = pointee(split_outside(operation.types.strip("()"))[0].lstrip("("))
+    kind, what = pointee(split_outside(operation.types.strip("()"))[0].lstrip("(")), called(operation)
 
     def step(agent: Agent, names: Names) -> None:
+        agent.program.memory.at_line(what)
         pointers, values, mask = (np.asarray(taken(value)) for value in [*[names[n] for n in operand_names], True][:3])
         old = _updated(agent, combine, pointers, values, mask, kind)
         if operation.results:
@@ -290,13 +295,14 @@ def _atomic(operation: Operation) -> Step:
 
 
 def _buffer_atomic(operation: Operation) -> Step:
-    combine, kind = _combine(operation), result_type(operation)
+    combine, kind, what = _combine(operation), result_type(operation), called(operation)
     words = operation.words[: len(operation.words) - len(operation.types)]
     value, base, offset, *masks = NAMES.findall(words)
 
     def step(agent: Agent, names: Names) -> None:
         pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(kind.element)
         mask = np.asarray(taken(names[masks[0]]) if masks else True)
+        agent.program.memory.at_line(what)
         names[operation.results[0]] = _updated(
             agent, combine, pointers, np.asarray(taken(names[value])), mask, kind.element
         )
@@ -310,26 +316,30 @@ def _updated(agent: Agent, combine: Combine, pointers: Any, values: Any, mask: A
     memory = agent.program.memory
     mask, values = np.broadcast_to(mask, pointers.shape), np.broadcast_to(values, pointers.shape)
     agent.tick()
-    if len(np.unique(pointers[mask])) == mask.sum():
-        old = memory.load(pointers, mask, None, kind)
-        memory.store(pointers, rounded(combine(old, values), kind), mask, kind)
-        return old if pointers.shape else old[()]
-    old = np.zeros(pointers.shape, type_of(kind).array)
-    for index in zip(*np.nonzero(mask), strict=True):
-        old[index] = memory.load(pointers[index], None, None, kind)
-        memory.store(pointers[index], rounded(combine(old[index], values[index]), kind), None, kind)
-    return old
+    with memory.atomic(pointers[mask]):
+        if len(np.unique(pointers[mask])) == mask.sum():
+            old = memory.load(pointers, mask, None, kind)
+            memory.store(pointers, rounded(combine(old, values), kind), mask, kind)
+            return old if pointers.shape else old[()]
+        old = np.zeros(pointers.shape, type_of(kind).array)
+        for index in zip(*np.nonzero(mask), strict=True):
+            old[index] = memory.load(pointers[index], None, None, kind)
+            memory.store(pointers[index], rounded(combine(old[index], values[index]), kind), None, kind)
+        return old
 
 
 def _exchange(operation: Operation) -> Step:
     operand_names = operands(operation)
-    kind = pointee(split_outside(operation.types.partition("->")[0].strip().strip("()"))[0])
+    kind, what = pointee(split_outside(operation.types.partition("->")[0].strip().strip("()"))[0]), called(operation)
 
     def step(agent: Agent, names: Names) -> Any:
         pointer, expected, new = (taken(names[name]) for name in operand_names)
-        old = agent.program.memory.load(pointer, None, None, kind)
-        if old == expected:
-            agent.program.memory.store(pointer, new, None, kind)
+        memory = agent.program.memory
+        memory.at_line(what)
+        with memory.atomic(np.asarray(pointer)):
+            old = memory.load(pointer, None, None, kind)
+            if old == expected:
+                memory.store(pointer, new, None, kind)
         names[operation.results[0]] = old
 
     return step

@@ -109,7 +109,8 @@ def _copy(operation: Operation) -> Step:
 
     def step(agent: Agent, names: Names) -> None:
         mask, other = (names[named[word]] if word in named else None for word in ("mask", "other"))
-        _copies(agent, what, names[target], agent.program.memory.load(names[source], mask, other, kind))
+        agent.program.memory.at_line(what)
+        _copies(agent, what, names[target], agent.program.memory.load(names[source], mask, other, kind, undefined=True))
         for result in operation.results:
             names[result] = None
 
@@ -124,9 +125,10 @@ def _buffer_copy(operation: Operation) -> Step:
 
     def step(agent: Agent, names: Names) -> None:
         mask, other = (names[named[word]] if word in named else None for word in ("mask", "other"))
+        agent.program.memory.at_line(what)
         view = names[named["into"]]
         pointers = np.asarray(names[base]) + np.asarray(names[offset]).astype(np.int64) * size_of(view.element)
-        _copies(agent, what, view, agent.program.memory.load(pointers, mask, other, view.element))
+        _copies(agent, what, view, agent.program.memory.load(pointers, mask, other, view.element, undefined=True))
         for result in operation.results:
             names[result] = None
 
@@ -192,6 +194,7 @@ def _tma_load(operation: Operation) -> Step:
         view, starts = names[target], [int(names[name]) for name in coordinates]
         tensor = names[descriptor].by_tma(what, starts[-1])
         where, inside = tensor.box_at(starts, view.shape)
+        agent.program.memory.at_line(what)
         values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.shape)
         _loads(agent, what, view, values, names[barrier], layout)
 
@@ -221,6 +224,7 @@ def _tma_gather(operation: Operation) -> Step:
         view, rows, column = names[target], names[coordinates[0]], int(names[coordinates[1]])
         tensor = names[descriptor].by_tma(what, column)
         where, inside = tensor.rows_at(rows, column, view.shape[1])
+        agent.program.memory.at_line(what)
         values = agent.program.memory.load(where, inside, None, tensor.element)
         _loads(agent, what, view, values, names[barrier], layout)
 
@@ -247,6 +251,7 @@ def stores(
 
     def effect() -> None:
         memory, values = agent.program.memory, view.read().reshape(where.shape)
+        memory.at_line(what)
         if combine is not None:
             values = rounded(combine(memory.load(where, inside, None, tensor.element), values), tensor.element)
         memory.store(where, values, inside, tensor.element)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,26 @@ def _program(text: str) -> tuple[TtgirModule, list[Step]]:
 
 class TtgirExecutor:
     """Runs launches whose TTGIR is in ``texts``, by the name of the kernel's function, under one ``schedule``.
-    ``fences``: whether a missing fence of proxies is a fault, where the target has proxies."""
+    ``fences``: whether a missing fence of proxies is a fault, where the target has proxies. ``memory`` makes the global
+    memory of a launch from its tensors. ``places``, if given, are the only programs that run; ``most`` is the number of
+    programs up to which a launch is run."""
 
     name = ExecutorName.INTERPRETER
     on_device = False
     device = torch.device("cpu")
 
-    def __init__(self, texts: Mapping[str, str], schedule: Schedule = SCHEDULES[0], *, fences: bool = True) -> None:
-        self.texts, self.schedule, self.fences = texts, schedule, fences
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        schedule: Schedule = SCHEDULES[0],
+        *,
+        fences: bool = True,
+        memory: Callable[[Iterable[Tensor]], GlobalMemory] = GlobalMemory,
+        places: Sequence[tuple[int, int, int]] | None = None,
+        most: int = MOST_PROGRAMS,
+    ) -> None:
+        self.texts, self.schedule, self.fences, self.memory = texts, schedule, fences, memory
+        self.places, self.most = places, most
         self._tracing: TtgirTracing | None = None
 
     @contextlib.contextmanager
@@ -75,8 +87,10 @@ class TtgirExecutor:
             return Ran(self.name, launch.grid, 0, 0.0)
         grid: tuple[int, int, int] = (*launch.grid, 1, 1)[:3]  # type: ignore[assignment]
         places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
-        if len(places) > MOST_PROGRAMS:
-            raise UnknownOperation(f"{len(places)} programs: more than {MOST_PROGRAMS} are not run")
+        if self.places is not None:
+            places = [(z, y, x) for x, y, z in self.places]
+        if len(places) > self.most:
+            raise UnknownOperation(f"{len(places)} programs: more than {self.most} are not run")
         function = launch.function.fn.__name__
         if function not in self.texts:
             raise UnknownOperation(f"the function {function}, which no text has")
@@ -87,11 +101,12 @@ class TtgirExecutor:
         names = _bound(module, launch)
         if self._tracing is not None:
             self._tracing.launch({name: getattr(value, "base", value) for name, value in launch.arguments.items()})
-        memory = GlobalMemory(_tensors(launch.arguments))
+        memory = self.memory(_tensors(launch.arguments))
         shares = _cluster_shares(module)
         proxies = self.fences and "hip:" not in module.attributes.get("ttg.target", "")
         with np.errstate(all="ignore"):
             for z, y, x in places:
+                memory.begin_program((x, y, z))
                 program = ProgramRun((x, y, z), grid, memory, self.schedule, shares=shares, proxies=proxies)
                 self._one(steps, names, program)
         return Ran(self.name, tuple(launch.grid), len(places), time.perf_counter() - started)

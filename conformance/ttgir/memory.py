@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +41,9 @@ def joined(first: Clock, second: Clock) -> Clock:
 
 
 class GlobalMemory:
-    """The bytes of the tensors that a launch was given. Raises Fault for an address outside of all."""
+    """The bytes of the tensors that a launch was given. Raises Fault for an address outside of all.
+
+    A subclass may watch the accesses: it is told which program runs, and which accesses are one atomic operation."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         spans: dict[int, Any] = {}
@@ -51,6 +54,16 @@ class GlobalMemory:
                 spans[start] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
         self._starts = sorted(spans)
         self._bytes = [spans[start] for start in self._starts]
+
+    def begin_program(self, place: tuple[int, int, int]) -> None:
+        """The program at ``place`` of the grid begins."""
+
+    def at_line(self, what: str) -> None:
+        """The operation ``what``, with its line of the source, accesses memory next."""
+
+    def atomic(self, addresses: Any) -> AbstractContextManager[None]:
+        """Returns a context in which loads and stores at ``addresses`` are one atomic operation."""
+        return nullcontext()
 
     def _span(self, addresses: Any, size: int, what: str) -> tuple[Any, Any]:
         """Returns the bytes that hold all ``addresses``, and the index of each element there."""
@@ -65,8 +78,9 @@ class GlobalMemory:
                 return data[skew : skew + usable], (index - skew) // size
         raise ProgramFault(f"{what} an address outside of every operand: {low:#x} to {high:#x}")
 
-    def load(self, addresses: Any, mask: Any, other: Any, element: str) -> Any:
-        """Values at ``addresses`` where ``mask`` holds, else ``other`` (zero if None)."""
+    def load(self, addresses: Any, mask: Any, other: Any, element: str, *, undefined: bool = False) -> Any:
+        """Values at ``addresses`` where ``mask`` holds, else ``other`` (zero if None). ``undefined``: by Triton's words
+        such lanes without ``other`` have no value."""
         addresses = np.asarray(addresses)
         selected = np.broadcast_to(np.asarray(True if mask is None else mask), addresses.shape)
         bits = np.zeros(addresses.shape, bits_type(element))

@@ -99,6 +99,7 @@ def _loaded(
         names.update(dict.fromkeys(results))
         if tensor.enabled:
             where, inside = addresses(tensor, view, names)
+            agent.program.memory.at_line(what)
             values = agent.program.memory.load(where, inside, None, tensor.element).reshape(view.shape)
             pending = agent.begin("copy", what, lambda: view.write(values), [(view, True)])
             agent.stores.append(pending)

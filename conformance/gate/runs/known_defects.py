@@ -16,6 +16,7 @@ _OF_KIND = {
     CheckKind.NUMERICS: Harm.WRONG,
     CheckKind.UNDEFINED_LANES: Harm.WRONG,
     CheckKind.MEMORY: Harm.MEMORY,
+    CheckKind.RACES: Harm.RACE,
     CheckKind.REPEAT: Harm.RACE,
     CheckKind.REQUIRES: Harm.FEATURE_LOST,
     CheckKind.FORBIDS: Harm.FEATURE_LOST,

@@ -1,0 +1,63 @@
+"""The memory that stands in for a device's: storages on the CPU that are marked as the device's.
+
+A mark is on the storage, so views, detached tensors and what autograd saves have it, too. It lasts as long as the
+storage does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, UntypedStorage
+
+#: Storages that are marked between two looks for those that are gone.
+_LOOK_AFTER = 4096
+
+
+class DeviceMemory:
+    """The marked storages."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, Any] = {}  # a storage's identity -> a weak reference, which keeps the identity taken
+        self._until_look = _LOOK_AFTER
+
+    def mark(self, tensor: Tensor) -> None:
+        """The storage of ``tensor`` is the device's from now on. A tensor without one stays as it is."""
+        storage = _storage(tensor)
+        if storage is not None and storage._cdata not in self._marks:
+            self._marks[storage._cdata] = storage._weak_ref()
+            self._until_look -= 1
+            if self._until_look <= 0:
+                self._forget_ended()
+
+    def unmark(self, tensor: Tensor) -> None:
+        """The storage of ``tensor`` is the CPU's from now on."""
+        storage = _storage(tensor)
+        if storage is not None and (reference := self._marks.pop(storage._cdata, None)) is not None:
+            UntypedStorage._free_weak_ref(reference)
+
+    def has(self, tensor: Tensor) -> bool:
+        """True if the storage of ``tensor`` is the device's."""
+        storage = _storage(tensor)
+        return storage is not None and storage._cdata in self._marks
+
+    def span(self, address: int) -> tuple[int, int] | None:
+        """Returns the first address and the bytes of the marked storage that holds ``address``; None if none does."""
+        for reference in list(self._marks.values()):
+            storage = UntypedStorage._new_with_weak_ptr(reference)
+            if storage is not None and storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes():
+                return storage.data_ptr(), storage.nbytes()
+        return None
+
+    def _forget_ended(self) -> None:
+        ended = [key for key, reference in self._marks.items() if UntypedStorage._expired(reference)]
+        for key in ended:
+            UntypedStorage._free_weak_ref(self._marks.pop(key))
+        self._until_look = max(_LOOK_AFTER, len(self._marks))
+
+
+def _storage(tensor: Tensor) -> UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # sparse, or a tensor that wraps others
+        return None

@@ -1,0 +1,166 @@
+"""Judges each launch that a test makes, and makes its record. The id of a launch is the same in every run.
+
+It begins with the test's node id and the kernel's name. Then follow the number of the launch among those of this kernel
+in the test, and a digest of what Triton specialises the kernel for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from conformance.execution.compile import kernel_figures
+from conformance.execution.compile.compilation import Artefact
+from conformance.execution.compile.compile_worker import artefact_of
+from conformance.execution.compile.kernel_figures import near_limits, over_limits
+from conformance.execution.compile.specialisation import specialisation
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.judging.code_faults import fault_verdicts, order_verdicts, unknown_orders
+from conformance.kernels.launch import Launch
+from conformance.records import Check, CheckKind, ExecutorName, Reason, ReasonCode, Status, Verdict
+from conformance.targets import Target
+from conformance.ttgir.arithmetic import UnknownOperation
+from conformance.ttgir.layout_check import verified
+from conformance.ttgir.proof import objection
+from conformance.ttgir.text import TextError, parse
+from conformance.watching.device_memory import DeviceMemory
+from conformance.watching.launch_run import LaunchRunner
+from conformance.watching.not_taken import NotTaken
+from conformance.watching.run_records import WatchRecords
+from conformance.watching.settings import WatchSettings
+from conformance.watching.torch_modes import plain
+
+
+class LaunchJudge:
+    """Judges launches for ``target`` and gives their records to ``records``. ``test`` is the node id of the test that
+    runs; "" between tests."""
+
+    def __init__(self, settings: WatchSettings, target: Target, memory: DeviceMemory, records: WatchRecords) -> None:
+        self._settings, self._target, self._memory, self._records = settings, target, memory, records
+        self.test = ""
+        self.launches = 0  # of this test
+        self._numbers: Counter[str] = Counter()
+        self._of_code: dict[str, tuple[Artefact, list[Verdict], dict[str, Any]]] = {}
+
+    def begin(self, test: str) -> None:
+        """The launches that follow are those of ``test``."""
+        self.test, self.launches = test, 0
+        self._numbers.clear()
+
+    def take(self, kernel: Any, source: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
+        """Judges one launch and leaves its results in the tensors. Raises NotTaken if it cannot be run."""
+        with plain():
+            self._take(kernel, source, grid, arguments)
+
+    def _take(self, kernel: Any, source: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
+        name = str(kernel.metadata.name)
+        function = getattr(source, "fn", None)
+        self.launches += 1
+        number = self._numbers[name]
+        self._numbers[name] += 1
+        options = {key: getattr(kernel.metadata, key) for key in ("num_warps", "num_stages", "num_ctas")
+                   if hasattr(kernel.metadata, key)}  # fmt: skip
+        launch = Launch(function, grid, arguments, options)
+        classes = _classes(launch, self._target)
+        digest = hashlib.sha256(repr((sorted(classes.items()), sorted(options.items()))).encode()).hexdigest()[:8]
+        case = f"{self.test or 'no test'}/{name}-{number}-{digest}"
+        recorder = self._records.recorder(case)
+        recorder.set(
+            kernel=name,
+            target=self._target,
+            problem={"id": f"grid={'x'.join(map(str, grid))}", "test": self.test, "number": number,
+                     "arguments": classes},
+            config={"id": "-".join(f"{key}={value}" for key, value in options.items()), **options},
+            observed={"grid": grid},
+        )  # fmt: skip
+        self._records.foresee(recorder, "pytest's process died in this launch")
+        started = time.monotonic()
+        try:
+            verdicts, reason = self._verdicts(recorder, kernel, launch)
+        finally:
+            recorder.durations["launch"] = time.monotonic() - started
+        recorder.add(*verdicts)
+        failed = [f"{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed]
+        if failed:
+            recorder.conclude(Status.FAIL, "\n".join(failed))
+        elif reason is not None:
+            recorder.conclude(Status.NOT_RUN, reason=reason)
+        self._records.write(recorder)
+        if reason is not None:
+            raise NotTaken("launch", name, f"the launch of {name} was not run: {reason.detail}")
+
+    def _verdicts(self, recorder: CaseRecorder, kernel: Any, launch: Launch) -> tuple[list[Verdict], Reason | None]:
+        artefact, verdicts, observed = self._code(kernel)
+        recorder.set(artefacts=artefact.stages, observed=observed)
+        why = objection()
+        if launch.function is None:
+            why = "it was compiled from a file, and has no source"
+        elif "ttgir" not in artefact.stages:
+            why = "it has no TTGIR"
+        if why:
+            return verdicts, Reason(ReasonCode.NO_DEVICE, "ttgir", why)
+        try:
+            runner = LaunchRunner(
+                launch,
+                artefact.text("ttgir"),
+                artefact.text("llir") if "llir" in artefact.stages else "",
+                elsewhere=self._memory.span,
+                programs=self._settings.programs,
+                seconds=self._settings.launch_s,
+            )
+            ran = runner.run()
+        except (UnknownOperation, NotImplementedError, TextError) as error:
+            recorder.set(executor=None)
+            detail = f"the executor of TTGIR cannot run it: {error}"
+            return verdicts, Reason(ReasonCode.NO_DEVICE, "ttgir", detail)
+        recorder.set(
+            executor=ExecutorName.TTGIR.value,
+            observed={"programs": ran.programs, "outputs": ran.integers, "results": ran.outputs, "run": None,
+                      "ttgir": ran.notes},
+        )  # fmt: skip
+        return [*verdicts, *ran.verdicts], None
+
+    def _code(self, kernel: Any) -> tuple[Artefact, list[Verdict], dict[str, Any]]:
+        """Returns the files of ``kernel``, the verdicts about its code, and what a record keeps of it."""
+        if kernel.hash not in self._of_code:
+            artefact = artefact_of(kernel, self._target, kernel.hash, time.time())
+            name = artefact.kernel_name
+            verdicts = [*fault_verdicts(name, artefact), *order_verdicts(name, artefact)]
+            excess = over_limits(artefact.resources, self._target)
+            within = "; ".join(["within the target's limits", *near_limits(artefact.resources, self._target)])
+            verdicts.append(Verdict(str(Check(CheckKind.RESOURCES)), not excess, "; ".join(excess) or within))
+            verdicts += _of_layouts(artefact)
+            observed = {
+                "resources": dataclasses.asdict(artefact.resources),
+                "code": kernel_figures.describe(artefact, self._target, disassemble=False),
+            }
+            if unknown := unknown_orders([artefact]):
+                observed["order"] = {"unknown": unknown}
+            self._of_code[kernel.hash] = artefact, verdicts, observed
+        return self._of_code[kernel.hash]
+
+
+def _of_layouts(artefact: Artefact) -> Iterable[Verdict]:
+    """Returns verdicts about the layouts of the code, none where some are not known."""
+    if "ttgir" not in artefact.stages:
+        return []
+    check = str(Check(CheckKind.EXECUTED, "layouts"))
+    try:
+        layouts = verified(parse(artefact.text("ttgir")))
+    except TextError:
+        return []
+    if layouts.faults:
+        return [Verdict(check, False, fault) for fault in layouts.faults[:4]]
+    return [] if layouts.unknown else [Verdict(check, True, "every layout fits those that it meets")]
+
+
+def _classes(launch: Launch, target: Target) -> Mapping[str, str]:
+    """Returns what the kernel is specialised for, by argument."""
+    try:
+        return dict(specialisation(launch, target, by_name=True).arguments)
+    except (TypeError, OverflowError, ValueError, AttributeError):
+        return {name: type(value).__name__ for name, value in launch.arguments.items()}

@@ -1,0 +1,52 @@
+"""The records of a watched run: one for each launch, and one for each test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.plugin.record_files import RecordFile
+from conformance.records import CaseRecord, Status
+from conformance.reporting.case_command import WATCHED, case_command
+
+#: What records have as suite and tier.
+SUITE = WATCHED
+
+
+class WatchRecords:
+    """Writes the records of one process, ``worker``, into ``folder``. ``stack`` are the versions under test."""
+
+    def __init__(self, folder: Path, worker: str, target: str, stack: dict[str, Any]) -> None:
+        self._folder, self._target, self._stack, self._worker = folder, target, stack, worker
+        self._file = RecordFile(folder, worker)
+        self._seen: dict[str, int] = {}
+        self.count = 0
+
+    def recorder(self, case: str) -> CaseRecorder:
+        """Returns a recorder of ``case``. A case that was recorded before gets a number behind its id."""
+        number = self._seen[case] = self._seen.get(case, 0) + 1
+        case = case if number == 1 else f"{case}#{number}"
+        fixed = {"tier": SUITE, "seed": 0, "stack": self._stack, "worker": self._worker, "target": self._target}
+        return CaseRecorder(case, SUITE, self._folder, **fixed)
+
+    def foresee(self, recorder: CaseRecorder, diagnosis: str) -> None:
+        """Keeps the record of a crash, for the case that the process dies before the next one is written."""
+        self._file.foresee(recorder.record(Status.CRASH, diagnosis))
+
+    def forget(self, case: str) -> None:
+        """The next recorder of ``case`` is the first again: the last one was never written."""
+        self._seen.pop(case, None)
+
+    def write(self, recorder: CaseRecorder) -> CaseRecord:
+        """Writes the record and returns it."""
+        recorder.keep_artefacts()
+        record = recorder.record()
+        record = replace(record, repro=case_command(record))
+        self._file.write(record)
+        self.count += 1
+        return record
+
+    def close(self) -> None:
+        self._file.close()

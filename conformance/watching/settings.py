@@ -1,0 +1,34 @@
+"""The settings of a watched run, as the command hands them to the process that runs the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+
+#: The variable of the environment that holds them.
+VARIABLE = "CONFORMANCE_WATCH"
+#: What is taken of a kernel's configs where an autotuner would measure them.
+CONFIGS = ("first", "all")
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """``target`` is what kernels are compiled for, ``folder`` that of the run. ``configs`` is one of :data:`CONFIGS`.
+    A launch has ``launch_s`` seconds; one of more than ``programs`` programs is not run."""
+
+    target: str
+    folder: str
+    configs: str = "first"
+    launch_s: float = 60.0
+    programs: int = 4096
+
+    def variables(self) -> dict[str, str]:
+        """Returns the variables of the environment that hold the settings."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def of_environment(cls) -> WatchSettings | None:
+        """Returns the settings that the environment holds; None if it holds none."""
+        text = os.environ.get(VARIABLE)
+        return cls(**json.loads(text)) if text else None

@@ -1,0 +1,153 @@
+"""A suite as a user has it: it knows nothing of the harness. Most of its kernels have one fault each."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
+
+
+@triton.jit
+def unmasked(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i) * 2, mask=i < n)
+
+
+@triton.jit
+def everyone_stores(out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, i + tl.program_id(0))
+
+
+@triton.jit
+def reads_neighbour(out_ptr):
+    program = tl.program_id(0)
+    tl.store(out_ptr + program, program + 1)
+    tl.store(out_ptr + 8 + program, tl.load(out_ptr + (program + 3) % 4))
+
+
+@triton.jit
+def counts(out_ptr, lock_ptr):
+    tl.atomic_add(out_ptr, 1)
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(out_ptr + 1, tl.load(out_ptr + 1) + 1)
+    tl.atomic_xchg(lock_ptr, 0)
+
+
+@triton.jit
+def sums_all_lanes(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr, tl.sum(tl.load(x_ptr + i, mask=i < n)))
+
+
+@triton.jit
+def product(a_ptr, b_ptr, c_ptr, K, BLOCK: tl.constexpr):
+    m, k = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, K, BLOCK):
+        a = tl.load(a_ptr + m[:, None] * K + start + k[None, :])
+        b = tl.load(b_ptr + (start + k)[:, None] * BLOCK + m[None, :])
+        total = tl.dot(a, b, total)
+    tl.store(c_ptr + m[:, None] * BLOCK + m[None, :], total)
+
+
+CONFIGS = [triton.Config({"BLOCK": 16}, num_warps=64), triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})]
+tuned = triton.autotune(CONFIGS, key=["n"])(scale)
+
+
+@pytest.mark.parametrize("n", [100, 128])
+def test_scale(n):
+    x = torch.randint(0, 9, (n,), device="cuda")
+    out = torch.empty_like(x)
+    scale[(triton.cdiv(n, 64),)](x, out, n, BLOCK=64)
+    assert out.device == x.device == torch.device("cuda:0")
+    assert out.is_cuda
+    torch.testing.assert_close(out, 2 * x)
+
+
+def test_tuned():
+    x = torch.randn(100).cuda()
+    out = torch.empty_like(x)
+    tuned[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, out, 100)
+    torch.testing.assert_close(out.cpu(), 2 * x.cpu())
+
+
+def test_unmasked():
+    x = torch.randn(100, device="cuda")
+    out = torch.empty_like(x)
+    unmasked[(2,)](x, out, 100, BLOCK=64)
+    assert torch.equal(out, 2 * x)
+
+
+def test_everyone_stores():
+    everyone_stores[(2,)](torch.zeros(32, device="cuda", dtype=torch.int32), BLOCK=32)
+
+
+def test_reads_neighbour():
+    reads_neighbour[(4,)](torch.zeros(16, device="cuda", dtype=torch.int32))
+
+
+def test_counts():
+    out, lock = torch.zeros(2, device="cuda", dtype=torch.int32), torch.zeros(1, device="cuda", dtype=torch.int32)
+    counts[(4,)](out, lock)
+    assert out.tolist() == [4, 4]
+
+
+def test_sums_all_lanes():
+    x, out = torch.randn(100, device="cuda"), torch.empty(1, device="cuda")
+    sums_all_lanes[(1,)](x, out, 100, BLOCK=128)
+    torch.testing.assert_close(out[0], x.sum())
+
+
+def test_product():
+    a, b = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((32, 96), (96, 32)))
+    c = torch.empty(32, 32, device="cuda")
+    product[(1,)](a, b, c, 96, BLOCK=32)
+    torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-3, atol=1e-3)
+
+
+def test_gradient():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            out = torch.empty_like(x)
+            scale[(1,)](x, out, x.numel(), BLOCK=64)
+            return out
+
+        @staticmethod
+        def backward(ctx, gradient):
+            out = torch.empty_like(gradient)
+            assert gradient.is_cuda
+            scale[(1,)](gradient.contiguous(), out, out.numel(), BLOCK=64)
+            return out
+
+    x = torch.randn(8, device="cuda", requires_grad=True)
+    Twice.apply(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 8
+
+
+def test_graph():
+    torch.cuda.CUDAGraph()
+
+
+def test_too_long():
+    scale[(5000,)](torch.zeros(8, device="cuda"), torch.zeros(8, device="cuda"), 8, BLOCK=1)
+
+
+def test_of_its_own():
+    assert torch.ones(1, device="cuda").item() == 2
+
+
+def test_does_not_compile():
+    scale[(1,)](torch.ones(4, device="cuda"), torch.ones(4, device="cuda"), 4, BLOCK=3)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_skipped():
+    pass
