@@ -195,8 +195,8 @@ class TtgirTracing(TracedMemory):
         return write
 
     def _loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(memory: GlobalMemory, addresses: Any, mask: Any, other: Any, element: str) -> Any:
-            values = original(memory, addresses, mask, other, element)
+        def load(memory: GlobalMemory, addresses: Any, mask: Any, other: Any, element: str, **options: Any) -> Any:
+            values = original(memory, addresses, mask, other, element, **options)
             enabled, of_other = np.asarray(True if mask is None else mask), None if other is None else np.asarray(other)
             self.origins.loaded(_value(values), np.asarray(addresses), enabled, of_other, self.line, self._place)
             return values
