@@ -22,7 +22,7 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: The modules of ``conformance.commands`` by the group of the help text, in the order of use.
 GROUPS = {
     "judge": (
-        *("run", "watch", "merge", "show", "records", "report", "reproduce"),
+        *("run", "watch", "judge", "merge", "show", "records", "report", "reproduce"),
         *("list", "kernels", "targets", "check-kernel"),
     ),
     "upgrade": ("gate", "blame", "compare", "matrix"),

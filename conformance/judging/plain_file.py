@@ -1,0 +1,111 @@
+"""Judges the kernels of a plain file, case by case."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conformance.judging.case_recorder import CaseEnded, CaseRecorder
+from conformance.judging.conform import conform
+from conformance.judging.harness import Harness
+from conformance.judging.settings import Settings
+from conformance.kernels.catalogue import get
+from conformance.machine.gpus import Gpus
+from conformance.plain_files import asked_problems
+from conformance.plain_files.asked_problems import Asked
+from conformance.plain_files.description import Described
+from conformance.plain_files.file_kernel import Recorded, key
+from conformance.plain_files.sandbox import is_fenced
+from conformance.records import CompileFailure, ConformanceFailure
+from conformance.targets import OutsideError, find
+from conformance.user_files.expected_failures import read_expected_failures
+
+
+class NotJudged(Exception):
+    """The file cannot be judged; the message says why."""
+
+
+@dataclass
+class JudgedFile:
+    """How the cases of a file ended: by their statuses, and by what failed."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def passed(self) -> bool:
+        """True if a case passed, and no case failed or could not be run."""
+        return bool(self.statuses["pass"]) and not self.statuses.keys() - {"pass", "not-applicable"}
+
+
+def judge_file(
+    path: Path,
+    entries: Sequence[Described],
+    specs: Sequence[str],
+    gpus: Gpus | None,
+    seed: int | None,
+    folder: Path,
+    say: Callable[[str], None],
+) -> JudgedFile:
+    """Judges the operations ``entries`` of the file at ``path`` and says what comes of each case.
+
+    The operands are drawn by ``seed``, after the file's code has ended; without one by a random seed, which is said.
+    Raises NotJudged if a target is unknown."""
+    if not is_fenced():
+        say("this system has no Landlock: while the file's code runs it can write files and reach other processes")
+    try:
+        targets = tuple(map(find, specs or (() if gpus and gpus.entries else ("sm_90",))))
+    except (LookupError, OutsideError) as error:
+        raise NotJudged(str(error.args[0])) from None
+    judged = JudgedFile()
+    kept: list[tuple[Recorded, list[Asked]]] = []
+    settings = _settings(specs or ("sm_90",), gpus, seed)
+    targets = targets or Harness(settings).targets
+    for entry in entries:
+        try:
+            kept.append(asked_problems.recorded(path, entry, targets, folder))
+        except (asked_problems.SandboxError, asked_problems.ForeignCode) as error:
+            say(f"FAIL {entry.call}: {error}")
+            judged.statuses["fail"] += 1
+    asked_problems.enter([each for each, _ in kept], folder)
+    harness = Harness(settings)
+    with contextlib.closing(harness.pool):
+        for each, cases in kept:
+            for case in cases:
+                _judge(harness, each, case, judged, say)
+    counts = ", ".join(f"{count} {status}" for status, count in judged.statuses.items())
+    say(f"{path.name}: {counts or 'no case'}; seed {settings.seed}")
+    return judged
+
+
+def _settings(specs: Sequence[str], gpus: Gpus | None, seed: int | None) -> Settings:
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    used = gpus or Gpus()
+    named = () if used.entries else tuple(specs)
+    return Settings("quick", named, (), (), seed, None, used, None, 60.0, (), read_expected_failures())
+
+
+def _judge(harness: Harness, recorded: Recorded, case: Asked, judged: JudgedFile, say: Callable[[str], None]) -> None:
+    kernel: Any = get(recorded.name)
+    name = f"{recorded.name} {case.problem.id} {case.config.id} {case.target.id}"
+    tape, _ = recorded.tapes[key(case.problem, case.config, case.target)]
+    status, text = "pass", ""
+    recorder = CaseRecorder(f"{recorded.name}::{case.problem.id}")
+    if tape.fault:
+        status, text = "fail", f"{tape.check}: {tape.fault}"
+    else:
+        try:
+            conform(harness, recorder, kernel, case.problem, config=case.config, target=case.target)
+            text = f"by {recorder.record().executor}"
+        except CaseEnded as end:
+            status, text = end.status.value, str(end.reason)
+        except (ConformanceFailure, CompileFailure) as error:
+            status, text = "fail", str(error)
+        except Exception as error:
+            status, text = "fail", f"{type(error).__name__}: {error}"
+    judged.statuses[status] += 1
+    say(f"{status:<15}{name}" + (f": {text}" if text else ""))

@@ -1,0 +1,186 @@
+"""The device functions of a file, made from its text and from nothing that its code has done.
+
+The statements of a function are compiled where they stand, so that messages name the lines of the file. Its globals are
+Triton's language, constants and other device functions. A function whose code names anything else is refused: then it
+is a program of the language, and neither the compiler nor the interpreter runs other code of the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from conformance.plain_files.tape import Callee, Constant, Dtype, Function, Global, Module
+
+#: Functions of Python that the language has, too.
+_BUILTINS = frozenset(
+    "range min max abs sum len int float bool str tuple list zip enumerate isinstance print getattr hasattr slice".split()
+) | {"True", "False", "None", "NotImplementedError", "ValueError", "AssertionError"}
+#: Statements and expressions that no device function needs, by their class.
+_FOREIGN = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.ClassDef, ast.Try, ast.Await, ast.Yield, ast.Lambda)
+#: Attributes of the package triton itself that device code may name.
+_OF_TRITON = frozenset({"language", "cdiv", "next_power_of_2"})
+
+
+class ForeignCode(Exception):
+    """A device function names what is not of Triton's language."""
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """One function of the file's text: its statement, the lines that it stands in, and what its decorator says."""
+
+    node: ast.FunctionDef
+    options: Mapping[str, Any]
+
+
+def device_functions(functions: Sequence[Function], folder: Path) -> list[Any]:
+    """Returns what ``triton.jit`` makes of each of ``functions``. Their text is written to ``folder``, from where
+    Triton reads it. Raises ForeignCode for one that the text lacks, or that names anything but the language."""
+    parsed = [_parsed(function) for function in functions]
+    made: list[Any] = []
+    scopes: list[dict[str, Any]] = []
+    for number, (function, each) in enumerate(zip(functions, parsed, strict=True)):
+        scope: dict[str, Any] = {"__name__": f"judged_{number}", "__builtins__": builtins, "tl": tl, "triton": triton}
+        python = _compiled(function, each, folder / f"{number}" / Path(function.path).name, scope)
+        made.append(triton.jit(**each.options)(python))
+        scopes.append(scope)
+    for function, each, scope in zip(functions, parsed, scopes, strict=True):
+        for name in _named(each.node):
+            if name in function.module_globals:
+                scope[name] = _value(function, name, function.module_globals[name], made)
+            elif name not in _BUILTINS:
+                raise ForeignCode(f"{_place(function)} names {name}, which is neither a constant nor of Triton's language")
+        _check(function, each.node, scope)
+    return made
+
+
+def _place(function: Function) -> str:
+    return f"{function.name} ({Path(function.path).name}:{function.line})"
+
+
+def _parsed(function: Function) -> _Parsed:
+    """Returns the statement of ``function`` in the text of its file."""
+    try:
+        tree = ast.parse(Path(function.path).read_text())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ForeignCode(f"{_place(function)} cannot be read: {error}") from None
+    for node in ast.walk(tree):
+        first = min((each.lineno for each in getattr(node, "decorator_list", ())), default=0)
+        if isinstance(node, ast.FunctionDef) and node.name == function.name and function.line in (first, node.lineno):
+            return _Parsed(node, _options(function, node))
+    raise ForeignCode(f"{_place(function)} is not in the text of its file: it was made while the file ran")
+
+
+def _options(function: Function, node: ast.FunctionDef) -> dict[str, Any]:
+    """Returns the arguments of the function's ``triton.jit``."""
+    for decorator in node.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        name = ast.unparse(call.func if call is not None else decorator)
+        if name.rpartition(".")[2] != "jit":
+            continue
+        try:
+            return {each.arg: ast.literal_eval(each.value) for each in (call.keywords if call else ()) if each.arg}
+        except ValueError:
+            raise ForeignCode(f"{_place(function)}: the arguments of its jit must be literals") from None
+    raise ForeignCode(f"{_place(function)} has no decorator triton.jit in the text of its file")
+
+
+def _compiled(function: Function, parsed: _Parsed, path: Path, scope: dict[str, Any]) -> Any:
+    """Returns the function of Python, whose lines have the numbers that they have in the user's file."""
+    lines = Path(function.path).read_text().splitlines()
+    node = parsed.node
+    text = textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+    text = "\n" * (node.lineno - 1) + text + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    tree = ast.parse(text)
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    for argument in (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs):
+        is_constant = argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
+        argument.annotation = ast.parse("tl.constexpr", mode="eval").body if is_constant else None
+    definition.returns = None
+    for default in (*definition.args.defaults, *filter(None, definition.args.kw_defaults)):
+        try:
+            ast.literal_eval(default)
+        except ValueError:
+            raise ForeignCode(f"{_place(function)}: the default {ast.unparse(default)} must be a literal") from None
+    exec(compile(ast.fix_missing_locations(tree), str(path), "exec"), scope)
+    return scope[node.name]
+
+
+def _named(node: ast.FunctionDef) -> list[str]:
+    """Returns the names that the statements of ``node`` read and do not make."""
+    inside = [each for statement in node.body for each in ast.walk(statement)]
+    made = {each.id for each in inside if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    made |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    read = [each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    return [name for name in dict.fromkeys(read) if name not in made]
+
+
+def _value(function: Function, name: str, value: Global, made: Sequence[Any]) -> Any:
+    """Returns the value of a global."""
+    if isinstance(value, Module):
+        if value.name == "triton" or value.name.partition(".language")[0] == "triton":
+            return importlib.import_module(value.name)
+        raise ForeignCode(f"{_place(function)} names the module {value.name}, which is not Triton's language")
+    if isinstance(value, Callee) and value.name:
+        module, _, attribute = value.name.partition(":")
+        if module.startswith("triton.language") or attribute in _OF_TRITON:
+            return getattr(importlib.import_module(module), attribute)
+        raise ForeignCode(f"{_place(function)} names {name} of {module}, which is not Triton's language")
+    return _plain(value, made)
+
+
+def _plain(value: Any, made: Sequence[Any]) -> Any:
+    if isinstance(value, Callee):
+        return made[value.number]
+    if isinstance(value, Constant):
+        return tl.constexpr(_plain(value.value, made))
+    return getattr(tl, value.name) if isinstance(value, Dtype) else value.python
+
+
+def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any]) -> None:
+    """Raises ForeignCode if the function's code leaves the language."""
+    for each in (inside for statement in node.body for inside in ast.walk(statement)):
+        line = f"{Path(function.path).name}:{getattr(each, 'lineno', node.lineno)}"
+        if isinstance(each, _FOREIGN):
+            raise ForeignCode(f"{function.name} ({line}) has a statement that device code may not have")
+        if isinstance(each, ast.Attribute):
+            if each.attr.startswith("_"):
+                raise ForeignCode(f"{function.name} ({line}) names the attribute {each.attr}, which begins with '_'")
+            module = _module_of(_static(each, scope))
+            if module != "triton" and not module.startswith("triton.language"):
+                raise ForeignCode(f"{function.name} ({line}) names {each.attr} of {module}, which is not Triton's language")
+
+
+def _module_of(value: Any) -> str:
+    """Returns the module of ``value``, or its own name; "triton" for a plain value."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    owner = getattr(value, "fn", value)  # a function of triton.jit, interpreted or not
+    return (getattr(owner, "__module__", None) or "triton") if callable(value) else "triton"
+
+
+def _static(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """Returns the value of a chain of names that begins with a module; None of any other expression."""
+    if isinstance(node, ast.Name):
+        value = scope.get(node.id)
+        return value if isinstance(value, ModuleType) else None
+    if isinstance(node, ast.Attribute):
+        owner = _static(node.value, scope)
+        if owner is triton and node.attr not in _OF_TRITON:
+            return importlib.import_module("os")
+        return getattr(owner, node.attr, None) if owner is not None else None
+    return None

@@ -1,0 +1,294 @@
+"""A kernel of the catalogue that launches what a file's wrapper was seen to launch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from conformance.families.attention.problem import Attention
+from conformance.families.gemm.problem import OPERATIONS
+from conformance.heuristics.configs import Config, FlexConfig
+from conformance.kernels.families.attention import AttentionFamily
+from conformance.kernels.families.gemm import GemmFamily
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import Launch, workspace
+from conformance.numerics.contract import FMA, FMA64, INT32, Accumulator, Contract
+from conformance.plain_files.description import Described, DescriptionError
+from conformance.plain_files.device_functions import device_functions
+from conformance.plain_files.tape import (
+    Callee,
+    Constant,
+    Copied,
+    Descriptor,
+    Dtype,
+    Filled,
+    Function,
+    Items,
+    Launched,
+    Tape,
+    View,
+)
+from conformance.problems import DTYPES, Operand
+from conformance.records import ExecutorName, Reason, ReasonCode
+from conformance.targets import Target
+
+#: The variable with the folder in which the kernels of this process, and of its children, are described.
+VARIABLE = "CONFORMANCE_JUDGED_FILE"
+#: The file in that folder.
+KERNELS = "kernels.json"
+
+_TORCH = {str(dtype): dtype for dtype in DTYPES.values()}
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One operation of a file with its tapes: ``tapes`` holds the number of each by :func:`key`, of those in
+    ``recorded``. The tape's functions are those of its number in ``functions``."""
+
+    described: Described
+    name: str
+    configs: int
+    tile: dict[str, int]
+    tapes: dict[str, tuple[Tape, int]] = {}
+    functions: tuple[tuple[Function, ...], ...] = ()
+
+
+def key(problem: Any, config: Any, target: Target) -> str:
+    """Returns the text by which the tape of a plan is found."""
+    return f"{target.id} {config.number} {problem.id}"
+
+
+@dataclass(frozen=True)
+class FileConfig(Config):
+    """The config of this ``number`` of those among which the file's tuner chooses; 0 if it has none."""
+
+    number: int = field(default=0, kw_only=True)
+
+    @property
+    def _id_suffix(self) -> str:
+        return f"-n{self.number}"
+
+
+@dataclass(frozen=True)
+class FileFlexConfig(FlexConfig):
+    """As :class:`FileConfig`, for attention."""
+
+    number: int = field(default=0, kw_only=True)
+
+    @property
+    def _id_suffix(self) -> str:
+        return f"-n{self.number}"
+
+
+@dataclass(frozen=True)
+class AttentionOutput(Attention):
+    """Attention whose result has no logarithms of the softmax's denominators."""
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        """The output alone."""
+        return super().outputs[:1]
+
+
+def _block(tile: Mapping[str, int], letter: str, default: int) -> int:
+    """Returns the block size of a dimension, by the usual names of such constants."""
+    named = (size for name, size in tile.items() if re.fullmatch(rf"(?i)(BLOCK|BLK|TILE|B)(_?SIZE)?_?{letter}", name))
+    size = next(named, default)
+    return min(max(size, 16), 128)
+
+
+class _FromFile(Kernel):
+    """Launches what was recorded. Its plans are those of problems that were asked for."""
+
+    weight = 1
+
+    def __init__(self, recorded: Recorded, folder: Path) -> None:
+        self.name, self.recorded, self.folder = recorded.name, recorded, folder
+        self.operations = frozenset({recorded.described.operation})
+        self.dtypes = recorded.described.dtypes
+        self._made: dict[int, list[Any]] = {}
+        self.configs = tuple(self.config(number) for number in range(recorded.configs))
+
+    def dtype_names(self) -> list[str]:
+        """See :class:`Kernel`: those that the description names, and no other."""
+        return list(self.dtypes)
+
+    def config(self, number: int) -> Any:
+        """Returns the config of this number."""
+        given, tile = self.recorded.described.tile, self.recorded.tile
+        m, n, k = [*given, *(_block(tile, letter, 32) for letter in "mnk"[len(given) :])]
+        stages, warps = (max(tile.get(name, default), 1) for name, default in (("num_stages", 2), ("num_warps", 4)))
+        return FileConfig(m, n, k, stages, warps, number=number)
+
+    def tape(self, plan: Plan) -> Tape | None:
+        """Returns what was recorded for ``plan``; None if nothing was."""
+        found = self.recorded.tapes.get(key(plan.problem, plan.config, plan.target))
+        return found and found[0]
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`: the wrapper's own refusal."""
+        if reason := self.foreign(plan):
+            return reason
+        if plan.variant != Variant():
+            return Reason(ReasonCode.CONFIG, "variant", f"{self.name} works in one way")
+        tape = self.tape(plan)
+        if tape is None:
+            return Reason(ReasonCode.OPERATION, plan.problem.op, f"{self.name} was not asked for {plan.problem.id}")
+        if tape.refused:
+            return Reason(ReasonCode.LAYOUT, "operands", f"{self.name} refuses: {tape.refused}")
+        return None
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: that of the last launch."""
+        tape = self.tape(plan)
+        assert tape is not None
+        return [step for step in tape.steps if isinstance(step, Launched)][-1].grid
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`. What fills and copies comes before the launches."""
+        check_tensors(self.name, plan.problem, tensors)
+        tape, number = self.recorded.tapes[key(plan.problem, plan.config, plan.target)]
+        replayed = _Replayed(tape, tensors, self._functions(number))
+        launches = [replayed.launch(step) for step in tape.steps if replayed.is_launch(step)]
+        return dataclasses.replace(launches[-1], before=tuple(launches[:-1]))
+
+    def _functions(self, number: int) -> list[Any]:
+        if number not in self._made:
+            functions, folder = self.recorded.functions[number], self.folder / f"{self.name}-{number}"
+            self._made[number] = device_functions(functions, folder)
+        return self._made[number]
+
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
+        """See :class:`Kernel`: sums in fp32, on a device by its tensor core, unless the description says more."""
+        problem, unit = plan.problem, plan.target.matrix_unit
+        sums = Accumulator(alignment_bits=unit.alignment_bits, chunk=unit.products[2], assumed=True)
+        plain = executor == ExecutorName.INTERPRETER or (problem.dtype, problem.precision) == ("fp32", "ieee")
+        accumulator = FMA if plain else sums
+        accumulator = {"int8": INT32, "fp64": FMA64}.get(problem.dtype, accumulator)
+        fields = {
+            "operand": "exact" if problem.precision == "ieee" else problem.precision,
+            "intermediate": problem.dtype if problem.op == "attention" else None,
+            "flushes_subnormals": plan.target.vendor == "amd",
+        }
+        return Contract(problem.output_dtype, accumulator, **{**fields, **self.recorded.described.contract})
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: none is required."""
+        return Features()
+
+
+class _Replayed:
+    """The memory of one replayed tape."""
+
+    def __init__(self, tape: Tape, tensors: Mapping[str, Tensor], functions: list[Any]) -> None:
+        self.functions = functions
+        like = next(iter(tensors.values()))
+        results = {view.memory: name for name, view in tape.outputs.items()}
+        self.bases: list[Tensor] = []
+        self.tensors = tensors
+        self.names: dict[int, str] = {}
+        for number, memory in enumerate(tape.memories):
+            name = results.get(number, memory.name)
+            if name in tensors and not (memory.workspace and number not in results):
+                self.names[number] = name
+                self.bases.append(tensors[name])
+            else:
+                self.bases.append(workspace((memory.size,), _TORCH[memory.dtype], like=like))
+
+    def is_launch(self, step: Launched | Filled | Copied) -> bool:
+        """Fills or copies, if that is the step."""
+        if isinstance(step, Filled):
+            self.tensor(step.view).fill_(step.number.python)  # type: ignore[arg-type]
+        elif isinstance(step, Copied):
+            self.tensor(step.view).copy_(self.tensor(step.source))
+        return isinstance(step, Launched)
+
+    def launch(self, step: Launched | Filled | Copied) -> Launch:
+        assert isinstance(step, Launched)
+        arguments = {name: self.value(value) for name, value in step.arguments.items()}
+        return Launch(self.functions[step.function], step.grid, arguments, step.options)  # type: ignore[arg-type]
+
+    def tensor(self, view: View) -> Tensor:
+        """Returns the tensor in the memory that it has here."""
+        base, dtype = self.bases[view.memory], _TORCH[view.dtype]
+        start = base.storage_offset()
+        if dtype == base.dtype:
+            if (view.shape, view.strides, view.offset) == (tuple(base.shape), base.stride(), 0):
+                return base
+            return base.as_strided(view.shape, view.strides, start + view.offset)
+        offset = start * base.element_size() // dtype.itemsize + view.offset
+        whole = torch.empty(0, dtype=dtype, device=base.device)
+        return whole.set_(base.untyped_storage(), offset, view.shape, view.strides)  # type: ignore[call-overload, no-any-return]
+
+    def value(self, value: Any) -> Any:
+        """Returns an argument of a launch."""
+        import triton.language as tl
+
+        if isinstance(value, View):
+            return self.tensor(value)
+        if isinstance(value, Descriptor):
+            from triton.tools.tensor_descriptor import TensorDescriptor
+
+            shape, strides, block = map(list, (value.shape, value.strides, value.block_shape))
+            return TensorDescriptor(self.tensor(value.base), shape, strides, block)
+        if isinstance(value, Items):
+            return tuple(self.value(each) for each in value.items)
+        if isinstance(value, Callee):
+            return self.functions[value.number]
+        if isinstance(value, Constant):
+            return tl.constexpr(self.value(value.value))
+        return getattr(tl, value.name) if isinstance(value, Dtype) else value.python
+
+
+class FileGemm(_FromFile, GemmFamily):
+    """A product of matrices of a file."""
+
+
+class FileAttention(_FromFile, AttentionFamily):
+    """Attention of a file."""
+
+    operation = "attention"
+
+    def __init__(self, recorded: Recorded, folder: Path) -> None:
+        super().__init__(recorded, folder)
+        self.with_lse = len(recorded.described.outputs) > 1
+
+    def config(self, number: int) -> Any:
+        """See :class:`_FromFile`."""
+        usual = super().config(number)
+        return FileFlexConfig(usual.block_m, usual.block_n, usual.num_stages, usual.num_warps, number=number)
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Any:
+        """See :class:`Kernel`: with the description's fields, and without lse unless it is an output."""
+        problem = super().example(dtype, config, shape)
+        if self.with_lse:
+            return problem
+        fields = {each.name: getattr(problem, each.name) for each in dataclasses.fields(Attention)}
+        return AttentionOutput(**fields)
+
+
+_KINDS = {**dict.fromkeys(OPERATIONS, FileGemm), "attention": FileAttention}
+
+
+def kernel_of(recorded: Recorded, folder: Path) -> _FromFile:
+    """Returns the kernel. Raises DescriptionError for an operation of no family that files can have."""
+    operation = recorded.described.operation
+    if operation not in _KINDS:
+        raise DescriptionError(f"the operation {operation!r} is not one of {', '.join(_KINDS)}")
+    return _KINDS[operation](recorded, folder)
+
+
+def kernels() -> list[Kernel]:
+    """Returns the kernels of the file that is judged: what the entry point of its folder names."""
+    folder = Path(os.environ[VARIABLE])
+    recorded = msgspec.json.decode((folder / KERNELS).read_bytes(), type=list[Recorded])
+    return [kernel_of(each, folder) for each in recorded]

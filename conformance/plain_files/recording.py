@@ -1,0 +1,417 @@
+"""Runs a file's wrapper over tensors without values and records what it launches. Runs in a process apart.
+
+The tensors say that they lie on the target's device, and no device is needed. The wrapper cannot see a value, so its
+result can come from its launches alone. What it asks of the device is answered for the target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from conformance.plain_files.tape import (
+    Answer,
+    Callee,
+    Constant,
+    Copied,
+    Descriptor,
+    Dtype,
+    Filled,
+    Function,
+    Global,
+    Items,
+    Launched,
+    Memory,
+    Module,
+    Number,
+    Tape,
+    Value,
+    View,
+    encode,
+)
+from conformance.problems import DTYPES, Operand
+from conformance.targets import Target
+
+#: Operations of torch that only make memory, and those that fill it with one number.
+_EMPTY = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
+_FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+_FULL = {"full", "full_like", "new_full"}
+#: Those that copy.
+_COPIES = {"clone", "_to_copy", "copy", "contiguous", "_reshape_copy", "lift_fresh"}
+#: Exceptions by which a wrapper refuses what it is given.
+_REFUSALS = (AssertionError, ValueError, NotImplementedError, RuntimeError)
+
+
+class NotRecorded(Exception):
+    """What the wrapper does is none of a launch; ``check`` names the check that fails."""
+
+    def __init__(self, check: str, text: str) -> None:
+        super().__init__(text)
+        self.check = check
+
+
+@dataclass(frozen=True)
+class Question:
+    """One problem for the wrapper: the operands and outputs, and what else the call may name. ``config`` is the number
+    of the config that a tuner is to take."""
+
+    operands: Sequence[Operand]
+    outputs: Sequence[Operand]
+    names: Mapping[str, Any]
+    config: int
+
+
+@dataclass
+class _Recorder(TorchDispatchMode):
+    """Records what happens to memory while a wrapper runs."""
+
+    functions: _Functions
+    choice: int
+    memories: list[Memory] = field(default_factory=list)
+    steps: list[Launched | Filled | Copied] = field(default_factory=list)
+    configs: int = 1
+    tile: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def place(self, operand: Operand) -> Tensor:
+        """Returns ``operand`` as a tensor without values."""
+        base = torch.empty(max(operand.span, 1), dtype=DTYPES[operand.dtype], device="cuda")
+        self._know(base, operand.name, workspace=False)
+        return base.as_strided(operand.shape, operand.strides)
+
+    def _know(self, tensor: Tensor, name: str, *, workspace: bool) -> None:
+        storage = tensor.untyped_storage()
+        self._kept.append(storage)
+        self._numbers[storage._cdata] = len(self.memories)
+        size = storage.nbytes() // tensor.element_size()
+        self.memories.append(Memory(name, str(tensor.dtype), int(size), workspace))
+
+    def view(self, tensor: Tensor) -> View:
+        """Returns ``tensor`` as data. Raises NotRecorded if it was not made by this call."""
+        number = self._numbers.get(tensor.untyped_storage()._cdata)
+        if number is None:
+            raise NotRecorded("kept-tensor", "uses a tensor that this call did not make: it is kept from before")
+        shape, strides = map(int, tensor.shape), map(int, tensor.stride())
+        return View(number, int(tensor.storage_offset()), tuple(shape), tuple(strides), str(tensor.dtype))
+
+    def value(self, value: Any, where: str) -> Value:
+        """Returns an argument as data."""
+        if isinstance(value, Tensor):
+            return self.view(value)
+        if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), Tensor):
+            sizes = [tuple(map(int, each)) for each in (value.shape, value.strides, value.block_shape)]
+            return Descriptor(self.view(value.base), *sizes)
+        if isinstance(value, (tuple, list)):
+            return Items(tuple(self.value(each, where) for each in value))
+        known = _encoded(value)
+        if known is None and getattr(value, "fn", None) is not None:
+            return Callee(self.functions.number(value))
+        if known is None:
+            raise NotRecorded("arguments", f"passes {where} = {type(value).__name__}, which is no argument of a kernel")
+        return known
+
+    def launched(self, function: Any, grid: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Takes a launch of ``function``."""
+        bound = dict(zip(function.arg_names, positional, strict=False))
+        options = {name: value for name, value in named.items() if name not in function.arg_names}
+        bound |= {name: value for name, value in named.items() if name in function.arg_names}
+        for name, parameter in inspect.signature(function.fn).parameters.items():
+            if name not in bound and parameter.default is not inspect.Parameter.empty:
+                bound[name] = parameter.default
+        if callable(grid):
+            grid = grid({**bound, **options})
+        sizes = tuple(int(size) for size in (grid if isinstance(grid, (tuple, list)) else (grid,)))
+        for name in ("warmup", "stream", "device", "device_type", "debug"):
+            options.pop(name, None)
+        arguments = {name: self.value(value, name) for name, value in bound.items()}
+        plain = {name: value for name, value in options.items() if isinstance(value, (int, float, str, bool))}
+        self.tile |= {name: value for name, value in bound.items() if name.isupper() and type(value) is int}
+        self.tile |= {name: value for name, value in plain.items() if name in ("num_warps", "num_stages")}
+        self.steps.append(Launched(self.functions.number(function), sizes, arguments, plain))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        before = {number for number in self._numbers}
+        result = func(*args, **kwargs)
+        if not isinstance(result, Tensor):
+            if isinstance(result, (tuple, list)) and all(self._is_view(each, before) for each in result):
+                return result
+            if func.namespace == "prim" or name.startswith(("sym_", "is_")):  # asks for nothing but shapes
+                return result
+            raise NotRecorded("library-call", _library(name))
+        if name in ("zero_", "fill_"):
+            self.steps.append(Filled(self.view(result), _number(0 if name == "zero_" else args[1])))
+        elif name == "copy_":
+            self.steps.append(Copied(self.view(args[0]), self.view(args[1])))
+        elif self._is_view(result, before):
+            if func._schema.is_mutable:
+                raise NotRecorded("library-call", _library(name))
+        elif name in {*_EMPTY, *_FILLED, *_FULL, *_COPIES}:
+            self._know(result, f"workspace {len(self.memories)}", workspace=True)
+            if name in _COPIES:
+                self.steps.append(Copied(self.view(result), self.view(args[0])))
+            elif name not in _EMPTY:
+                number = _FILLED[name] if name in _FILLED else args[1 if name == "full" else -1]
+                self.steps.append(Filled(self.view(result), _number(number)))
+        else:
+            raise NotRecorded("library-call", _library(name))
+        return result
+
+    def _is_view(self, result: Any, before: set[int]) -> bool:
+        return isinstance(result, Tensor) and result.untyped_storage()._cdata in before
+
+
+def _library(name: str) -> str:
+    return f"calls torch's {name}: the result must come from the kernels of the file alone"
+
+
+def _number(value: Any) -> Number:
+    value = getattr(value, "value", value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return Number(special=repr(value))
+    return Number(value)
+
+
+def _encoded(value: Any) -> Number | Constant | Dtype | None:
+    """Returns a plain value as data; None if it is none."""
+    if isinstance(value, tl.constexpr):
+        inner = _encoded(value.value)
+        return None if inner is None or isinstance(inner, Constant) else Constant(inner)
+    if isinstance(value, tl.dtype):
+        return Dtype(value.name)
+    return _number(value) if value is None or isinstance(value, (bool, int, float, str)) else None
+
+
+class _Functions:
+    """The device functions that were launched, by their numbers."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+        self._answers: dict[int, Function] = {}
+
+    def number(self, function: Any) -> int:
+        """Returns the number of ``function``, which is new if it was not known."""
+        python = function.fn
+        if python not in self._known:
+            number = self._known[python] = len(self._known)
+            scope = {name: self._global(value) for name, value in list(python.__globals__.items())}
+            known = {name: value for name, value in scope.items() if value is not None}
+            path, line = python.__code__.co_filename, python.__code__.co_firstlineno
+            self._answers[number] = Function(python.__name__, path, line, known)
+        return self._known[python]
+
+    def _global(self, value: Any) -> Global | None:
+        module = getattr(value, "__module__", None) or ""
+        if isinstance(value, types.ModuleType):
+            return Module(value.__name__)
+        plain = _encoded(value)
+        if plain is not None:
+            return plain
+        python = getattr(value, "fn", None)
+        if inspect.isfunction(python) and hasattr(value, "arg_names"):
+            if python.__module__.startswith("triton."):
+                return Callee(name=f"{python.__module__}:{python.__name__}")
+            return Callee(self.number(value))
+        if module.startswith("triton.") and hasattr(value, "__name__"):
+            return Callee(name=f"{module}:{value.__name__}")
+        return None
+
+    @property
+    def answers(self) -> tuple[Function, ...]:
+        return tuple(self._answers[number] for number in range(len(self._answers)))
+
+
+def record(path: Path, call: str, target: Target, questions: Sequence[Question]) -> bytes:
+    """Returns the answer about each question, encoded: what ``call``, an expression in the names of the file at
+    ``path``, launches for ``target``. Each question is put twice; the second time must be as the first."""
+    functions = _Functions()
+    recorders: list[_Recorder] = []
+    with _device(target), FakeTensorMode(allow_non_fake_inputs=True), _launches_to(recorders):
+        try:
+            names = vars(imported(path))
+        except Exception as error:
+            return encode(Answer((), (), f"{path.name} cannot be imported: {type(error).__name__}: {error}"))
+        tapes = []
+        for question in questions:
+            first, second = (_tape(functions, recorders, call, names, question) for _ in range(2))
+            if first != second and not first.fault and not first.refused:
+                text = "launches otherwise when it is called once more with the same: a result is kept from before"
+                first = Tape(fault=second.fault or text, check="second-call")
+            tapes.append(first)
+    return encode(Answer(functions.answers, tuple(tapes)))
+
+
+def _tape(
+    functions: _Functions, recorders: list[_Recorder], call: str, names: Mapping[str, Any], question: Question
+) -> Tape:
+    recorder = _Recorder(functions, question.config)
+    tensors = {operand.name: recorder.place(operand) for operand in (*question.operands, *question.outputs)}
+    recorders.append(recorder)
+    try:
+        scope = {"triton": triton, "torch": torch, **names, **question.names, **tensors}
+        with recorder:
+            result = eval(call, scope)
+        results = [result] if isinstance(result, Tensor) else list(result or ())
+        outputs = {output.name: recorder.view(tensors[output.name]) for output in question.outputs}
+        outputs |= {
+            output.name: recorder.view(returned)
+            for output, returned in zip(question.outputs, results, strict=False)
+            if isinstance(returned, Tensor)
+        }
+        memories, steps = tuple(recorder.memories), tuple(recorder.steps)
+        return Tape(memories, steps, outputs, configs=recorder.configs, tile=recorder.tile)
+    except NotRecorded as error:
+        return Tape(fault=f"the wrapper {error}", check=error.check)
+    except _REFUSALS as error:
+        return Tape(refused=f"{type(error).__name__}: {error}")
+    except Exception as error:
+        return Tape(fault=f"the wrapper raised {type(error).__name__}: {error}", check="wrapper")
+    finally:
+        recorders.pop()
+
+
+def imported(path: Path) -> types.ModuleType:
+    """Returns the module of the file at ``path``, as a part of the packages in whose folders it lies."""
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    sys.path.insert(0, str(folder))
+    name = ".".join(names)
+    if len(names) > 1:
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _launches_to(recorders: list[_Recorder]) -> Iterator[None]:
+    """Inside, launches go to the last recorder, and tuners take the config that it names."""
+    from triton.runtime import autotuner, interpreter, jit
+
+    def launch(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+        if warmup or not recorders:
+            raise NotRecorded("launch", "launches a kernel while the file is imported, or to warm up")
+        recorders[-1].launched(self, grid, args, kwargs)
+
+    def tuned(self: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = dict(zip(self.arg_names, args, strict=False))
+        configs = list(self.configs)
+        if getattr(self, "early_config_prune", None):
+            configs = list(self.early_config_prune(configs, arguments, **kwargs))
+        if not configs:
+            raise NotRecorded("configs", "has no config left after its early_config_prune")
+        recorder = recorders[-1]
+        recorder.configs = max(recorder.configs, len(configs))
+        config = configs[min(recorder.choice, len(configs) - 1)]
+        chosen = config.all_kwargs()
+        if config.pre_hook is not None:
+            config.pre_hook({**arguments, **kwargs, **chosen})
+        return self.fn.run(*args, **kwargs, **chosen)
+
+    for owner, method in ((jit.JITFunction, launch), (interpreter.InterpretedFunction, launch)):
+        owner.run = method
+    autotuner.Autotuner.run = tuned
+    yield
+
+
+class _Driver:
+    """Stands in for Triton's driver of a device of ``target``."""
+
+    def __init__(self, target: Any, properties: Mapping[str, int]) -> None:
+        self.target = target
+        self.utils = types.SimpleNamespace(get_device_properties=functools.partial(_returned, properties))
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+
+@contextlib.contextmanager
+def _device(target: Target) -> Iterator[None]:
+    """Answers for a device of ``target`` what a wrapper may ask torch and Triton."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    number = target.arch if isinstance(target.arch, int) else 94
+    limits = target.limits
+    processors = target.multiprocessors or target.architecture.multiprocessors or 1
+    properties = types.SimpleNamespace(
+        name=target.name or target.id,
+        major=number // 10,
+        minor=number % 10,
+        multi_processor_count=processors,
+        warp_size=target.warp_size,
+        total_memory=80 << 30,
+        shared_memory_per_block=limits.shared_memory,
+        shared_memory_per_block_optin=limits.shared_memory,
+        gcnArchName=str(target.arch),
+    )
+    of_triton = {"multiprocessor_count": processors, "max_shared_mem": limits.shared_memory}
+    driver.set_active(_Driver(GPUTarget(target.backend, target.arch, target.warp_size), of_triton))
+    values = {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_capability": (number // 10, number % 10),
+        "get_device_properties": properties,
+        "get_device_name": properties.name,
+        "synchronize": None,
+        "set_device": None,
+        "current_stream": types.SimpleNamespace(cuda_stream=0),
+    }
+    for name, value in values.items():
+        setattr(torch.cuda, name, functools.partial(_returned, value))
+    torch.cuda.device = torch.cuda.device_of = _Anywhere  # type: ignore[assignment, misc]
+    if target.vendor == "amd":
+        torch.version.hip = torch.version.hip or "6.0"  # type: ignore[attr-defined]
+    yield
+
+
+def _returned(value: Any, *args: Any, **kwargs: Any) -> Any:
+    return value
+
+
+class _Anywhere(contextlib.nullcontext[None]):
+    """A context that changes no device."""
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
