@@ -26,6 +26,9 @@ from conformance.targets import OutsideError, find
 from conformance.user_files.expected_failures import read_expected_failures
 
 
+_LINE = "\n"
+
+
 class NotJudged(Exception):
     """The file cannot be judged; the message says why."""
 
@@ -35,6 +38,7 @@ class JudgedFile:
     """How the cases of a file ended: by their statuses, and by what failed."""
 
     statuses: Counter[str] = field(default_factory=Counter)
+    last: str = ""
 
     @property
     def passed(self) -> bool:
@@ -107,5 +111,7 @@ def _judge(harness: Harness, recorded: Recorded, case: Asked, judged: JudgedFile
             status, text = "fail", str(error)
         except Exception as error:
             status, text = "fail", f"{type(error).__name__}: {error}"
+    first = status != judged.last  # the whole text of the first of several failures
     judged.statuses[status] += 1
-    say(f"{status:<15}{name}" + (f": {text}" if text else ""))
+    judged.last = status
+    say(f"{status:<15}{name}" + (f": {text if first else text.partition(_LINE)[0]}" if text else ""))

@@ -37,7 +37,7 @@ class Asked:
 def problems_of(kernel: Any) -> Iterator[tuple[Any, Any]]:
     """Yields the problems of a file's kernel, each with its config: every shape class and dtype, every order of the
     operands that the description has, and every further config of a tuner."""
-    fields = kernel.recorded.described.fields
+    fields = kernel.recorded.fields
     first, *others = kernel.configs
 
     def with_fields(problem: Any) -> Any:

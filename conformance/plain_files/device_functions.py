@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from conformance.plain_files.tape import Callee, Constant, Dtype, Function, Glob
 
 #: Functions of Python that the language has, too.
 _BUILTINS = frozenset(
-    "range min max abs sum len int float bool str tuple list zip enumerate isinstance print getattr hasattr slice".split()
+    "range min max abs sum len int float bool str tuple list zip enumerate isinstance print slice".split()
 ) | {"True", "False", "None", "NotImplementedError", "ValueError", "AssertionError"}
 #: Statements and expressions that no device function needs, by their class.
 _FOREIGN = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.ClassDef, ast.Try, ast.Await, ast.Yield, ast.Lambda)
@@ -160,9 +161,20 @@ def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any]) 
         if isinstance(each, ast.Attribute):
             if each.attr.startswith("_"):
                 raise ForeignCode(f"{function.name} ({line}) names the attribute {each.attr}, which begins with '_'")
+            if _static(each.value, scope) is None and each.attr not in _attributes():
+                raise ForeignCode(f"{function.name} ({line}) names {each.attr}, which no value of Triton's language has")
             module = _module_of(_static(each, scope))
             if module != "triton" and not module.startswith("triton.language"):
                 raise ForeignCode(f"{function.name} ({line}) names {each.attr} of {module}, which is not Triton's language")
+
+
+@functools.cache
+def _attributes() -> frozenset[str]:
+    """Returns the attributes that values of the language have. ``handle`` leads to NumPy's in the interpreter."""
+    kinds = (tl.tensor, tl.dtype, tl.pointer_type, tl.block_type, tl.constexpr, getattr(tl, "tensor_descriptor", tl.tensor))
+    # the last two are made when a value of the class is
+    names = {name for kind in kinds for name in (*dir(kind), "element_ty", "shape")}
+    return frozenset(name for name in names if not name.startswith("_")) - {"handle"}
 
 
 def _module_of(value: Any) -> str:

@@ -15,8 +15,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from conformance.families.attention.problem import Attention
-from conformance.families.gemm.problem import OPERATIONS
+from conformance.families.attention.problem import Attention, Mask, Score
+from conformance.families.gemm.problem import OPERATIONS, Bias, Fusion
 from conformance.heuristics.configs import Config, FlexConfig
 from conformance.kernels.families.attention import AttentionFamily
 from conformance.kernels.families.gemm import GemmFamily
@@ -38,7 +38,7 @@ from conformance.plain_files.tape import (
     Tape,
     View,
 )
-from conformance.problems import DTYPES, Operand
+from conformance.problems import DTYPES, Layout, Operand
 from conformance.records import ExecutorName, Reason, ReasonCode
 from conformance.targets import Target
 
@@ -60,6 +60,21 @@ class Recorded(msgspec.Struct, frozen=True):
     tile: dict[str, int]
     tapes: dict[str, tuple[Tape, int]] = {}
     functions: tuple[tuple[Function, ...], ...] = ()
+
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of every problem, as the classes of the family have them."""
+        given = dict(self.described.fields)
+        for name, kind in _FIELDS.items():
+            if isinstance(given.get(name), dict):
+                given[name] = msgspec.convert(given[name], kind)
+        return given
+
+
+#: The classes of fields that are tables.
+_FIELDS: dict[str, Any] = {"mask": Mask, "score": Score, "bias": Bias, "fusion": Fusion}
+_FIELDS |= dict.fromkeys(("layout_a", "layout_b", "layout_out"), Layout)
 
 
 def key(problem: Any, config: Any, target: Target) -> str:

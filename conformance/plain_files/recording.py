@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import math
 import sys
+import traceback
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.plain_files.tape import (
@@ -271,7 +273,7 @@ def _tape(
     recorders.append(recorder)
     try:
         scope = {"triton": triton, "torch": torch, **names, **question.names, **tensors}
-        with recorder:
+        with recorder, _Indexing():
             result = eval(call, scope)
         results = [result] if isinstance(result, Tensor) else list(result or ())
         outputs = {output.name: recorder.view(tensors[output.name]) for output in question.outputs}
@@ -284,12 +286,45 @@ def _tape(
         return Tape(memories, steps, outputs, configs=recorder.configs, tile=recorder.tile)
     except NotRecorded as error:
         return Tape(fault=f"the wrapper {error}", check=error.check)
-    except _REFUSALS as error:
-        return Tape(refused=f"{type(error).__name__}: {error}")
     except Exception as error:
+        if isinstance(error, _REFUSALS) and _is_own(error):
+            return Tape(refused=f"{type(error).__name__}: {error}")
         return Tape(fault=f"the wrapper raised {type(error).__name__}: {error}", check="wrapper")
     finally:
         recorders.pop()
+
+
+def _is_own(error: BaseException) -> bool:
+    """True if ``error`` was raised by the user's code, and not by torch or Triton for it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = [str(Path(str(library.__file__)).parent) for library in (torch, triton)]
+    return not any(frames[-1].filename.startswith(folder) for folder in (*libraries, "<frozen"))
+
+
+class _Indexing(TorchFunctionMode):
+    """Indexes tensors without values by their views: torch asks for a device of the tensor's kind, which is not here."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not Tensor.__getitem__:
+            return func(*args, **(kwargs or {}))
+        tensor, index = args
+        parts = list(index) if isinstance(index, tuple) else [index]
+        if any(not (part is None or part is Ellipsis or isinstance(part, (int, slice))) for part in parts):
+            raise NotRecorded("library-call", _library("indexing by a tensor"))
+        missing = tensor.dim() - sum(part is not None and part is not Ellipsis for part in parts)
+        place = next((number for number, part in enumerate(parts) if part is Ellipsis), len(parts))
+        parts[place : place + 1] = [slice(None)] * missing
+        axis = 0
+        for part in parts:
+            if isinstance(part, int):
+                tensor = tensor.select(axis, part)
+                continue
+            if part is None:
+                tensor = tensor.unsqueeze(axis)
+            elif part != slice(None):
+                tensor = torch.ops.aten.slice.Tensor(tensor, axis, part.start, part.stop, part.step or 1)
+            axis += 1
+        return tensor
 
 
 def imported(path: Path) -> types.ModuleType:
