@@ -199,6 +199,7 @@ NEED_THE_STACK = [
     "targets --json",
     "kernels",
     "check-kernel mm",
+    "judge FILE",
     "list --fills",
     "precompile --target sm_90 --out kernels",
     "calibrate",

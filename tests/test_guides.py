@@ -301,6 +301,13 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "export PYTHONPATH=tests/bring_your_own": Run(),
         "conformance check-kernel scaled_rows --target sm_86": Run(says="config_space"),
     },
+    "judge.md": {
+        "cp tests/plain_files/files/matmul.py matmul.py": Run(),
+        "conformance judge matmul.py": Run(says="matmul.py: 11 pass, 4 not-applicable"),
+        "conformance judge matmul.py --operation mm --call 'matmul(a, b)' --target sm_86": Read(Why.LONG),
+        "cp tests/plain_files/files/product.py tests/plain_files/files/product.conformance.toml .": Run(),
+        "conformance judge product.py": Run(says="product.py: 7 pass"),
+    },
     "device.md": {
         "conformance targets": Run(says="gfx942"),
         "conformance targets sm_90": Run(says="lacks tcgen05"),
@@ -385,6 +392,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance records reports/first": Run(says='{"schema":4,"case":"'),
         "conformance report reports/first": Run(says="reports/first/report.html"),
         "conformance reproduce CASE": Read(Why.STANDS),
+        "conformance judge FILE": Read(Why.STANDS),
         "conformance list -k tma": Run(says="mm_persistent_tma"),
         "conformance list --tier quick --left-out": Read(Why.LONG),
         "conformance list --fills": Read(Why.ELSEWHERE),

@@ -46,6 +46,7 @@ ORDER = [
     ("inductor",),
     ("calibration", "benchmark"),
     ("size_hints",),
+    ("plain_files",),
     ("reproducers",),
     ("cases",),
     ("judging",),

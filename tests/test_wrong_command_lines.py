@@ -185,6 +185,10 @@ WRONG = [
 ]
 #: Commands that need torch before they can answer.
 SLOW = [
+    ("judge nowhere.py", "nowhere.py cannot be read: No such file or directory"),
+    ("judge words.txt", "words.txt is not a file of Python"),
+    (("judge", "words.txt", "--call", "f(a, b)"), "--operation and --call belong together: give both, or neither"),
+    (("judge", "words.txt", "--operation", "mm", "--call", "f(a"), "--call: the call 'f(a' is not one expression"),
     ("check-kernel mm_persitent_tma", "no kernel is called 'mm_persitent_tma'; did you mean mm_persistent_tma?"),
     ("precompile --target sm_90 --out k --kernel addm", "--kernel addm: there is no such kernel; did you mean addmm?"),
     ((*GATE, "current", "--kernel", "bm"), "--kernel bm: there is no such kernel; did you mean bmm?"),

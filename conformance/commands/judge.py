@@ -6,11 +6,10 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from conformance.commands import CommandError
+from conformance.commands import CommandError, command_errors
 from conformance.commands.shared.suites import import_with_stack
-from conformance.machine.gpus import find_gpus
+from conformance.machine.gpus import Gpus, find_gpus
 
 HELP = "Judge the kernels of one Python file, by the calls that launch them."
 
@@ -27,28 +26,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if every case that the wrapper takes passes, else 1. Raises :class:`CommandError` for what cannot be
     judged."""
-    gpus = None if arguments.no_gpu else find_gpus()
-    if not (gpus and gpus.entries):
-        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if bool(arguments.operation) != bool(arguments.call):
         raise CommandError("--operation and --call belong together: give both, or neither")
-    session = import_with_stack("judging.plain_file", "judge")
     description = import_with_stack("plain_files.description", "judge")
-    with tempfile.TemporaryDirectory(prefix="conformance-judge-") as folder:
-        try:
-            entries = (
-                [description.Described(operation=arguments.operation, call=arguments.call)]
-                if arguments.call
-                else description.described(arguments.file)
-            )
-            judged = session.judge_file(
-                arguments.file.resolve(), entries, tuple(arguments.target), gpus, arguments.seed, Path(folder), print
-            )
-        except (description.DescriptionError, session.NotJudged) as error:
-            raise CommandError(str(error)) from None
-    return _verdict(judged)
-
-
-def _verdict(judged: Any) -> int:
+    with command_errors(description.DescriptionError):
+        if arguments.call:
+            entries = description.checked("--call", {"operation": arguments.operation, "call": arguments.call})
+        else:
+            entries = description.described(arguments.file)
+    gpus = Gpus() if arguments.no_gpu else find_gpus()
+    if not gpus.entries:
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    judging = import_with_stack("judging.plain_file", "judge")
+    with (
+        tempfile.TemporaryDirectory(prefix="conformance-judge-") as folder,
+        command_errors(description.DescriptionError, judging.NotJudged),
+    ):
+        options = judging.Options(tuple(arguments.target), gpus, arguments.seed, Path(folder))
+        judged = judging.judge_file(arguments.file.resolve(), entries, options, print)
     return 0 if judged.passed else 1

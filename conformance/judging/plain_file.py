@@ -12,20 +12,22 @@ from typing import Any
 
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.conform import conform
-from conformance.judging.harness import Harness
+from conformance.judging.harness import Harness, chosen_targets
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get
+from conformance.machine.entry_point_loading import OutsideError
 from conformance.machine.gpus import Gpus
 from conformance.plain_files import asked_problems
 from conformance.plain_files.asked_problems import Asked
 from conformance.plain_files.description import Described
+from conformance.plain_files.device_functions import ForeignCode
 from conformance.plain_files.file_kernel import Recorded, key
-from conformance.plain_files.sandbox import is_fenced
+from conformance.plain_files.sandbox import SandboxError, is_fenced
 from conformance.records import CompileFailure, ConformanceFailure
-from conformance.targets import OutsideError, find
 from conformance.user_files.expected_failures import read_expected_failures
 
-
+#: The target where none is named and there is no GPU.
+USUAL_TARGET = "sm_90"
 _LINE = "\n"
 
 
@@ -35,7 +37,7 @@ class NotJudged(Exception):
 
 @dataclass
 class JudgedFile:
-    """How the cases of a file ended: by their statuses, and by what failed."""
+    """The cases of a file, counted by their statuses. ``last`` is the status of the last one."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     last: str = ""
@@ -46,51 +48,48 @@ class JudgedFile:
         return bool(self.statuses["pass"]) and not self.statuses.keys() - {"pass", "not-applicable"}
 
 
-def judge_file(
-    path: Path,
-    entries: Sequence[Described],
-    specs: Sequence[str],
-    gpus: Gpus | None,
-    seed: int | None,
-    folder: Path,
-    say: Callable[[str], None],
-) -> JudgedFile:
+@dataclass(frozen=True)
+class Options:
+    """The ``targets`` as they were named, the ``gpus`` to run on and the ``seed`` of the operands, None for a random one.
+    The ``folder`` gets the text of the device functions."""
+
+    targets: tuple[str, ...]
+    gpus: Gpus
+    seed: int | None
+    folder: Path
+
+
+def judge_file(path: Path, entries: Sequence[Described], options: Options, say: Callable[[str], None]) -> JudgedFile:
     """Judges the operations ``entries`` of the file at ``path`` and says what comes of each case.
 
-    The operands are drawn by ``seed``, after the file's code has ended; without one by a random seed, which is said.
-    Raises NotJudged if a target is unknown."""
+    The operands are drawn after the file's code has ended. Raises NotJudged if a target is unknown, DescriptionError if
+    a file cannot have an operation."""
     if not is_fenced():
         say("this system has no Landlock: while the file's code runs it can write files and reach other processes")
+    seed = secrets.randbelow(2**31) if options.seed is None else options.seed
+    gpus, specs = options.gpus, options.targets or (() if options.gpus.entries else (USUAL_TARGET,))
+    settings = Settings("quick", specs, (), (), seed, None, gpus, None, 60.0, (), read_expected_failures())
     try:
-        targets = tuple(map(find, specs or (() if gpus and gpus.entries else ("sm_90",))))
+        targets = chosen_targets(settings)
     except (LookupError, OutsideError) as error:
         raise NotJudged(str(error.args[0])) from None
     judged = JudgedFile()
     kept: list[tuple[Recorded, list[Asked]]] = []
-    settings = _settings(specs or ("sm_90",), gpus, seed)
-    targets = targets or Harness(settings).targets
     for entry in entries:
         try:
-            kept.append(asked_problems.recorded(path, entry, targets, folder))
-        except (asked_problems.SandboxError, asked_problems.ForeignCode) as error:
-            say(f"FAIL {entry.call}: {error}")
+            kept.append(asked_problems.recorded(path, entry, targets, options.folder))
+        except (SandboxError, ForeignCode) as error:
+            say(f"{'fail':<15}{entry.call}: {error}")
             judged.statuses["fail"] += 1
-    asked_problems.enter([each for each, _ in kept], folder)
+    asked_problems.enter([each for each, _ in kept], options.folder)
     harness = Harness(settings)
     with contextlib.closing(harness.pool):
         for each, cases in kept:
             for case in cases:
                 _judge(harness, each, case, judged, say)
     counts = ", ".join(f"{count} {status}" for status, count in judged.statuses.items())
-    say(f"{path.name}: {counts or 'no case'}; seed {settings.seed}")
+    say(f"{path.name}: {counts}; seed {seed}")
     return judged
-
-
-def _settings(specs: Sequence[str], gpus: Gpus | None, seed: int | None) -> Settings:
-    seed = secrets.randbelow(2**31) if seed is None else seed
-    used = gpus or Gpus()
-    named = () if used.entries else tuple(specs)
-    return Settings("quick", named, (), (), seed, None, used, None, 60.0, (), read_expected_failures())
 
 
 def _judge(harness: Harness, recorded: Recorded, case: Asked, judged: JudgedFile, say: Callable[[str], None]) -> None:

@@ -83,6 +83,8 @@ SPLITS = {
 
 #: What a contract may say of the lanes that the mask of a load leaves without a value.
 UNDEFINED_LANES = ("error", "warn", "off", "zero")
+#: What attention may divide by the sum of a row's weights.
+DIVIDES = ("sums", "weights")
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ class Contract:
     from +0. By it the sum is +0, even where every term is -0, unless a factor of the epilogue is negative.
     ``undefined_lanes`` is about lanes that the mask of a load leaves without a value, and that reach a result. If the
     target's code gives them 0, that is a fault ("error"), is noted ("warn") or is not ("off"). "zero": the kernel
-    relies on 0, and the code must give it. Raises ValueError for another word.
+    relies on 0, and the code must give it. ``divides`` says what attention divides by the sum of a row's weights.
+    "sums": the finished sums of weighted values. "weights": each weight before it is multiplied, which rounds it once
+    more. Raises ValueError for another word.
     """
 
     out_dtype: str
@@ -120,11 +124,13 @@ class Contract:
     hidden_nan: str = "open"
     zero_sign: str = "any"
     undefined_lanes: str = "warn"
+    divides: str = "sums"
 
     def __post_init__(self) -> None:
-        if self.undefined_lanes not in UNDEFINED_LANES:
-            words = ", ".join(map(repr, UNDEFINED_LANES))
-            raise ValueError(f"undefined_lanes {self.undefined_lanes!r} is unknown: use one of {words}")
+        for name, choices in (("undefined_lanes", UNDEFINED_LANES), ("divides", DIVIDES)):
+            if getattr(self, name) not in choices:
+                words = ", ".join(map(repr, choices))
+                raise ValueError(f"{name} {getattr(self, name)!r} is unknown: use one of {words}")
 
     @property
     def split(self) -> Split | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from conformance.kernels.kernel import Plan, Variant
-from conformance.plain_files.description import Described
-from conformance.plain_files.device_functions import ForeignCode, device_functions
+from conformance.plain_files.description import Described, root_of
+from conformance.plain_files.device_functions import device_functions
 from conformance.plain_files.file_kernel import KERNELS, VARIABLE, FileGemm, Recorded, kernel_of, key
 from conformance.plain_files.sandbox import SandboxError, run_apart
-from conformance.plain_files.tape import Answer, Copied, Filled, Launched, Tape, decode
+from conformance.plain_files.tape import Answer, Function, Launched, Tape, decode
 from conformance.problems import DTYPES, Layout
 from conformance.targets import Target
 
@@ -35,23 +35,23 @@ class Asked:
 
 
 def problems_of(kernel: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields the problems of a file's kernel, each with its config: every shape class and dtype, every order of the
-    operands that the description has, and every further config of a tuner."""
-    fields = kernel.recorded.fields
+    """Yields the problems of a file's kernel, each with its config. They have every shape class and dtype, the other
+    orders of a product's operands, and every further config of a tuner."""
+    described, fields = kernel.recorded.described, kernel.recorded.fields
     first, *others = kernel.configs
 
     def with_fields(problem: Any) -> Any:
         return dataclasses.replace(problem, **fields) if fields else problem
 
     for dtype in kernel.dtype_names():
-        for shape in kernel.shapes:
+        for shape in described.shapes or kernel.shapes:
             yield with_fields(kernel.example(dtype, first, shape)), first
-        if isinstance(kernel, FileGemm):
+        if isinstance(kernel, FileGemm) and not described.shapes:
             ragged = with_fields(kernel.example(dtype, first, "ragged"))
             for a, b in kernel.more_orders:
                 yield dataclasses.replace(ragged, layout_a=Layout(a), layout_b=Layout(b)), first
     for config in others:
-        yield with_fields(kernel.example(kernel.dtype_names()[0], config, "ragged")), config
+        yield with_fields(kernel.example(kernel.dtype_names()[0], config, (*described.shapes, "ragged")[0])), config
 
 
 def ask(path: Path, described: Described, asked: Sequence[Asked], folder: Path) -> Answer:
@@ -73,7 +73,8 @@ def ask(path: Path, described: Described, asked: Sequence[Asked], folder: Path) 
         raise SandboxError(answer.fault)
     if len(answer.tapes) != len(asked):
         raise SandboxError(f"the file's code answered {len(answer.tapes)} of {len(asked)} questions")
-    return dataclasses_checked(answer, asked, described)
+    tapes = tuple(_checked(tape, each.problem, answer) for tape, each in zip(answer.tapes, asked, strict=True))
+    return msgspec.structs.replace(answer, tapes=tapes)
 
 
 def _names(problem: Any) -> dict[str, Any]:
@@ -82,12 +83,6 @@ def _names(problem: Any) -> dict[str, Any]:
     if hasattr(problem, "softmax_scale"):
         names |= {"scale": problem.softmax_scale, "causal": problem.mask.kind == "causal"}
     return names
-
-
-def dataclasses_checked(answer: Answer, asked: Sequence[Asked], described: Described) -> Answer:
-    """Returns ``answer`` with a fault in each tape that cannot be what a wrapper of the problem did."""
-    tapes = tuple(_checked(tape, each.problem, answer) for tape, each in zip(answer.tapes, asked, strict=True))
-    return msgspec.structs.replace(answer, tapes=tapes)
 
 
 def _checked(tape: Tape, problem: Any, answer: Answer) -> Tape:
@@ -101,61 +96,77 @@ def _fault(tape: Tape, problem: Any, answer: Answer) -> tuple[str, str] | None:
     """Returns the check that fails and why; None if the tape can be replayed."""
     launches = [step for step in tape.steps if isinstance(step, Launched)]
     if not launches:
-        return "launches", "the wrapper launches no kernel of the file: its result comes from elsewhere"
-    operands = {operand.name for operand in problem.operands}
+        return "launches", "the wrapper launches no kernel: its result has another source"
+    counts = Counter(step.function for step in launches)
+    number, count = counts.most_common(1)[0]
+    if count > 1:
+        return "launches", f"the wrapper launches {answer.functions[number].name} {count} times: once is judged"
+    for step in launches:
+        if not 1 <= len(step.grid) <= 3 or min(step.grid) < 0:
+            return "launches", f"the wrapper launches the grid {list(step.grid)}: one to three sizes are required"
+    return _output_fault(tape, problem) or _step_fault(tape, problem)
+
+
+def _output_fault(tape: Tape, problem: Any) -> tuple[str, str] | None:
+    """Returns what is wrong with the tensors that the wrapper returns."""
     for output in problem.outputs:
         view = tape.outputs.get(output.name)
-        if view is None:
+        if view is None or view.memory >= len(tape.memories):
             return "outputs", f"the wrapper returns no {output.name}, and was given none"
         memory = tape.memories[view.memory]
-        if memory.name in operands:
+        if memory.name in {operand.name for operand in problem.operands}:
             return "outputs", f"the wrapper returns its operand {memory.name} as {output.name}"
-        if view.dtype != str(DTYPES[output.dtype]) or view.shape != output.shape:
+        due = DTYPES[output.dtype]
+        if view.dtype != str(due) or view.shape != output.shape:
             got = f"{view.dtype} {list(view.shape)}"
-            return "outputs", f"the wrapper returns {got} as {output.name}, {DTYPES[output.dtype]} {list(output.shape)} is due"
+            return "outputs", f"the wrapper returns {got} as {output.name}, {due} {list(output.shape)} is required"
         strides = zip(output.shape, view.strides, output.strides, strict=True)
-        if view.offset or any(size > 1 and got != due for size, got, due in strides):
-            return "outputs", f"the wrapper returns {output.name} with strides {list(view.strides)}, {list(output.strides)} are due"
-    seen = False
-    names: set[int] = set()
+        if view.offset or any(size > 1 and got != want for size, got, want in strides):
+            got = f"strides {list(view.strides)} and offset {view.offset}"
+            return "outputs", f"the wrapper returns {output.name} with {got}, {list(output.strides)} and 0 are required"
+    return None
+
+
+def _step_fault(tape: Tape, problem: Any) -> tuple[str, str] | None:
+    """Returns what is wrong with the steps of the wrapper that are no launches."""
+    operands = {operand.name for operand in problem.operands}
+    launched = False
     for step in tape.steps:
         if isinstance(step, Launched):
-            seen = True
-            if step.function in names:
-                return "launches", f"the wrapper launches {answer.functions[step.function].name} twice, which is not judged yet"
-            names.add(step.function)
-            if not 1 <= len(step.grid) <= 3 or min(step.grid) < 0:
-                return "launches", f"the wrapper launches the grid {list(step.grid)}: one to three sizes are required"
-        elif isinstance(step, (Filled, Copied)):
-            memory = tape.memories[step.view.memory]
-            if memory.name in operands:
-                return "inputs", f"the wrapper changes its operand {memory.name}"
-            if seen:
-                return "library-call", "the wrapper changes memory with torch after its kernels, which must make the result"
+            launched = True
+        elif tape.memories[step.view.memory].name in operands:
+            return "inputs", f"the wrapper changes its operand {tape.memories[step.view.memory].name}"
+        elif launched:
+            return "library-call", "the wrapper changes memory with torch after a launch: kernels must make the result"
     return None
 
 
 def recorded(path: Path, described: Described, targets: Sequence[Target], folder: Path) -> tuple[Recorded, list[Asked]]:
-    """Returns the kernel of one operation of the file at ``path`` as data, with a tape for each of the cases that
-    follow. Raises SandboxError, ForeignCode or DescriptionError."""
-    name = described.name or f"{path.stem}.{described.operation}".replace("-", "_")
-    plain = Recorded(described, name, 1, {})
-    probe = kernel_of(plain, folder)
+    """Returns one operation of the file at ``path`` as a kernel, and its cases, each of which has a tape.
+
+    Raises SandboxError if the file's code gives no answer, ForeignCode for device functions that are none, and
+    DescriptionError for an operation that files cannot have."""
+    name, apart = described.name or f"{path.stem}.{described.operation}".replace("-", "_"), folder / "apart"
     tapes: dict[str, tuple[Tape, int]] = {}
-    functions, cases = [], []
+    functions: list[tuple[Function, ...]] = []
+    cases: list[Asked] = []
+    kernel = kernel_of(Recorded(described, name, str(root_of(path))), folder)
+    example, config = next(problems_of(kernel))
+    (first,) = ask(path, described, [Asked(example, config, targets[0])], apart).tapes
+    configs = [dataclasses.replace(config, number=number) for number in range(first.configs)]
+    more = [Asked(example, other, targets[0]) for other in configs[1:]]
+    others = ask(path, described, more, apart).tapes if more else ()
+    tiles = tuple(tape.tile for tape in (first, *others))
+    kernel = kernel_of(msgspec.structs.replace(kernel.recorded, tiles=tiles), folder)
     for number, target in enumerate(targets):
-        example = next(problems_of(probe))
-        first = ask(path, described, [Asked(*example, target)], folder / "apart").tapes[0]
-        one = msgspec.structs.replace(plain, configs=first.configs, tile=first.tile)
-        kernel = kernel_of(one, folder)
         asked = [Asked(problem, config, target) for problem, config in problems_of(kernel)]
-        answer = ask(path, described, asked, folder / "apart")
-        device_functions(answer.functions, folder / f"{name}-{number}")
+        answer = ask(path, described, asked, apart)
+        device_functions(answer.functions, root_of(path), folder / f"{name}-{number}")
         functions.append(answer.functions)
-        tapes |= {key(each.problem, each.config, target): (tape, number) for each, tape in zip(asked, answer.tapes, strict=True)}
+        for each, tape in zip(asked, answer.tapes, strict=True):
+            tapes[key(each.problem, each.config, target)] = (tape, number)
         cases += asked
-        plain = one
-    return msgspec.structs.replace(plain, tapes=tapes, functions=tuple(functions)), cases
+    return msgspec.structs.replace(kernel.recorded, tapes=tapes, functions=tuple(functions)), cases
 
 
 def enter(kernels: Sequence[Recorded], folder: Path) -> None:
@@ -170,11 +181,3 @@ def enter(kernels: Sequence[Recorded], folder: Path) -> None:
     os.environ[VARIABLE] = str(folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     sys.path.insert(0, str(folder))
-
-
-def draft(kernel: Any, case: Asked) -> Plan:
-    """Returns the plan of a case, which the kernel may refuse."""
-    return Plan(kernel.name, case.problem, case.config, Variant(), case.target)
-
-
-__all__ = ["Asked", "ForeignCode", "SandboxError", "ask", "draft", "enter", "problems_of", "recorded"]

@@ -22,7 +22,8 @@ class Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     ``operation`` is that of a family, such as "mm". ``call`` is an expression in the names of the file, of the
     operands and of the problem's fields, such as "matmul(a, b)". ``dtypes`` are those of the operands, ``fields`` those
-    of every problem, such as a mask. ``contract`` has fields of the contract.
+    of every problem, such as a mask. ``contract`` has fields of the contract. ``shapes`` are the shape classes that are
+    asked for, in one order of memory; without them all are, and the other orders.
     """
 
     operation: str
@@ -33,7 +34,7 @@ class Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     contract: dict[str, Any] = {}
     outputs: tuple[str, ...] = ()
     tile: tuple[int, ...] = ()
-    orders: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
 
 
 #: The calls of functions with the usual names, by what they compute.
@@ -46,14 +47,22 @@ USUAL = {
 _OPERANDS = {"attention": "q, k, v", "addmm": "bias, a, b"}
 
 
+def root_of(path: Path) -> Path:
+    """Returns the folder from which the file at ``path`` is imported: that above the packages in which it lies."""
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
+
+
 def described(path: Path) -> list[Described]:
-    """Returns what is said about the file at ``path``: in FILE.conformance.toml next to it, in its own variable
-    CONFORMANCE, or else by a function with a usual name such as ``matmul(a, b)``.
+    """Returns the description of the file at ``path``: FILE.conformance.toml next to it, or its own variable
+    CONFORMANCE. Without either, functions with a usual name such as ``matmul(a, b)`` are described.
 
     Raises DescriptionError if nothing is said, or if that cannot be used."""
     beside = path.with_suffix(".conformance.toml")
     if beside.is_file():
-        return _read(beside.name, _toml(beside).get("kernel"))
+        return checked(beside.name, _toml(beside).get("kernel"))
     try:
         tree = ast.parse(path.read_text())
     except OSError as error:
@@ -65,12 +74,14 @@ def described(path: Path) -> list[Described]:
             try:
                 table = ast.literal_eval(node.value)
             except ValueError:
-                raise DescriptionError(f"{path.name}: {VARIABLE} must be a literal: a dict, or a list of them") from None
-            return _read(f"{path.name}: {VARIABLE}", table)
+                raise DescriptionError(
+                    f"{path.name}: {VARIABLE} must be a literal: a dict, or a list of them"
+                ) from None
+            return checked(f"{path.name}: {VARIABLE}", table)
     usual = [entry for node in tree.body if isinstance(node, ast.FunctionDef) for entry in _usual(node)]
     if not usual:
         raise DescriptionError(
-            f"nothing says what {path.name} computes: write {beside.name} with [[kernel]], operation = \"mm\" and call = "
+            f'nothing says what {path.name} computes: write {beside.name} with [[kernel]], operation = "mm" and call = '
             f'"matmul(a, b)", or the same as a dict {VARIABLE} in the file'
         )
     return usual
@@ -91,7 +102,8 @@ def _toml(path: Path) -> dict[str, Any]:
         raise DescriptionError(f"{path.name} cannot be read: {error}") from None
 
 
-def _read(where: str, tables: Any) -> list[Described]:
+def checked(where: str, tables: Any) -> list[Described]:
+    """Returns the descriptions in ``tables``, a mapping or several. Raises DescriptionError, which names ``where``."""
     try:
         entries = msgspec.convert(tables if isinstance(tables, list) else [tables], list[Described])
     except msgspec.ValidationError as error:

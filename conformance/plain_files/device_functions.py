@@ -1,8 +1,8 @@
-"""The device functions of a file, made from its text and from nothing that its code has done.
+"""The device functions of a file, built from its text and from nothing that its code has done.
 
 The statements of a function are compiled where they stand, so that messages name the lines of the file. Its globals are
-Triton's language, constants and other device functions. A function whose code names anything else is refused: then it
-is a program of the language, and neither the compiler nor the interpreter runs other code of the file.
+Triton's language, constants and other device functions. A function whose code names anything else is refused. So
+neither the compiler nor the interpreter runs other code of the file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,20 @@ import triton.language as tl
 from conformance.plain_files.tape import Callee, Constant, Dtype, Function, Global, Module
 
 #: Functions of Python that the language has, too.
-_BUILTINS = frozenset(
-    "range min max abs sum len int float bool str tuple list zip enumerate isinstance print slice".split()
-) | {"True", "False", "None", "NotImplementedError", "ValueError", "AssertionError"}
+_BUILTINS = frozenset({"range", "min", "max", "abs", "sum", "len", "int", "float", "bool", "str", "tuple", "list"})
+_BUILTINS |= {"zip", "enumerate", "isinstance", "print", "slice", "ValueError", "AssertionError"}
 #: Statements and expressions that no device function needs, by their class.
-_FOREIGN = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.ClassDef, ast.Try, ast.Await, ast.Yield, ast.Lambda)
+_FOREIGN = (
+    ast.Import,
+    ast.ImportFrom,
+    ast.Global,
+    ast.Nonlocal,
+    ast.ClassDef,
+    ast.Try,
+    ast.Await,
+    ast.Yield,
+    ast.Lambda,
+)
 #: Attributes of the package triton itself that device code may name.
 _OF_TRITON = frozenset({"language", "cdiv", "next_power_of_2"})
 
@@ -45,25 +54,31 @@ class _Parsed:
     options: Mapping[str, Any]
 
 
-def device_functions(functions: Sequence[Function], folder: Path) -> list[Any]:
-    """Returns what ``triton.jit`` makes of each of ``functions``. Their text is written to ``folder``, from where
-    Triton reads it. Raises ForeignCode for one that the text lacks, or that names anything but the language."""
+def device_functions(functions: Sequence[Function], root: Path, folder: Path) -> list[Any]:
+    """Returns what ``triton.jit`` makes of each of ``functions``, whose files lie below ``root``. Their text is written
+    to ``folder``, from where Triton reads it. Raises ForeignCode for one that the text lacks, or that names anything
+    but the language."""
+    for function in functions:
+        if not Path(function.path).resolve().is_relative_to(root):
+            raise ForeignCode(f"{_place(function)} is of a library: only kernels below {root} are judged")
     parsed = [_parsed(function) for function in functions]
-    made: list[Any] = []
+    built: list[Any] = []
     scopes: list[dict[str, Any]] = []
     for number, (function, each) in enumerate(zip(functions, parsed, strict=True)):
         scope: dict[str, Any] = {"__name__": f"judged_{number}", "__builtins__": builtins, "tl": tl, "triton": triton}
         python = _compiled(function, each, folder / f"{number}" / Path(function.path).name, scope)
-        made.append(triton.jit(**each.options)(python))
+        built.append(triton.jit(**each.options)(python))
         scopes.append(scope)
     for function, each, scope in zip(functions, parsed, scopes, strict=True):
         for name in _named(each.node):
             if name in function.module_globals:
-                scope[name] = _value(function, name, function.module_globals[name], made)
+                scope[name] = _value(function, name, function.module_globals[name], built)
             elif name not in _BUILTINS:
-                raise ForeignCode(f"{_place(function)} names {name}, which is neither a constant nor of Triton's language")
+                raise ForeignCode(
+                    f"{_place(function)} names {name}, which is neither a constant nor of Triton's language"
+                )
         _check(function, each.node, scope)
-    return made
+    return built
 
 
 def _place(function: Function) -> str:
@@ -124,32 +139,39 @@ def _compiled(function: Function, parsed: _Parsed, path: Path, scope: dict[str, 
 def _named(node: ast.FunctionDef) -> list[str]:
     """Returns the names that the statements of ``node`` read and do not make."""
     inside = [each for statement in node.body for each in ast.walk(statement)]
-    made = {each.id for each in inside if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
-    made |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    built = {each.id for each in inside if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    built |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
     read = [each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
-    return [name for name in dict.fromkeys(read) if name not in made]
+    return [name for name in dict.fromkeys(read) if name not in built]
 
 
-def _value(function: Function, name: str, value: Global, made: Sequence[Any]) -> Any:
+def _value(function: Function, name: str, value: Global, built: Sequence[Any]) -> Any:
     """Returns the value of a global."""
     if isinstance(value, Module):
-        if value.name == "triton" or value.name.partition(".language")[0] == "triton":
+        if value.name == "triton" or _is_language(value.name):
             return importlib.import_module(value.name)
         raise ForeignCode(f"{_place(function)} names the module {value.name}, which is not Triton's language")
     if isinstance(value, Callee) and value.name:
         module, _, attribute = value.name.partition(":")
-        if module.startswith("triton.language") or attribute in _OF_TRITON:
+        if _is_language(module):
             return getattr(importlib.import_module(module), attribute)
+        if module.partition(".")[0] == "triton" and attribute in _OF_TRITON:
+            return getattr(triton, attribute)
         raise ForeignCode(f"{_place(function)} names {name} of {module}, which is not Triton's language")
-    return _plain(value, made)
+    return _plain(value, built)
 
 
-def _plain(value: Any, made: Sequence[Any]) -> Any:
+def _is_language(module: str) -> bool:
+    """True if ``module`` is Triton's language, or a part of it."""
+    return f"{module}.".startswith("triton.language.")
+
+
+def _plain(value: Any, built: Sequence[Any]) -> Any:
     if isinstance(value, Callee):
-        return made[value.number]
+        return built[value.number]
     if isinstance(value, Constant):
-        return tl.constexpr(_plain(value.value, made))
-    return getattr(tl, value.name) if isinstance(value, Dtype) else value.python
+        return tl.constexpr(_plain(value.value, built))
+    return tl.dtype(value.name) if isinstance(value, Dtype) else value.python
 
 
 def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any]) -> None:
@@ -162,17 +184,28 @@ def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any]) 
             if each.attr.startswith("_"):
                 raise ForeignCode(f"{function.name} ({line}) names the attribute {each.attr}, which begins with '_'")
             if _static(each.value, scope) is None and each.attr not in _attributes():
-                raise ForeignCode(f"{function.name} ({line}) names {each.attr}, which no value of Triton's language has")
+                raise ForeignCode(
+                    f"{function.name} ({line}) names {each.attr}, which no value of Triton's language has"
+                )
             module = _module_of(_static(each, scope))
-            if module != "triton" and not module.startswith("triton.language"):
-                raise ForeignCode(f"{function.name} ({line}) names {each.attr} of {module}, which is not Triton's language")
+            if module != "triton" and not _is_language(module):
+                raise ForeignCode(
+                    f"{function.name} ({line}) names {each.attr} of {module}, which is not Triton's language"
+                )
 
 
 @functools.cache
 def _attributes() -> frozenset[str]:
     """Returns the attributes that values of the language have. ``handle`` leads to NumPy's in the interpreter."""
-    kinds = (tl.tensor, tl.dtype, tl.pointer_type, tl.block_type, tl.constexpr, getattr(tl, "tensor_descriptor", tl.tensor))
-    # the last two are made when a value of the class is
+    kinds = (
+        tl.tensor,
+        tl.dtype,
+        tl.pointer_type,
+        tl.block_type,
+        tl.constexpr,
+        getattr(tl, "tensor_descriptor", tl.tensor),
+    )
+    # the last two are built when a value of the class is
     names = {name for kind in kinds for name in (*dir(kind), "element_ty", "shape")}
     return frozenset(name for name in names if not name.startswith("_")) - {"handle"}
 

@@ -51,16 +51,16 @@ _TORCH = {str(dtype): dtype for dtype in DTYPES.values()}
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """One operation of a file with its tapes: ``tapes`` holds the number of each by :func:`key`, of those in
-    ``recorded``. The tape's functions are those of its number in ``functions``."""
+    """One operation of a file: a tape for each plan by :func:`key`, with the number of its device functions among
+    ``functions``. These lie below the folder ``root``. ``tiles`` has the constants of each config of the file's tuner;
+    of a file without a tuner, one entry."""
 
     described: Described
     name: str
-    configs: int
-    tile: dict[str, int]
+    root: str
+    tiles: tuple[dict[str, int], ...] = ({},)
     tapes: dict[str, tuple[Tape, int]] = {}
     functions: tuple[tuple[Function, ...], ...] = ()
-
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class _FromFile(Kernel):
         self.operations = frozenset({recorded.described.operation})
         self.dtypes = recorded.described.dtypes
         self._made: dict[int, list[Any]] = {}
-        self.configs = tuple(self.config(number) for number in range(recorded.configs))
+        self.configs = tuple(self.config(number) for number in range(len(recorded.tiles)))
 
     def dtype_names(self) -> list[str]:
         """See :class:`Kernel`: those that the description names, and no other."""
@@ -139,7 +139,7 @@ class _FromFile(Kernel):
 
     def config(self, number: int) -> Any:
         """Returns the config of this number."""
-        given, tile = self.recorded.described.tile, self.recorded.tile
+        given, tile = self.recorded.described.tile, self.recorded.tiles[number]
         m, n, k = [*given, *(_block(tile, letter, 32) for letter in "mnk"[len(given) :])]
         stages, warps = (max(tile.get(name, default), 1) for name, default in (("num_stages", 2), ("num_warps", 4)))
         return FileConfig(m, n, k, stages, warps, number=number)
@@ -179,7 +179,7 @@ class _FromFile(Kernel):
     def _functions(self, number: int) -> list[Any]:
         if number not in self._made:
             functions, folder = self.recorded.functions[number], self.folder / f"{self.name}-{number}"
-            self._made[number] = device_functions(functions, folder)
+            self._made[number] = device_functions(functions, Path(self.recorded.root), folder)
         return self._made[number]
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
@@ -191,10 +191,14 @@ class _FromFile(Kernel):
         accumulator = {"int8": INT32, "fp64": FMA64}.get(problem.dtype, accumulator)
         fields = {
             "operand": "exact" if problem.precision == "ieee" else problem.precision,
-            "intermediate": problem.dtype if problem.op == "attention" else None,
             "flushes_subnormals": plan.target.vendor == "amd",
         }
-        return Contract(problem.output_dtype, accumulator, **{**fields, **self.recorded.described.contract})
+        promised = {**fields, **self.more_promises(problem), **self.recorded.described.contract}
+        return Contract(problem.output_dtype, accumulator, **promised)
+
+    def more_promises(self, problem: Any) -> dict[str, Any]:
+        """Returns fields of the contract that kernels of a family have."""
+        return {}
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: none is required."""
@@ -242,7 +246,7 @@ class _Replayed:
             return base.as_strided(view.shape, view.strides, start + view.offset)
         offset = start * base.element_size() // dtype.itemsize + view.offset
         whole = torch.empty(0, dtype=dtype, device=base.device)
-        return whole.set_(base.untyped_storage(), offset, view.shape, view.strides)  # type: ignore[call-overload, no-any-return]
+        return whole.set_(base.untyped_storage(), offset, view.shape, view.strides)
 
     def value(self, value: Any) -> Any:
         """Returns an argument of a launch."""
@@ -267,10 +271,13 @@ class _Replayed:
 class FileGemm(_FromFile, GemmFamily):
     """A product of matrices of a file."""
 
+    computes = OPERATIONS
+
 
 class FileAttention(_FromFile, AttentionFamily):
     """Attention of a file."""
 
+    computes = ("attention",)
     operation = "attention"
 
     def __init__(self, recorded: Recorded, folder: Path) -> None:
@@ -282,6 +289,10 @@ class FileAttention(_FromFile, AttentionFamily):
         usual = super().config(number)
         return FileFlexConfig(usual.block_m, usual.block_n, usual.num_stages, usual.num_warps, number=number)
 
+    def more_promises(self, problem: Any) -> dict[str, Any]:
+        """See :class:`_FromFile`: weights may be rounded, and divided early. A kernel that does neither is within."""
+        return {"intermediate": problem.dtype, "divides": "weights"}
+
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Any:
         """See :class:`Kernel`: with the description's fields, and without lse unless it is an output."""
         problem = super().example(dtype, config, shape)
@@ -291,15 +302,20 @@ class FileAttention(_FromFile, AttentionFamily):
         return AttentionOutput(**fields)
 
 
-_KINDS = {**dict.fromkeys(OPERATIONS, FileGemm), "attention": FileAttention}
+#: The classes of kernels that a file can have.
+KINDS = (FileGemm, FileAttention)
 
 
 def kernel_of(recorded: Recorded, folder: Path) -> _FromFile:
-    """Returns the kernel. Raises DescriptionError for an operation of no family that files can have."""
-    operation = recorded.described.operation
-    if operation not in _KINDS:
-        raise DescriptionError(f"the operation {operation!r} is not one of {', '.join(_KINDS)}")
-    return _KINDS[operation](recorded, folder)
+    """Returns the kernel. Raises DescriptionError for an operation that no file can have, and for unknown shapes."""
+    described = recorded.described
+    kind = next((kind for kind in KINDS if described.operation in kind.computes), None)
+    if kind is None:
+        operations = ", ".join(name for kind in KINDS for name in kind.computes)
+        raise DescriptionError(f"the operation {described.operation!r} is unknown: use one of {operations}")
+    if wrong := {*described.shapes} - {*kind.shapes}:
+        raise DescriptionError(f"the shapes {sorted(wrong)} are unknown: use some of {', '.join(kind.shapes)}")
+    return kind(recorded, folder)
 
 
 def kernels() -> list[Kernel]:

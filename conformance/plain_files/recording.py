@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from conformance.plain_files.description import root_of
 from conformance.plain_files.tape import (
     Answer,
     Callee,
@@ -43,6 +44,7 @@ from conformance.plain_files.tape import (
     Memory,
     Module,
     Number,
+    Scalar,
     Tape,
     Value,
     View,
@@ -62,7 +64,7 @@ _REFUSALS = (AssertionError, ValueError, NotImplementedError, RuntimeError)
 
 
 class NotRecorded(Exception):
-    """What the wrapper does is none of a launch; ``check`` names the check that fails."""
+    """The wrapper does what no launch needs; ``check`` names the check that fails."""
 
     def __init__(self, check: str, text: str) -> None:
         super().__init__(text)
@@ -126,12 +128,12 @@ class _Recorder(TorchDispatchMode):
             return Descriptor(self.view(value.base), *sizes)
         if isinstance(value, (tuple, list)):
             return Items(tuple(self.value(each, where) for each in value))
-        known = _encoded(value)
-        if known is None and getattr(value, "fn", None) is not None:
+        plain = _encoded(value)
+        if plain is None and getattr(value, "fn", None) is not None:
             return Callee(self.functions.number(value))
-        if known is None:
+        if plain is None:
             raise NotRecorded("arguments", f"passes {where} = {type(value).__name__}, which is no argument of a kernel")
-        return known
+        return plain
 
     def launched(self, function: Any, grid: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Takes a launch of ``function``."""
@@ -147,15 +149,17 @@ class _Recorder(TorchDispatchMode):
         for name in ("warmup", "stream", "device", "device_type", "debug"):
             options.pop(name, None)
         arguments = {name: self.value(value, name) for name, value in bound.items()}
-        plain = {name: value for name, value in options.items() if isinstance(value, (int, float, str, bool))}
-        self.tile |= {name: value for name, value in bound.items() if name.isupper() and type(value) is int}
-        self.tile |= {name: value for name, value in plain.items() if name in ("num_warps", "num_stages")}
+        plain: dict[str, Scalar] = {
+            name: value for name, value in options.items() if isinstance(value, (int, float, str, bool))
+        }
+        named_sizes = {**bound, **plain}.items()
+        self.tile |= {name: value for name, value in named_sizes if type(value) is int and _is_size(name)}
         self.steps.append(Launched(self.functions.number(function), sizes, arguments, plain))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
-        before = {number for number in self._numbers}
+        before = set(self._numbers)
         result = func(*args, **kwargs)
         if not isinstance(result, Tensor):
             if isinstance(result, (tuple, list)) and all(self._is_view(each, before) for each in result):
@@ -183,6 +187,10 @@ class _Recorder(TorchDispatchMode):
 
     def _is_view(self, result: Any, before: set[int]) -> bool:
         return isinstance(result, Tensor) and result.untyped_storage()._cdata in before
+
+
+def _is_size(name: str) -> bool:
+    return name.isupper() or name in ("num_warps", "num_stages")
 
 
 def _library(name: str) -> str:
@@ -219,9 +227,9 @@ class _Functions:
         if python not in self._known:
             number = self._known[python] = len(self._known)
             scope = {name: self._global(value) for name, value in list(python.__globals__.items())}
-            known = {name: value for name, value in scope.items() if value is not None}
+            named = {name: value for name, value in scope.items() if value is not None}
             path, line = python.__code__.co_filename, python.__code__.co_firstlineno
-            self._answers[number] = Function(python.__name__, path, line, known)
+            self._answers[number] = Function(python.__name__, path, line, named)
         return self._known[python]
 
     def _global(self, value: Any) -> Global | None:
@@ -302,7 +310,7 @@ def _is_own(error: BaseException) -> bool:
 
 
 class _Indexing(TorchFunctionMode):
-    """Indexes tensors without values by their views: torch asks for a device of the tensor's kind, which is not here."""
+    """Indexes tensors without values by their views. torch itself asks for a device of their kind."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not Tensor.__getitem__:
@@ -329,16 +337,14 @@ class _Indexing(TorchFunctionMode):
 
 def imported(path: Path) -> types.ModuleType:
     """Returns the module of the file at ``path``, as a part of the packages in whose folders it lies."""
-    names, folder = [path.stem], path.parent
-    while (folder / "__init__.py").is_file():
-        names.insert(0, folder.name)
-        folder = folder.parent
-    sys.path.insert(0, str(folder))
-    name = ".".join(names)
-    if len(names) > 1:
+    root = root_of(path)
+    sys.path.insert(0, str(root))
+    name = ".".join(path.relative_to(root).with_suffix("").parts)
+    if "." in name:
         return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -437,7 +443,7 @@ def _device(target: Target) -> Iterator[None]:
         setattr(torch.cuda, name, functools.partial(_returned, value))
     torch.cuda.device = torch.cuda.device_of = _Anywhere  # type: ignore[assignment, misc]
     if target.vendor == "amd":
-        torch.version.hip = torch.version.hip or "6.0"  # type: ignore[attr-defined]
+        torch.version.hip = torch.version.hip or "6.0"
     yield
 
 

@@ -1,4 +1,4 @@
-"""Runs the code of a file that nobody vouches for in a process of its own, and takes bytes from it.
+"""Runs the code of a file that is not trusted in a process apart, and takes bytes from it.
 
 The process is a fork with an empty folder. It may write there and nowhere else, and can reach no other process: Linux's
 Landlock forbids both. What it sends is data that the caller decodes. It is ended with all that it started.
@@ -105,8 +105,8 @@ def _child(work: Callable[[], bytes], folder: Path, answer: int, errors: Path) -
     """Does ``work`` and ends the process."""
     try:
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_DFL)
         text = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, source in enumerate((nothing, nothing, text)):

@@ -12,11 +12,7 @@ import msgspec
 Scalar = int | float | bool | str | None
 
 
-class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of all that follows."""
-
-
-class Memory(_Data):
+class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An allocation of ``size`` elements. ``name`` is that of an operand or output of the problem, or of a workspace
     that the wrapper made."""
 
@@ -26,7 +22,7 @@ class Memory(_Data):
     workspace: bool
 
 
-class View(_Data, tag="tensor"):
+class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="tensor"):
     """A tensor in the memory of this number: ``offset`` and ``strides`` are in elements of the memory's dtype."""
 
     memory: int
@@ -36,7 +32,7 @@ class View(_Data, tag="tensor"):
     dtype: str
 
 
-class Descriptor(_Data, tag="descriptor"):
+class Descriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="descriptor"):
     """A tensor descriptor that the host made."""
 
     base: View
@@ -45,7 +41,7 @@ class Descriptor(_Data, tag="descriptor"):
     block_shape: tuple[int, ...]
 
 
-class Number(_Data, tag="number"):
+class Number(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="number"):
     """A number, a word or None. ``special`` is the text of an infinity or a NaN, which JSON lacks."""
 
     value: Scalar = None
@@ -56,32 +52,32 @@ class Number(_Data, tag="number"):
         return float(self.special) if self.special else self.value
 
 
-class Constant(_Data, tag="constexpr"):
+class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="constexpr"):
     """A ``tl.constexpr`` of a number, or of a dtype."""
 
     value: Number | Dtype
 
 
-class Dtype(_Data, tag="dtype"):
+class Dtype(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dtype"):
     """A dtype of triton.language."""
 
     name: str
 
 
-class Items(_Data, tag="items"):
+class Items(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="items"):
     """A tuple or list of arguments."""
 
     items: tuple[Value, ...]
 
 
-class Callee(_Data, tag="callee"):
+class Callee(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="callee"):
     """A device function: by its number among those of the answer, or "module:name" in Triton."""
 
     number: int = -1
     name: str = ""
 
 
-class Module(_Data, tag="module"):
+class Module(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="module"):
     """A module."""
 
     name: str
@@ -91,7 +87,7 @@ Value = View | Descriptor | Number | Constant | Dtype | Items | Callee
 Global = Number | Constant | Dtype | Callee | Module
 
 
-class Launched(_Data, tag="launch"):
+class Launched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="launch"):
     """A launch of the function of this number."""
 
     function: int
@@ -100,21 +96,21 @@ class Launched(_Data, tag="launch"):
     options: dict[str, Scalar]
 
 
-class Filled(_Data, tag="fill"):
+class Filled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fill"):
     """``view`` gets one number."""
 
     view: View
     number: Number
 
 
-class Copied(_Data, tag="copy"):
+class Copied(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="copy"):
     """``view`` gets the values of ``source``, rounded to its dtype."""
 
     view: View
     source: View
 
 
-class Function(_Data):
+class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device function: its name and first line in a file, and the globals of its module that its code may name."""
 
     name: str
@@ -123,11 +119,11 @@ class Function(_Data):
     module_globals: dict[str, Global]
 
 
-class Tape(_Data):
-    """What a wrapper did for one problem, in order. ``outputs`` are the tensors that it returned, by name.
+class Tape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The steps of a wrapper for one problem, in order. ``outputs`` are the tensors that it returned, by name.
 
-    ``refused``: the wrapper raised this about what it was given. ``fault``: what it did is none of a launch; the check
-    that fails is ``check``. ``config``: by function, the numbers of the configs that its tuner offered.
+    ``refused``: the wrapper raised this about what it was given. ``fault``: it did what no launch needs; the check that
+    fails is ``check``. Its tuner chose among ``configs``, and ``tile`` has the constants of the one that it took.
     """
 
     memories: tuple[Memory, ...] = ()
@@ -140,7 +136,7 @@ class Tape(_Data):
     tile: dict[str, int] = {}
 
 
-class Answer(_Data):
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The tapes of the problems that were asked for, in their order, and the functions that they launch."""
 
     functions: tuple[Function, ...]

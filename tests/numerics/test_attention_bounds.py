@@ -252,3 +252,15 @@ def test_what_tf32_units_see_may_be_truncated():
         attention_bounds.cast(Contract("fp16", Accumulator(), intermediate="fp16", flushes_subnormals=True)).tiny
         == 2.0**-14
     )
+
+
+@pytest.mark.parametrize(
+    ("divides", "factor", "right"), [("weights", 1, True), ("sums", 1, False), ("weights", 1.001, False)]
+)
+def test_weights_may_be_divided_before_they_are_multiplied(divides, factor, right):
+    problem = dataclasses.replace(BASE, mask=Mask(), dtype="fp32")
+    contract = Contract("fp32", FMA, divides=divides)
+    (fill,) = fills(problem, contract, 0, ("uniform",))
+    q, k, v = (fill.inputs[name].float() for name in "qkv")
+    weights = torch.softmax(q @ k.transpose(-1, -2) * problem.softmax_scale, -1)
+    assert judge(problem, contract, fill, weights @ v * factor, "out").passed is right

@@ -6,7 +6,8 @@ The model of the forward pass:
 * The softmax runs block by block, of at least BLOCK keys each, with a running maximum. The order of the blocks is free,
   and so is the number of splits, which are merged at the end.
 * Probabilities are summed in fp32 without rounding. For the second product they are rounded to
-  ``contract.intermediate``. When the maximum grows, the accumulator of that product is rescaled.
+  ``contract.intermediate``. When the maximum grows, the accumulator of that product is rescaled. The division by the
+  sum comes last, or where ``contract.divides`` is "weights" before that rounding.
 
 The model of the backward pass:
 
@@ -126,7 +127,8 @@ def forward_error(
     spread = spread.clamp(min=0) + (squared + exact.out**2 * t) * (problem.keys * 2.0**-50)
     error = torch.sqrt(t * spread) / (1 - t)
 
-    second = (1 + rounding.unit) * (1 + sums) * (1 + rescaled) - 1
+    divided = DIVISION if contract.divides == "weights" else 0.0
+    second = (1 + rounding.unit) * (1 + divided) * (1 + sums) * (1 + rescaled) - 1
     lost = rounding.tiny * (1 + sums) + rounding.aligned * sums
     count = (scores.visible & exact.live.unsqueeze(-1)).sum(-1, keepdim=True)
     small = share.amax(-1, keepdim=True) * count * size.amax(-2, keepdim=True) * lost

@@ -110,6 +110,10 @@ def _structured_errors(
         error = size * (relative + truncated + 8 * U * (1 + top.abs().unsqueeze(-1))) * attention_bounds.UP
     elif name == "uniform":
         error = size * relative * attention_bounds.UP
+        if contract.divides == "weights":  # equal shares are no longer 1, so that products and their sums are rounded
+            rounds = 1 + attention_bounds.cast(contract).unit
+            loose = rounds * (1 + attention_bounds.DIVISION) * (1 + growth(contract.accumulator, problem.keys)) - 1
+            error = error + loose * (exact.probabilities @ exact.scores.v.abs()) * attention_bounds.UP
     else:
         return None, None if name == "selector" else torch.where(exact.live, lse * attention_bounds.UP, 0.0)
     live = exact.live.unsqueeze(-1)

@@ -1,0 +1,89 @@
+"""Plain files are judged: wrappers, tuners and heuristics as they are, and what the command says of each file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from conformance import cli
+from conformance.plain_files.description import DescriptionError, described
+from tests.kernels.interpreter_runs import in_interpreter
+
+FILES = Path(__file__).parent / "files"
+
+ONE_SHAPE = ('["fp32"]', '["fp32"]\nshapes = ["smaller-than-a-tile"]')
+ONE_DTYPE = """CONFORMANCE = {"operation": "mm", "call": "matmul(a, b)", "dtypes": ["fp16"], "shapes": ["ragged"]}
+
+
+def matmul(a, b)"""
+
+
+def judged_here(words):
+    """The exit status of ``conformance judge`` and what it printed; in a process that interprets kernels."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        status = cli.main(["judge", "--no-gpu", *map(str, words)])
+    return status, output.getvalue()
+
+
+def judge(path, *words):
+    return in_interpreter(judged_here, [path, *words])
+
+
+def changed(tmp_path, name, *changes):
+    """A copy of a file of FILES, with its description, in which each first text of ``changes`` is the second."""
+    for path in FILES.glob(f"{name}.*"):
+        text = path.read_text()
+        for before, after in changes:
+            text = text.replace(before, after)
+        (tmp_path / path.name).write_text(text)
+    return tmp_path / f"{name}.py"
+
+
+def test_a_kernel_without_a_wrapper_is_right(tmp_path):
+    status, output = judge(changed(tmp_path, "product", ONE_SHAPE), "--seed", "7")
+    assert (status, output.splitlines()[-1]) == (0, "product.py: 1 pass; seed 7")
+
+
+def test_its_fault_is_seen(tmp_path):
+    status, output = judge(changed(tmp_path, "product", ONE_SHAPE, ("SKIPPED=0", "SKIPPED=1")), "--seed", "7")
+    assert (status, output.splitlines()[-1]) == (1, "product.py: 1 fail; seed 7")
+    assert "numerics/transparent: FAIL" in output
+
+
+def test_a_tuned_wrapper_is_judged_with_every_config(tmp_path):
+    wrong_second = ("depth < K if", "depth < K - (GROUP == 2) if")
+    path = changed(tmp_path, "matmul", ("def matmul(a, b)", ONE_DTYPE), wrong_second)
+    status, output = judge(path, "--seed", "1")
+    assert (status, output.splitlines()[-1]) == (1, "matmul.py: 1 pass, 1 fail; seed 1")
+    assert "\nfail           matmul.mm mm-40x80x80-fp16-row.row.row 32x64x32-s2-w4-n1 sm_90" in output
+
+
+WRONG_FILES = {
+    "x = 1": "nothing says what file.py computes",
+    "def": "file.py is not a file of Python",
+    'CONFORMANCE = {"operation": "mm"}': "missing required field `call`",
+    'CONFORMANCE = {"operation": "mm", "call": "a b"}': "the call 'a b' is not one expression",
+    "CONFORMANCE = f()": "CONFORMANCE must be a literal",
+    'CONFORMANCE = {"operation": "mm", "call": "a", "dtype": 1}': "unknown field `dtype`",
+    'CONFORMANCE = {"operation": "mm", "call": "a", "name": "a-b"}': "a kernel is called 'a-b'",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_FILES)
+def test_a_description_that_cannot_be_used_is_one_sentence(tmp_path, text):
+    (tmp_path / "file.py").write_text(text)
+    with pytest.raises(DescriptionError, match=WRONG_FILES[text].replace("(", r"\(").replace("`", "`")):
+        described(tmp_path / "file.py")
+
+
+def test_usual_names_need_no_description(tmp_path):
+    (tmp_path / "file.py").write_text("def matmul(a, b, activation=None): pass\ndef attention(q, k, v): pass\n")
+    assert [(each.operation, each.call) for each in described(tmp_path / "file.py")] == [
+        ("mm", "matmul(a, b)"),
+        ("attention", "attention(q, k, v)"),
+    ]
