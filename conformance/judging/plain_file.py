@@ -50,7 +50,7 @@ class JudgedFile:
 
 @dataclass(frozen=True)
 class Options:
-    """The ``targets`` as they were named, the ``gpus`` to run on and the ``seed`` of the operands, None for a random one.
+    """The ``targets`` as named, the ``gpus`` to run on, and the ``seed`` of the operands; None stands for a random one.
     The ``folder`` gets the text of the device functions."""
 
     targets: tuple[str, ...]
