@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -27,6 +28,8 @@ from conformance.targets import Target
 FACTS_S = worker_actor.FACTS_S + 60.0
 #: Seconds in which a worker that has judged its last case is gone.
 ENDING_S = 10.0
+#: Seconds in which a machine must answer at the address of a cluster.
+ANSWER_S = 10.0
 #: The facts of a stack that only GPUs have.
 _OF_GPUS = ("driver", "device")
 _FACTS, _DEVICE = (
@@ -214,12 +217,28 @@ def connect(address: str, device_class: str | None, wants_gpu: bool | None) -> C
             f"--ray {address}: auto, or HOST:PORT of a cluster that this machine belongs to, is required; from outside "
             "it, give the command to 'ray job submit'"
         )
+    _look_for(address if address != "auto" else os.environ.get("RAY_ADDRESS", ""))
     _join(address)
     try:
         return _connected(address, device_class, wants_gpu)
     except BaseException:
         _ray().shutdown()
         raise
+
+
+def _look_for(address: str) -> None:
+    """Raises :class:`ClusterError` if nothing listens at ``address``: Ray itself tries for many minutes. A text that is
+    no HOST:PORT is left to Ray."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"--ray {address}: nothing listens there ({error}); start a cluster with 'ray start --head', or give the "
+            "address of one"
+        ) from None
 
 
 def _join(address: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -140,6 +141,19 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(monkeypatch):
         ClusterError, match=r"--ray auto: no cluster answers \(Could not find any running Ray instance.\)"
     ):
         connect("auto", None, None)
+
+
+@pytest.mark.parametrize("variable", [None, "RAY_ADDRESS"])
+def test_an_address_where_nothing_listens_is_refused_before_ray_tries(monkeypatch, variable):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "init", lambda **how: pytest.fail("Ray was asked"))
+    with socket.socket() as bound:  # without a listener
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        if variable is not None:
+            monkeypatch.setenv(variable, address)
+        with pytest.raises(ClusterError, match=f"--ray {address}: nothing listens there .*refused"):
+            connect("auto" if variable else address, None, None)
 
 
 def test_workers_go_to_the_emptiest_living_node_and_make_room():
