@@ -122,6 +122,12 @@ def with_first_error(error: BaseException) -> str:
     return text if first is error or not words or words in text else f"{text}\n{class_name(first)}: {words}"
 
 
+def place_of(error: BaseException) -> str:
+    """Returns where ``error`` was raised, as " at conftest.py:3"; empty if it is not known."""
+    frames = traceback.extract_tb(traceback_of(error))
+    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
 def _last_line(error: BaseException) -> str:
     """Returns the line of source that raised ``error``; empty if it is not known."""
     frames = traceback.extract_tb(traceback_of(error))

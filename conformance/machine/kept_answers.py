@@ -118,7 +118,8 @@ def file_digest(path: Path) -> str:
 def code_digest(package: Path = PACKAGE) -> str:
     """sha256 (hex) over every file of ``package``, in the order of their paths: the path and the content, each led by
     its length in bytes. Hidden files, what Python compiles and the lists of what is owed, which name this digest,
-    do not count. A file is read again only if its size, its inode or the time of its last change differs."""
+    do not count. Nor does what cannot be imported: a FIFO, a device or a link that leads nowhere. A file is read again
+    only if its size, its inode or the time of its last change differs."""
     return _digest_of_files(str(package), tuple(sorted(_files(str(package), ""))))
 
 
@@ -144,8 +145,8 @@ def _files(folder: str, below: str) -> Iterator[tuple[str, int, int, int]]:
         name = below + entry.name
         if entry.name.startswith(".") or f"{name}/" == LISTS:
             continue
-        if not entry.is_dir():
+        if entry.is_file():
             state = entry.stat()
             yield name, state.st_size, state.st_mtime_ns, state.st_ino
-        elif entry.name != "__pycache__" and not entry.is_symlink():
+        elif entry.is_dir() and entry.name != "__pycache__" and not entry.is_symlink():
             yield from _files(entry.path, f"{name}/")

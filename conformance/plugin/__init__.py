@@ -39,7 +39,7 @@ from conformance.plugin import (
     ray_workers,
     refused_options,
 )
-from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable
+from conformance.plugin.case_hooks import CaseProcess, ItemRecording, encodable, end_fork
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.case_reports import CaseReports, GuardedOutput, open_closed_streams
 from conformance.plugin.collection_watch import CollectionWatch
@@ -60,6 +60,7 @@ from conformance.plugin.shared_teardown import LeaderDeadline, SharedTeardown
 from conformance.plugin.suspect_gpus import SuspectGpus
 from conformance.plugin.worker_end import WorkerEnd
 from conformance.plugin.worker_imports import INDUCTOR_IMPORT, INDUCTOR_SUITES, WorkerImports
+from conformance.plugin.worker_warnings import WorkerWarnings
 from conformance.user_files.run_options import joined
 
 __all__ = ["recorder"]  # a fixture is known by being here
@@ -88,11 +89,15 @@ def pytest_load_initial_conftests(
     suites = case_ids.early_selects_suites(early_config)
     if suites:
         options.add_short_names(parser)
+    process = os.getpid()
     try:
         with overdue.deadline("the import of plugins and conftest files", IMPORTS_S) if suites else nullcontext():
             result = yield
     except overdue.Overdue as error:
         raise pytest.UsageError(str(error)) from None
+    finally:
+        if suites:
+            end_fork(process)
     if suites:
         options.refuse_unusable(parser, args)
     return result
@@ -353,6 +358,7 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     recording = ItemRecording(settings, process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
     config.pluginmanager.register(WorkerEnd(folder, process.name, recording.lacks), "conformance-worker-end")
+    config.pluginmanager.register(WorkerWarnings(), "conformance-worker-warnings")
     teardown = SharedTeardown(folder, process.name, settings.case_timeout_s, CaseIds(config), is_worker=True)
     config.pluginmanager.register(teardown, "conformance-shared-teardown")
 

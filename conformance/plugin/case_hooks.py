@@ -118,6 +118,14 @@ class CaseProcess:
     guarded: bool = False
 
 
+def end_fork(process: int) -> None:
+    """Ends this process if it is not the ``process`` that ran a suite's code, but a fork that has returned from it. It
+    would go on as a second pytest."""
+    if os.getpid() != process:
+        os.write(2, b"conformance: a forked process returned from the code of a suite, and was ended\n")
+        os._exit(1)
+
+
 class ItemRecording:
     """Hooks of a process that runs cases: each case is watched, and its record is written."""
 
@@ -252,10 +260,7 @@ class ItemRecording:
             self._end_fork()
 
     def _end_fork(self) -> None:
-        """Ends this process if the code of a case forked it and has returned. It would go on as a second pytest."""
-        if os.getpid() != self._process_id:
-            os.write(2, b"conformance: a forked process returned from the code of a case, and was ended\n")
-            os._exit(1)
+        end_fork(self._process_id)
 
     def _restore(self, state: ProcessState) -> bool:
         """Restores ``state``, and notes what was changed. What cannot be restored fails the case. Returns True if

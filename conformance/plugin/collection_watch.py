@@ -52,6 +52,12 @@ def marked(folder: Path) -> dict[str, str]:
     return dict(json.loads(line) for line in reversed(lines))
 
 
+#: Seconds that the hooks of other plugins have at least to choose among the items.
+HOOKS_S = 300.0
+#: No hook is slower than that with many items.
+_ITEMS_A_SECOND = 1000
+
+
 class CollectionWatch:
     """Hooks of a process that collects, whose name in the run's ``folder`` is ``worker``; each file has ``seconds``.
     Without a folder nothing outside this process watches."""
@@ -90,6 +96,12 @@ class CollectionWatch:
             return pytest.CollectReport(nodeid, "failed", str(error), [])
         finally:
             self._note("")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, Any, Any]:
+        seconds = max(self._seconds, HOOKS_S, len(items) / _ITEMS_A_SECOND)
+        with deadline("the hook pytest_collection_modifyitems of a plugin or a conftest", seconds):
+            return (yield)
 
     def _note(self, nodeid: str) -> None:
         if self._place is not None:

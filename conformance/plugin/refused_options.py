@@ -46,6 +46,19 @@ def check(config: pytest.Config) -> None:
     _check_ray(option)
     if getattr(option, "tx", None) and option.dist == "no" and getattr(option, "numprocesses", None) is None:
         raise pytest.UsageError("--tx starts no worker without --dist=load: give both, or -n alone")
+    for specification in getattr(option, "tx", None) or ():
+        _check_specification(str(specification))
+
+
+def _check_specification(given: str) -> None:
+    """Raises pytest.UsageError if xdist would end the run with a traceback because it cannot read ``--tx``."""
+    from execnet import XSpec  # here, as a run without workers needs none
+
+    number, times, one = given.partition("*")
+    try:
+        XSpec(f"execmodel=main_thread_only//{one if times and number.isdigit() else given}")
+    except (ValueError, AttributeError) as error:
+        raise pytest.UsageError(f"--tx {given}: {error}; such as 2*popen//python=python3.11 is required") from None
 
 
 def _check_ray(option: Any) -> None:

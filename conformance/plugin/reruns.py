@@ -133,7 +133,8 @@ class Reruns:
         if judged_again:
             texts.append(f"{many(len(judged_again), 'failed case')} judged again, {tries} times in all: {flaky} flaky")
         if once := failed - len(judged_again):
-            texts.append(f"{many(once, 'failed case')} judged once: {_LIMITS}")
+            why = "a signal ended the reruns" if self._fresh.stopped else _LIMITS
+            texts.append(f"{many(once, 'failed case')} judged once: {why}")
         return "; ".join(texts)
 
 

@@ -103,7 +103,7 @@ class RunSignals(Signals):
         self._terminal = terminal
         self._raised = -math.inf  # when a signal was last raised as an exception
         self._last = -math.inf  # when one was last received
-        self._hurries = False
+        self.hurried = ""  # the name of the signal that came while the run was ending; empty if none did
 
     def _numbers(self) -> tuple[int, ...]:
         return tuple(_DEFAULTS)
@@ -114,11 +114,11 @@ class RunSignals(Signals):
         self._last = now
         if self.received and now - last < SAME_S:
             return
-        if self._hurries:
+        if self.hurried:
             self.restore()
             signal.raise_signal(number)
         elif self.ending or now - self._raised < AT_ONCE_S:
-            self._hurries = True
+            self.hurried = name
             with contextlib.suppress(ValueError):  # the terminal's stream is closed: the run has all but ended
                 print(
                     f"\nconformance: {name}: workers are killed, then the records so far are merged",

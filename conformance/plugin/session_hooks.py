@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from conformance.exception_text import text_of, words_of
+from conformance.exception_text import place_of, text_of, words_of
 from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.faults import FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
@@ -272,6 +272,19 @@ class SessionRun:
         self._write_info(RunInfo(**self._facts()))
         self._write_environment()
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, Any, Any]:
+        """A hook of a plugin or a conftest that fails ends the run with a sentence. A file is no such hook."""
+        try:
+            return (yield)
+        except (pytest.UsageError, pytest.exit.Exception, pytest.Session.Failed):
+            raise
+        except Exception as error:
+            fault = fault_of_error(error)
+            text = f"the collection ended with {text_of(error)}{place_of(error)}"
+            self._faults.add(FaultKind(fault.kind) if fault else FaultKind.FAILED, text)
+            pytest.exit(text)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         if self._selection.ended_before is not None:
@@ -349,6 +362,10 @@ class SessionRun:
             except (OSError, RuntimeError) as error:  # such as a limit of threads or processes
                 fault = process_fault(f"failed cases could not be judged again: {text_of(error)}")
                 self._faults.add(FaultKind(fault.kind), fault.text)
+            if self._fresh.stopped and self.signals.hurried:
+                self._interrupted, session.exitstatus = True, pytest.ExitCode.INTERRUPTED
+                text = f"{self.signals.hurried} ended the run while failed cases were judged again"
+                self._faults.add(FaultKind.INTERRUPTED, text)
         self._end(int(session.exitstatus))
         if self._selection.ended_before is not None:
             remove_leftovers(self.folder)

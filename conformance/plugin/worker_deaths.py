@@ -28,7 +28,7 @@ from conformance.plugin.controller_records import ControllerRecords
 from conformance.plugin.record_files import breakage_file, death_file, foreseen, refusal_file, stacks_file, written
 from conformance.plugin.run_faults import RunFaults
 from conformance.plugin.watchdog import PROCESS_ENDED
-from conformance.plugin.worker_starts import WorkerStarts
+from conformance.plugin.worker_starts import WorkerStarts, is_traceback
 from conformance.plugin.worker_watch import WorkerWatch
 from conformance.records import CaseRecord, Status
 
@@ -91,11 +91,12 @@ class WorkerDeaths:
         self.backend_hashes |= getattr(node, "workeroutput", {}).get(BACKEND_HASHES, {})
         if error is None or node.gateway.id in self._collected:
             return
-        ending = _ending(node)
+        ending = None if is_traceback(str(error)) else _ending(node)  # after its own error a process is still there
         self._early_death = fault_of_signal(ending, f"worker {node.gateway.id}") if ending else None
         if not self._marks_file(node.gateway.id, ending):
             died = _last_words(self._folder, node.gateway.id)
-            self.starts.early_death(died or error, costly=bool(died or self._watch.reason(node.gateway.id)))
+            own_error = died or is_traceback(str(error)) or self._watch.reason(node.gateway.id)
+            self.starts.early_death(died or error, costly=bool(own_error))
 
     def _marks_file(self, worker: str, ending: int | None) -> bool:
         """Returns True if the worker died because of the file that it collected, which later ones then report as
@@ -120,7 +121,9 @@ class WorkerDeaths:
         """Ends the run, which has no worker and gets none; ``error`` is that of the last start, if none came up."""
         if error is not None:
             fault = fault_of_error(error) or process_fault(text)
-            self._faults.add(FaultKind(fault.kind), f"{text}; {fault.text}" if fault.text != text else text)
+            self._faults.add(
+                FaultKind(fault.kind), fault.text if fault.text.startswith(text) else f"{text}; {fault.text}"
+            )
         elif self._early_death is not None:
             self._faults.add(FaultKind(self._early_death.kind), f"{text}; {self._early_death.text}")
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from conformance.exception_text import text_of
+from conformance.exception_text import place_of, text_of
 from conformance.plugin.record_files import death_file
 
 _exit = os._exit  # a case may replace it
@@ -31,6 +32,13 @@ class WorkerEnd:
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self._end(excinfo.value)
+
+    @pytest.hookimpl(tryfirst=True)  # before xdist's, which says that the collection has ended
+    def pytest_collection_finish(self) -> None:
+        """Ends the process if an error ends the collection: pytest calls this hook then, too."""
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, (pytest.UsageError, pytest.exit.Exception)):
+            self._end(error)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -58,7 +66,7 @@ class WorkerEnd:
     def _end(self, error: BaseException) -> NoReturn:
         try:
             with contextlib.suppress(BaseException):  # the process is not to be trusted
-                text = f"an internal error ended the process: {text_of(error)}"
+                text = f"an internal error ended the process: {text_of(error)}{place_of(error)}"
                 self._file.write_text(text, encoding="utf-8", errors="backslashreplace")
                 frames = "".join(traceback.format_tb(error.__traceback__)[-_FRAMES:])
                 self._file.write_text(f"{text}\n{frames}", encoding="utf-8", errors="backslashreplace")

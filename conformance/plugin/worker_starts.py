@@ -144,7 +144,8 @@ class WorkerStarts:
 
     def _end(self) -> NoReturn:
         if self._deaths > self._most_deaths:
-            self._ends(f"workers die before they have collected the suites; the last one: {self._last_death}", None)
+            last = last_line(self._last_death)
+            self._ends(f"workers die before they have collected the suites; the last one: {last}", None)
         self._ends(f"no worker could be started: {_words(self._error)}", self._error)
 
     def _start(self, spec: Any, put: Callable[[Any], None]) -> Any:
@@ -189,7 +190,22 @@ def _given(spec: Any) -> str:
 
 
 def _words(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0] if str(error) else type(error).__name__
+    return f"{type(error).__name__}: {last_line(str(error))}" if str(error) else type(error).__name__
+
+
+def is_traceback(text: str) -> bool:
+    """Returns True if ``text`` is the traceback of an error, as xdist and execnet hand it over."""
+    return text.startswith("Traceback ")
+
+
+def last_line(text: str) -> str:
+    """Returns the line of ``text`` that names the error: the last one of a traceback, else the first.
+
+    >>> last_line("Traceback (most recent call last):\\n  File ...\\nValueError: x\\n")
+    'ValueError: x'
+    """
+    lines = text.strip().splitlines()
+    return lines[-1 if is_traceback(text) else 0] if lines else ""
 
 
 @contextlib.contextmanager

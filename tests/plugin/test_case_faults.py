@@ -100,11 +100,13 @@ ODD_REPORTS = {
     "property": "request.node.user_properties.append(('a', Odd_str()))",
     "section": "request.node.add_report_section('call', 3, Odd_str())",
     "keyword": "request.node.keywords[3] = Odd_str()",
+    "warning": "import warnings; warnings.warn(Warned('x', object())); warnings.warn(Warned('\\udc80'))",
 }
 
 
 def test_code_of_a_case_that_fails_in_a_hook_costs_its_own_case_only(project, workers):
-    head = "import sys\nclass Text(str):\n    __len__ = __format__ = isascii = encode = lambda *_: 1 / 0\n"
+    head = "import sys\nclass Warned(UserWarning): pass\n"
+    head += "class Text(str):\n    __len__ = __format__ = isascii = encode = lambda *_: 1 / 0\n"
     classes = [f"class Odd_{name}(Exception):\n    {body}\n" for name, body in ODD_CLASSES.items()]
     bodies = {f"class_{name}": f"raise Odd_{name}('x')" for name in ODD_CLASSES} | ODD_RAISES | ODD_REPORTS
     cases = [

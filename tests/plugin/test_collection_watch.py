@@ -116,6 +116,45 @@ def test_a_file_whose_path_is_not_utf_8_is_one_record(project, workers):
     assert project.info.problems == ()
 
 
+#: What a hook of a conftest does with the items, and what the run says of it.
+HOOKS = {
+    "raise ValueError('planted')": "ValueError: planted at conftest.py:*",
+    "items.append(3)": "AttributeError: 'int' object has no attribute *",
+    "time.sleep(60)": "*pytest_collection_modifyitems of a plugin or a conftest did not end within 1 s*",
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=range(len(HOOKS)))
+def test_a_hook_that_fails_with_the_items_ends_the_run_in_a_sentence(project, workers, hook):
+    project.suite("good", GOOD)
+    lines = f"import time\nfrom conformance.plugin import collection_watch\n{CONFTEST}collection_watch.HOOKS_S = 1.0\n"
+    text = f"{lines}def pytest_collection_modifyitems(items):\n    {hook}\n"
+    (project.path / "conftest.py").write_text(text)
+    result = project.run(*workers, "--case-timeout", "1")
+    assert (result.ret, project.statuses) == (1, {})
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    result.stdout.fnmatch_lines([f"*{HOOKS[hook]}*"])
+
+
+def test_an_interrupt_of_a_conftest_ends_the_run_in_a_sentence(project):
+    project.suite("good", GOOD)
+    (project.path / "suites" / "sub").mkdir()
+    (project.path / "suites" / "sub" / "conftest.py").write_text("raise KeyboardInterrupt\n")
+    (project.path / "suites" / "sub" / "test_in.py").write_text(GOOD)
+    result = project.run("-n", "2")
+    assert (result.ret, project.statuses) == (1, {})
+    result.stdout.fnmatch_lines(["*workers die before they have collected*KeyboardInterrupt: * at conftest.py:1*"])
+
+
+def test_what_is_no_file_is_not_read_as_a_suite(project):
+    project.suite("good", GOOD)
+    os.mkfifo(project.path / "suites" / "test_fifo.py")
+    for name, target in (("gone", "/no/such"), ("endless", "/dev/zero")):
+        (project.path / "suites" / f"test_{name}.py").symlink_to(target)
+    assert project.run("-n", "0").ret == 0
+    assert project.statuses == {"test_good": "pass"}
+
+
 def test_a_case_id_is_unicode_text():
     check_case_ids(["test_a.py::test_a[\u00e9]"])
     with pytest.raises(pytest.UsageError, match=r"without lone surrogates: test_a.py::test_b\[\\udc80\]"):

@@ -119,8 +119,10 @@ def test_a_signal_ends_reruns_and_the_records_are_merged(project, number):
         "    open('controller', 'w').write(str(os.getpid()))\n"
     )
     began = time.monotonic()
-    project.run("--conformance-reruns", "1")
+    result = project.run("--conformance-reruns", "1")
     assert time.monotonic() - began < 40
+    assert (result.ret, [fault.kind for fault in project.info.faults]) == (2, ["failed", "interrupted"])
+    result.stdout.fnmatch_lines(["*ended the run while failed cases were judged again*", "*a signal ended the reruns*"])
     assert project.statuses == {"test_good": "pass", "test_it": "fail"}
     assert project.records["test_it"].reruns == ()
     assert project.info.problems == ()

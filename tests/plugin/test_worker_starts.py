@@ -71,3 +71,25 @@ def test_a_python_that_is_not_there_is_refused(project):
     project.suite("cases", CASES.format(dies=False))
     words = ("-o", "addopts=--conformance-gpus 0", "--dist=load", "--tx=popen//python=/no/such")
     project.refused("*--tx popen//python=/no/such: the worker cannot be started*", *words)
+
+
+def test_a_specification_that_cannot_be_read_is_refused(project):
+    project.suite("cases", CASES.format(dies=False))
+    words = ("-o", "addopts=--conformance-gpus 0", "--dist=load", "--tx=2*popen//execmodel=x")
+    project.refused("*--tx 2[*]popen//execmodel=x: duplicate key*", *words)
+
+
+def test_a_conftest_that_fails_in_workers_alone_ends_the_run_in_a_sentence(project):
+    project.suite("cases", CASES.format(dies=False))
+    fails = "if 'PYTEST_XDIST_WORKER' in os.environ: 1 / 0\n"
+    (project.path / "conftest.py").write_text(CONFTEST.format(numbers=(), name="SIGKILL", answer=30.0) + fails)
+    result = project.run("-n", "1")
+    assert (result.ret, project.statuses) == (1, {})
+    result.stdout.fnmatch_lines(["*workers die before they have collected*ZeroDivisionError*conftest.py*"])
+
+
+def test_a_process_that_a_conftest_forks_does_not_go_on_as_a_second_worker(project):
+    project.suite("cases", CASES.format(dies=False))
+    (project.path / "conftest.py").write_text("import os\nos.fork()\n")
+    assert project.run("-n", "2").ret == 0
+    assert project.statuses == {**PASSED, "test_dies": "pass"}
