@@ -212,6 +212,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
             "cp -r reports/before reports/after", Why.ELSEWHERE
         ),
         "conformance compare reports/before reports/after": Run(says="SAFE for 2 cases"),
+        "conformance gate --candidate 'triton==3.9.0' --watch 'pytest test_scale.py'": Beside(says="SAFE for 2 cases"),
     },
     "screen.md": {
         "conformance screen": NEEDS_GPU,

@@ -28,6 +28,15 @@ WRONG = [
     ("watch -- make test", "'make test' stands behind '--': a command of pytest is required"),
     ("watch --target sm_9 -- pytest", "target 'sm_9' is not available"),
     ("watch --run-dir words.txt -- pytest", "--run-dir words.txt: exists and is not an empty folder; give a new one"),
+    (("gate", "--candidate", "current", "--watch", "make test"), "'make test' stands behind '--watch'"),
+    (
+        ("gate", "--candidate", "current", "--watch", "pytest", "--tier", "full"),
+        "--tier contradicts --watch, which runs your own suite: give pytest's options there",
+    ),
+    (
+        ("gate", "--candidate", "current", "--watch", "pytest", "--target", "sm_90", "--target", "sm_80"),
+        "--target sm_80: --watch compiles for one target",
+    ),
     ("kernels mm", "'mm' is one word too many"),
     ("kernels --markdwn", "did you mean --markdown?"),
     ("run --suite transpositoin", "--suite transpositoin: there is no such suite; did you mean transposition?"),

@@ -55,9 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     return int(watching.WatchedRun(chosen, words).run())
 
 
-def pytest_words(words: Sequence[str]) -> list[str]:
+def pytest_words(words: Sequence[str], option: str = "--") -> list[str]:
     """Returns what follows ``pytest`` in a command such as ``pytest tests`` or ``python -m pytest tests``. Raises
-    CommandError for another command.
+    CommandError for another command, which says that it stands behind ``option``.
 
     >>> pytest_words(["--", "python", "-m", "pytest", "tests/kernels"])
     ['tests/kernels']
@@ -68,7 +68,7 @@ def pytest_words(words: Sequence[str]) -> list[str]:
     if len(rest) > 2 and _PYTHON.fullmatch(rest[0]) and rest[1:3] == ["-m", "pytest"]:
         return rest[3:]
     given = " ".join(rest) or "nothing"
-    raise CommandError(f"{given!r} stands behind '--': a command of pytest is required, such as '-- pytest tests'")
+    raise CommandError(f"{given!r} stands behind {option!r}: a command of pytest is required, such as 'pytest tests'")
 
 
 def _folder(given: Path | None) -> Path:

@@ -81,13 +81,15 @@ class Event:
         return 1.0
 
 
-def _no(what: str) -> Callable[..., Any]:
-    """Returns a function that ends the test because it asks for ``what``."""
+def _no(what: str) -> type:
+    """Returns a class that ends the test when it is called, because it asks for ``what``. Libraries use such names in
+    annotations, so a function will not do."""
 
-    def refuse(*arguments: Any, **options: Any) -> Any:
-        raise NotTaken("device", what, f"{what} needs a device")
+    class Refused:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            raise NotTaken("device", what, f"{what} needs a device")
 
-    return refuse
+    return Refused
 
 
 def _constant(value: Any) -> Callable[..., Any]:

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -48,6 +49,20 @@ PLUGIN = "conformance.watching.plugin"
 _WHOLE = (0, 1, 5)
 
 
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Inside, SIGTERM raises SystemExit, so that the process of the tests does not outlive this one."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class WatchedRun:
     """Runs pytest with ``words`` and judges its launches, as ``settings`` say."""
 
@@ -72,11 +87,14 @@ class WatchedRun:
         command = [sys.executable, "-m", "pytest", "-p", PLUGIN, *self._words]
         paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables = {**os.environ, **self._settings.variables(), "PYTHONPATH": os.pathsep.join(paths)}
-        with subprocess.Popen(command, env=variables) as process:
+        with _stopped_by_signals(), subprocess.Popen(command, env=variables) as process:
             try:
                 status = process.wait()
             except KeyboardInterrupt:
                 status = process.wait()
+            except SystemExit:
+                process.terminate()
+                raise
         return self.finish(status)
 
     def finish(self, pytests: int) -> int:

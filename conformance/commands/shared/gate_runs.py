@@ -154,8 +154,8 @@ def run_stacks(
     cases = read_case_list(arguments.cases) if arguments.cases else frozenset[str]()
     history_options.refuse_unusable(arguments)
     if arguments.output:
-        _make(arguments.output)
-    cache = _cache(arguments)
+        make(arguments.output)
+    cache = cache_of(arguments)
     options = ["--tier", arguments.tier]
     for name in _PASSED_ON:
         options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
@@ -169,7 +169,7 @@ def run_stacks(
         return runs(stacks, options, arguments.target, arguments.kernel, cache, stages, arguments.config, cases, again)
     except NoRun as error:
         output = arguments.output or new_output()
-        _make(output)
+        make(output)
         (output / REPORTS["json"]).write_text(no_answer_json(error.name, error.fault), encoding="utf-8")
         print(no_answer(error.name, error.fault), flush=True)
         raise
@@ -180,7 +180,7 @@ def _older_sources(arguments: argparse.Namespace) -> list[Stack | Path]:
     return [older_source(text) for text in arguments.older]
 
 
-def _cache(arguments: argparse.Namespace) -> Path:
+def cache_of(arguments: argparse.Namespace) -> Path:
     """Returns the cache as each process finds it: those of the stacks run in other directories."""
     return (arguments.cache or default_cache()).resolve()
 
@@ -222,10 +222,10 @@ def runs(
     runs of it follow those of all. Raises StackError, RunError or :class:`known_names.UnknownName`."""
     code = code_digest()
     environments, able = [], []
-    resolved = resolve_all(stacks, cache, bool(find_gpus().entries), _say)  # a wrong name costs no installation
+    resolved = resolve_all(stacks, cache, bool(find_gpus().entries), say)  # a wrong name costs no installation
     for one in resolved:
         stages.begin(f"{one.stack.title}: its packages are installed and asked what they can do")
-        environments.append(build(one, _say))
+        environments.append(build(one, say))
         able.append(abilities(environments[-1]))
     for environment, can in zip(environments, able, strict=True):
         _introduce(environment, can)
@@ -245,8 +245,8 @@ def runs(
         number = "" if turn < len(stacks) else f" once more ({places[: turn + 1].count(place)} of {again[place] + 1})"
         stages.begin(f"{name}: the suites run{number}{earlier}")
         same = (environment.folder, environment.stack.variables)
-        with _progress(name) as say:
-            folder, reused = run(environment, able[place], options, cache, say, times[same], count)
+        with _progress(name) as show:
+            folder, reused = run(environment, able[place], options, cache, show, times[same], count)
         print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
         times[same] += 1
         if turn < len(stacks):
@@ -380,7 +380,7 @@ def report_pair(
     if baseline.repeats:
         comparison = _with_baseline_runs(comparison, baseline, candidate, thresholds)
     comparison = with_known(comparison, earlier_answers)
-    _make(output)
+    make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     status = deliver(comparison, baseline.folder, candidate.folder, files)
     asks_ages = not arguments.no_age and not comparison.broken
@@ -390,11 +390,11 @@ def report_pair(
             if group.age:
                 print(log_safe(f"{group.kind.value} {group.cause}: {group.age.text}"), flush=True)
     scripts, folder = [], output / "reproducers"
-    for line in reproduced(comparison, baseline, candidate, folder, arguments.reproducers, _say):
+    for line in reproduced(comparison, baseline, candidate, folder, arguments.reproducers, say):
         print(log_safe(line), flush=True)
         scripts.append(line.replace(f"{output.resolve()}/", ""))  # the page is read elsewhere
     blamed = []
-    for line, answered in blamed_findings(comparison, baseline, candidate, arguments.blame, _say):
+    for line, answered in blamed_findings(comparison, baseline, candidate, arguments.blame, say):
         print(log_safe(line), flush=True)
         blamed += [line] if answered else []
     scripts += blamed
@@ -427,7 +427,7 @@ def _with_ages(
     thresholds: Tables,
 ) -> Comparison:
     sources = _older_sources(arguments)
-    older = OlderRuns(candidate.options, _cache(arguments), sources, _progress, _say, index_versions)
+    older = OlderRuns(candidate.options, cache_of(arguments), sources, _progress, say, index_versions)
     return with_ages(comparison, baseline, candidate, older, thresholds)
 
 
@@ -442,11 +442,13 @@ def _guilty_stages(comparison: Comparison, lines: Sequence[str]) -> dict[tuple[s
     return stages
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Prints a line of progress to stderr."""
     print(f"  {log_safe(text)}", file=sys.stderr, flush=True)
 
 
-def _make(output: Path) -> None:
+def make(output: Path) -> None:
+    """Makes the folder ``output``. Raises :class:`CommandError`."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
