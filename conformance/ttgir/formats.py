@@ -123,7 +123,7 @@ def rounded(values: Any, element: str) -> Any:
     """``values`` as an array of ``element``: floats to nearest even, integers wrapped."""
     if element in _TORCH:
         wide = torch.from_numpy(np.ascontiguousarray(np.asarray(values, dtype=np.float32)))
-        return wide.to(_TORCH[element]).float().numpy()
+        return wide.to(_TORCH[element]).float().numpy().reshape(np.shape(values))  # that of a scalar became one of (1,)
     return np.asarray(values).astype(array_type(element))
 
 

@@ -29,7 +29,11 @@ HINTS = (
 )
 #: Words that stand in values of attributes, names of types included.
 _VALUES = re.compile(r"true|false|unit|array|dense|tensor|none|index|[iuf]\d+|si\d+|bf16|f8E\w+")
-_CACHE = "cache cacheModifier ca cg wb cs wt cv evict evictionPolicy evict_normal evict_first evict_last isVolatile"
+#: A kernel's hints for the caches. Triton 3.9 writes them as one attribute.
+_CACHE = (
+    "cache cacheModifier ca cg wb cs wt cv evict evictionPolicy evict_normal evict_first evict_last isVolatile "
+    "cachePolicy cache_modifier eviction_policy"
+)
 _ORDER = "relaxed acquire release acq_rel gpu cta sys"
 _KINDS = "fadd add max min umax umin and or xor exch"
 _CODES = "lhs rhs scale e2m1 e4m3 e5m2 e2m3 e3m2 bf16 fp16"

@@ -26,7 +26,7 @@ def test_the_users_tests_keep_their_own_outcomes(whole_suite: Watched) -> None:
     others = {"test_graph": "not-run", "test_too_long": "not-run", "test_skipped": "not-applicable"}
     passing = {case: "pass" for case in statuses if case not in {**failing, **others}}
     assert statuses == {**passing, **failing, **others}
-    assert len(passing) == 11
+    assert len(passing) == 12
     assert status == 1
 
 
@@ -45,7 +45,9 @@ def test_each_fault_of_a_launch_is_named(whole_suite: Watched, test: str, check:
     assert re.search(text, record.failing[0][1])
 
 
-@pytest.mark.parametrize("test", ["test_scale[100]", "test_tuned", "test_counts", "test_product"])
+@pytest.mark.parametrize(
+    "test", ["test_scale[100]", "test_tuned", "test_counts", "test_product", "test_scalars_and_hints"]
+)
 def test_a_launch_that_is_right_passes(whole_suite: Watched, test: str) -> None:
     record = launch_of(whole_suite[1], test)
     assert record.status.value == "pass", record.failing

@@ -157,3 +157,16 @@ def test_does_not_compile():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_skipped():
     pass
+
+
+@triton.jit
+def hints(x_ptr, out_ptr, n):
+    x = tl.load(x_ptr, mask=n > 0, cache_modifier=".cg", eviction_policy="evict_last")
+    tl.store(out_ptr, x.to(tl.float32).to(tl.bfloat16))
+
+
+def test_scalars_and_hints():
+    x = torch.full((1,), 1.5, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty_like(x)
+    hints[(1,)](x, out, 2)
+    assert out.tolist() == [1.5]
