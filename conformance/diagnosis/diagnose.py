@@ -27,6 +27,7 @@ from conformance.diagnosis.tile_search import (
     tells_causes_apart,
     tile_counts,
 )
+from conformance.diagnosis.wrapped_numbers import overflow_cause
 from conformance.families.family import Indices, Needed, family_of, merged
 from conformance.families.products import Product
 from conformance.numerics.alterations import Alteration, Tiling, WorkBudget, WrongOutput, explaining
@@ -91,7 +92,10 @@ def diagnose(
         unwritten = difference.bad & _sentinel(out) & ~_saturated(dtype, out, difference.expected)
         rest = difference.bad & ~unwritten
         search = TileSearch()
-        if int(rest.sum()) >= ENOUGH or (seen and bool(rest.any())):  # other fills may show more
+        overflow = overflow_cause(difference.expected, out, difference.bad, dtype, contract.overflow)
+        if overflow and part.method == "exact":
+            search.causes = [Cause((overflow,))]
+        elif int(rest.sum()) >= ENOUGH or (seen and bool(rest.any())):  # other fills may show more
             case = _Case(problem, contract, Tiling(block, splits), name, by_tiles_only)
             search = case.search(fill, out, difference.bad, unwritten, seen)
         write = _diagnosis if _is_plain(problem) else _describe

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from conformance.diagnosis import rounding_faults
 from conformance.diagnosis.fault_model import FaultModel, Hypothesis, Image, Predict, grown, poison_values
+from conformance.diagnosis.wrapped_numbers import WIDTHS, overflow_words, wrapped
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.problems import DTYPES
 
@@ -31,6 +33,7 @@ def about_tile(model: FaultModel, i: int, j: int) -> Iterator[Hypothesis]:
     if model.k:
         yield from about_all_k(model)
         yield from about_k_blocks(model)
+        yield from about_overflow(model)
         yield from about_memory(model)
         yield from about_other_tiles(model, i, j)
     yield from rounding_faults.about_precision(model)
@@ -306,6 +309,21 @@ def _plus(model: FaultModel, parts: list[tuple[int, int, int]], rows: Tensor, co
     for factor, of_a, of_b in parts:
         total = total + factor * model.part(rows, cols, of_a, of_b)
     return total
+
+
+def about_overflow(model: FaultModel) -> Iterator[Hypothesis]:
+    """Sums of products in integers that overflow; what follows them is computed with the rest."""
+    largest = float(model.raw.abs().max()) if model.raw.numel() else 0.0
+    if not math.isfinite(largest) or not bool((model.raw == model.raw.round()).all()):
+        return
+    for width in WIDTHS:
+        if largest >= 2.0 ** (width - 1):
+            cause = f"the sum of products is {overflow_words(width)}"
+            yield model.from_raw(cause, functools.partial(_wrapped_product, model, width))
+
+
+def _wrapped_product(model: FaultModel, width: int, rows: Tensor, cols: Tensor) -> Tensor:
+    return wrapped(model.product(rows, cols), width)
 
 
 def about_memory(model: FaultModel) -> Iterator[Hypothesis]:

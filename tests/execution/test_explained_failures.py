@@ -161,3 +161,20 @@ def test_right_nan_is_not_traced():
     asked = []
     explain(plan, CONTRACT, (right, wrong), (), plan.grid, ("numerics/transparent",), tuple, asked.append)
     assert asked == []
+
+
+def test_an_overflow_is_asked_for_only_where_one_may_be():
+    plan, asked = plan_of(PROBLEM), []
+
+    def overflows(fill):
+        asked.append(fill.name)
+        return ["32-bit overflow at mm.py:9: 2 * 1073741824 = 2147483648, and became -2147483648"]
+
+    def text_of(far):
+        places = [f"{FAR} {far} before the first element of 'a'"]
+        return explain(plan, CONTRACT, nan_seen(), places, plan.grid, ("memory",), tuple, lambda fill: (), overflows)
+
+    assert "32-bit overflow" not in text_of(40)
+    assert not asked
+    assert "CAUSE 32-bit overflow at mm.py:9: 2 * 1073741824" in text_of(2**31)
+    assert asked == ["transparent"]

@@ -12,13 +12,13 @@ import torch
 
 from conformance import reference
 from conformance.diagnosis import diagnose as diagnosis
-from conformance.diagnosis import fault_model
+from conformance.diagnosis import fault_model, wrapped_numbers
 from conformance.diagnosis.diagnose import diagnose
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm import reference as gemm
 from conformance.families.gemm.problem import Bias, addmm, bmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.inputs import guarded_memory
-from conformance.inputs.fills import fills
+from conformance.inputs.fills import applicable_fills, fills
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 
@@ -200,6 +200,26 @@ def test_an_epilogue_that_each_part_applies_is_counted(cause):
     out = rounded(case, PARTS[cause](parts, bias))
     assert diagnose(*case, fill, out, block=BLOCK, splits=3).causes == (cause,)
     assert diagnose(*case, fill, out, block=BLOCK).causes == ()
+
+
+def test_an_integer_that_overflowed_is_named():
+    case = (int_mm(M, N, K), Contract("int32", INT32))
+    fill = fill_of(case, next(iter(applicable_fills(*case))))
+    values = fill.expected
+    assert float(values.abs().max()) > 2**15
+    out = (torch.remainder(values + 2.0**15, 2.0**16) - 2.0**15).to(torch.int32)
+    assert diagnosis_of(case, fill, out).causes == ("right modulo 2**16: an integer of 16 bits overflowed",)
+
+
+@pytest.mark.parametrize("power", [32, 16, 8])
+def test_only_numbers_that_are_all_right_modulo_a_power_of_two_prove_an_overflow(power):
+    expected = torch.arange(20, dtype=torch.float64) * (2.0**power / 8 + 3)
+    out = wrapped_numbers.wrapped(expected, power).to(torch.int32)
+    bad = out.double() != expected
+    cause = f"right modulo 2**{power}: an integer of {power} bits overflowed"
+    assert wrapped_numbers.overflow_cause(expected, out, bad, "int32", "wrap") == cause
+    out[-1] += 1
+    assert wrapped_numbers.overflow_cause(expected, out, bad, "int32", "wrap") == ""
 
 
 def below(value):

@@ -26,6 +26,7 @@ from conformance.execution.interpreter.numbers import add_atomically
 
 if TYPE_CHECKING:
     from conformance.execution.interpreter.nan_tracing import NanTracing
+    from conformance.execution.interpreter.overflow_tracing import OverflowTracing
 
 
 class TensorRegion:
@@ -217,7 +218,7 @@ class Accesses:
         plausible: bool = False,
         lanes: Lanes | None = None,
         footprints: Footprints | None = None,
-        tracing: NanTracing | None = None,
+        tracing: NanTracing | OverflowTracing | None = None,
     ) -> None:
         self.tracing = tracing
         self.undefined_lanes = undefined_lanes

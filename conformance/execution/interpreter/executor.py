@@ -30,6 +30,7 @@ from conformance.execution.interpreter.corrections import (
     refusing,
 )
 from conformance.execution.interpreter.nan_tracing import NanTracing
+from conformance.execution.interpreter.overflow_tracing import OverflowTracing
 from conformance.execution.interpreter.proof import Faults, faults_of_kernels, faults_of_methods
 from conformance.execution.interpreter.savings import replaced_in, savings
 from conformance.kernels.launch import Launch, Ran
@@ -104,6 +105,15 @@ class InterpreterExecutor:
         """The :class:`NanTracing` of the launches that run meanwhile over ``operands``, the ``outputs`` included.
         ``lanes`` says which lanes without a value are 0."""
         tracing = NanTracing(operands, outputs)
+        with self.watching(operands, lanes=lanes, tracing=tracing):
+            yield tracing
+
+    @contextlib.contextmanager
+    def tracing_overflow(
+        self, operands: Mapping[str, Tensor], outputs: Sequence[str], lanes: Lanes
+    ) -> Iterator[OverflowTracing]:
+        """The :class:`OverflowTracing` of the launches that run meanwhile, as :meth:`tracing_nan`."""
+        tracing = OverflowTracing(operands, outputs)
         with self.watching(operands, lanes=lanes, tracing=tracing):
             yield tracing
 

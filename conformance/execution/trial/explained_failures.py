@@ -16,9 +16,11 @@ from torch import Tensor
 from conformance.diagnosis.diagnose import FROM_NO_OPERAND, Diagnosis, diagnose
 from conformance.diagnosis.nan_origins import OUTSIDE
 from conformance.diagnosis.tile_search import NAN_FROM_OUTSIDE
+from conformance.diagnosis.wrapped_numbers import overflow_words
 from conformance.families.family import family_of
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Plan
+from conformance.kernels.launch import spans_wide
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill, Seen
 from conformance.numerics.verdict import judge
@@ -26,6 +28,8 @@ from conformance.problems import Operand, Problem
 
 #: Wrong outputs whose causes are searched for, one after the other until one is named.
 ATTEMPTS = 3
+#: Elements from an operand from which on an offset may have overflowed.
+FAR_OFF = 1 << 28
 #: So many origins of NaN are told.
 MOST_ORIGINS = 3
 #: From so many elements on the nearest operand has nothing to do with an address.
@@ -52,13 +56,16 @@ def explain(
     failed: Sequence[str],
     unread: Callable[[], Sequence[str]] = tuple,
     nan_origins: Callable[[Fill], Sequence[str]] = lambda fill: (),
+    overflows: Callable[[Fill], Sequence[str]] = lambda fill: (),
 ) -> str:
     """Returns a text of where and why a trial of ``plan`` failed.
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
     the names of the checks that failed. ``unread`` says what programs read twice, or did not read and should have. It
     is asked where nothing else is a cause, or one of several, and where something is counted twice. ``nan_origins``
-    says where NaN begins that should not be there, in a launch over a fill that it runs again.
+    and ``overflows`` run a launch over a fill again. The first says where NaN begins that should not be there, the
+    second which integers of 32 bits overflow. It is asked if offsets may be that large, or numbers are right modulo
+    2**32.
     """
     disturbed = list(disturbed)
     facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))[:2]
@@ -67,6 +74,10 @@ def explain(
     wrong = _wrong_outputs(plan.problem, contract, seen)
     numbers = _about_numbers(plan, contract, wrong, seen, by_tiles_only=strayed)
     origins, notes = _of_nan(wrong, nan_origins)
+    if seen and _may_overflow(plan.problem, disturbed, numbers):
+        fill = wrong[0][0].fill if wrong else seen[0].fill
+        sentences, failed_trace = _traced(overflows, fill, "an overflow")
+        facts, notes = sentences + facts, notes + failed_trace
     facts += [text for text in origins if not (strayed and OUTSIDE in text)]
     twice = numbers is not None and any("twice" in cause for cause in numbers.causes)
     doubtful = twice or numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
@@ -92,10 +103,22 @@ def _of_nan(
     fill = next((entry.fill for entry, output in wrong if bool(wrong_nan(entry, output.name).any())), None)
     if fill is None:
         return [], []
+    return _traced(nan_origins, fill, "where NaN begins")
+
+
+def _traced(trace: Callable[[Fill], Sequence[str]], fill: Fill, what: str) -> tuple[list[str], list[str]]:
+    """Returns the sentences of ``trace``, and a note if it failed: what explains a failure may not take its place."""
     try:
-        return list(nan_origins(fill))[:MOST_ORIGINS], []
-    except Exception as error:  # what explains a failure may not take its place
-        return [], [f"where NaN begins was not found: {type(error).__name__}: {error}"]
+        return list(trace(fill))[:MOST_ORIGINS], []
+    except Exception as error:
+        return [], [f"{what} was not found: {type(error).__name__}: {error}"]
+
+
+def _may_overflow(problem: Problem, disturbed: Iterable[str], numbers: Diagnosis | None) -> bool:
+    """True if offsets of 32 bits may be too short, an address lies that far off, or numbers are right modulo 2**32."""
+    far = any(int(match["far"]) >= FAR_OFF for text in disturbed if (match := _PLACE.search(text)))
+    modulo = numbers is not None and any(overflow_words(32) in cause for cause in numbers.causes)
+    return far or modulo or spans_wide(problem)
 
 
 def wrong_nan(entry: Seen, output: str) -> Tensor:

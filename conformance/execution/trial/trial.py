@@ -230,7 +230,10 @@ def trial(
         # what the tensor core's bits say counts where nothing else explains the failure
         unread = functools.partial(_unread, launcher, plan.problem, executor, [entry.fill for entry in result.seen])
         origins = functools.partial(_nan_origins, launcher, plan.problem, executor, Lanes(zero_lanes))
-        explained = explain(plan, contract, result.seen, result.disturbed, result.grid, failed, unread, origins)
+        overflows = functools.partial(_overflows, launcher, plan.problem, contract, executor, Lanes(zero_lanes))
+        explained = explain(
+            plan, contract, result.seen, result.disturbed, result.grid, failed, unread, origins, overflows
+        )
         result.diagnosis = explained or result.diagnosis
     result.seen.clear()
     return result
@@ -270,6 +273,26 @@ def _nan_origins(launcher: Launcher, problem: Problem, executor: Executor, lanes
     ]
     named = {line: lane_words(problem, of_operands) for line, of_operands in lanes.undefined.items()}
     sentences: list[str] = tracing.origins.words(filter(None, numbers), named)
+    return sentences
+
+
+def _overflows(
+    launcher: Launcher, problem: Problem, contract: Contract, executor: Executor, lanes: Lanes, fill: Fill
+) -> list[str]:
+    """Runs ``fill`` once more, traces integers of 32 bits that overflow, and returns on which of them an address or a
+    wrong element depends; nothing if the executor traces none."""
+    tracing_overflow = getattr(executor, "tracing_overflow", None)
+    if tracing_overflow is None:
+        return []
+    views = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, executor.device).items()}
+    outputs = [output.name for output in problem.outputs]
+    with tracing_overflow(views, outputs, lanes) as tracing:
+        starter(executor)(launcher(views), observe=False)
+    numbers = []
+    for name in outputs:
+        bad = judge(problem, contract, fill, views[name], name).bad
+        numbers += [tracing.of_output(name, tuple(each)) for each in bad.nonzero().tolist()] if bad is not None else []
+    sentences: list[str] = tracing.sentences([number for number in numbers if number])
     return sentences
 
 
