@@ -161,7 +161,7 @@ def test_skipped():
 
 @triton.jit
 def hints(x_ptr, out_ptr, n):
-    x = tl.load(x_ptr, mask=n > 0, cache_modifier=".cg", eviction_policy="evict_last")
+    x = tl.load(x_ptr, mask=n > 0, eviction_policy="evict_last")
     tl.store(out_ptr, x.to(tl.float32).to(tl.bfloat16))
 
 
