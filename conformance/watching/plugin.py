@@ -22,6 +22,7 @@ from conformance.records import Reason, ReasonCode, Status
 from conformance.watching.device_memory import DeviceMemory
 from conformance.watching.launch_judge import LaunchJudge
 from conformance.watching.not_taken import NotTaken
+from conformance.watching.registered_kernels import DeviceKernels
 from conformance.watching.run_records import WatchRecords
 from conformance.watching.settings import WatchSettings
 from conformance.watching.torch_cuda import answering
@@ -52,11 +53,12 @@ class Watch:
 
     def enter(self) -> None:
         """Torch and Triton see the device from here on."""
-        functions = DeviceFunctions(self._memory)
+        functions, kernels = DeviceFunctions(self._memory), DeviceKernels()
+        self._entered.enter_context(kernels.noting())
         self._entered.enter_context(answering(self._target))
         self._entered.enter_context(driving(self._driver, self._settings.configs))
         self._entered.enter_context(also_in_backward(functions))
-        self._entered.enter_context(DeviceOperations(self._memory))
+        self._entered.enter_context(DeviceOperations(self._memory, kernels, functions))
         self._entered.enter_context(functions)
 
     @pytest.hookimpl(tryfirst=True)

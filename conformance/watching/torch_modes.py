@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from conformance.watching.device_memory import DeviceMemory
 from conformance.watching.not_taken import NotTaken
+from conformance.watching.registered_kernels import DeviceKernels
 
 #: The device that stands in.
 DEVICE = torch.device("cuda", 0)
@@ -31,6 +32,20 @@ _CPU = torch.device("cpu")
 _LACKING = re.compile(r"not implemented for|not supported on CPU|Could not run '|only (works|supported) on CUDA|CUDA")
 
 
+_NARROW = (torch.float16, torch.bfloat16)
+#: Operations whose sums GPUs make in fp32, and how many of their outputs have the narrow dtype of the inputs.
+_SUMMED_WIDE = {
+    "aten::mm": 1,
+    "aten::bmm": 1,
+    "aten::addmm": 1,
+    "aten::baddbmm": 1,
+    "aten::native_layer_norm": 1,
+    "aten::native_layer_norm_backward": 3,
+    "aten::native_group_norm": 1,
+    "aten::native_group_norm_backward": 3,
+    "aten::convolution": 1,
+    "aten::convolution_backward": 3,
+}
 #: Functions that give memory in which nothing was written.
 _EMPTY = (torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty, Tensor.new_empty_strided)
 #: The byte that such memory holds on the device: NaN in every float format.
@@ -78,11 +93,12 @@ _IS_CPU: Any = vars(torch._C.TensorBase)["is_cpu"].__get__
 
 
 class DeviceOperations(TorchDispatchMode):
-    """Marks what is computed of marked memory. Raises NotTaken for an operation that a CPU lacks."""
+    """Marks what is computed of marked memory. Raises NotTaken for an operation that a CPU lacks. ``kernels`` are what
+    libraries registered for the device; they run with ``functions`` in place."""
 
-    def __init__(self, memory: DeviceMemory) -> None:
+    def __init__(self, memory: DeviceMemory, kernels: DeviceKernels | None = None, functions: Any = None) -> None:
         super().__init__()
-        self.memory = memory
+        self.memory, self._kernels, self._functions = memory, kernels or DeviceKernels(), functions
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -90,8 +106,11 @@ class DeviceOperations(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         given = _tensors((args, kwargs))
         marked = any(map(self.memory.has, given))
+        if marked and (kernel := self._kernels.find(func)) is not None:
+            with self, self._functions or nullcontext():
+                return kernel(*args, **kwargs)
         try:
-            result = func(*args, **kwargs)
+            result = self._result(func, args, kwargs, given if marked else [])
         except (NotImplementedError, RuntimeError) as error:
             if marked and (isinstance(error, NotImplementedError) or _LACKING.search(str(error))):
                 raise NotTaken("operation", str(func), f"torch has no {func} for tensors here: {error}") from error
@@ -102,6 +121,22 @@ class DeviceOperations(TorchDispatchMode):
                 if id(tensor) not in own:
                     self.memory.mark(tensor)
         return result
+
+    def _result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], marked: list[Tensor]) -> Any:
+        """Returns the result of ``func``. What GPUs sum in fp32 is summed so, also where the CPU's operation sums
+        narrower numbers."""
+        narrow = next((tensor.dtype for tensor in marked if tensor.dtype in _NARROW), None)
+        outputs = _SUMMED_WIDE.get(func._overloadpacket._qualified_op_name)
+        if narrow is None or outputs is None or not func._schema.name.startswith("aten::") or func._schema.is_mutable:
+            return func(*args, **kwargs)
+        wide = tree_map(lambda leaf: leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in _NARROW else leaf, args)
+        result = func(*wide, **kwargs)
+        if isinstance(result, Tensor):
+            return result.to(narrow)
+        return tuple(
+            each.to(narrow) if isinstance(each, Tensor) and place < outputs else each
+            for place, each in enumerate(result)
+        )
 
 
 class DeviceFunctions(TorchFunctionMode):

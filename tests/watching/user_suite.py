@@ -170,3 +170,31 @@ def test_scalars_and_hints():
     out = torch.empty_like(x)
     hints[(1,)](x, out, 2)
     assert out.tolist() == [1.5]
+
+
+library = torch.library.Library("user_suite", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+
+
+def twice(x):
+    out = torch.empty_like(x)
+    scale[(1,)](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+library.impl("twice", twice, "CUDA")
+
+
+def test_registered_for_the_device():
+    x = torch.randn(8, device="cuda")
+    torch.testing.assert_close(torch.ops.user_suite.twice(x), 2 * x)
+
+
+def test_sums_of_narrow_numbers():
+    x = torch.randn(64, 64, device="cuda")
+    gradient = torch.randn(64, 64, device="cuda").bfloat16()
+    norms = [torch.nn.LayerNorm(64, device="cuda", dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
+    for norm, values in zip(norms, (x.bfloat16().float(), x.bfloat16()), strict=True):
+        norm(values).backward(gradient.to(values.dtype))
+    right, narrow = (norm.weight.grad for norm in norms)
+    assert torch.equal(right.bfloat16(), narrow)
