@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import os
 import re
 import types
 from pathlib import Path
@@ -124,11 +126,57 @@ def installed(monkeypatch, **attributes):
     kernel = catalogue.get("mm")
     copy = type("Mine", (type(kernel),), {"__module__": "conformance.mine"})
     vendor_kernel = object.__new__(copy)
-    vendor_kernel.__dict__.update(kernel.__dict__, name="mine", **attributes)
+    vendor_kernel.__dict__.update(kernel.__dict__, **{"name": "mine", **attributes})
     entry = types.SimpleNamespace(name="mine", value="mine:MINE", dist=None, load=lambda: vendor_kernel)
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
     monkeypatch.setattr(entry_point_loading, "LEFT_OUT", {})
     return catalogue._loaded.__wrapped__
+
+
+#: What a kernel may declare wrongly, and the words that say so.
+MALFORMED = {
+    "configs": ((), "a tuple of configs is required"),
+    "dtypes": (("bf17",), "a tuple of these: fp64, *"),
+    "operations": ("mm", "a set of names of operations is required"),
+    "weight": ("x", "1, 2 or 3 is required"),
+    "limits": (3, "a KernelLimits or None is required"),
+    "expected_failures": (3, "a path or None is required"),
+    "name": (None, "a text is required"),
+}
+
+
+@pytest.mark.parametrize("declared", MALFORMED)
+def test_a_kernel_with_a_malformed_declaration_is_left_out(monkeypatch, declared):
+    value, required = MALFORMED[declared]
+    load = installed(monkeypatch, **{declared: value})
+    assert "mine" not in load()[0]
+    assert re.search(f"{declared} of Mine is .*; {required}", entry_point_loading.LEFT_OUT[MINE])
+
+
+def test_a_long_name_is_refused(monkeypatch):
+    load = installed(monkeypatch, name="m" * 101)
+    load()
+    assert "use at most 100 letters" in entry_point_loading.LEFT_OUT[MINE]
+
+
+def test_an_entry_point_cannot_end_the_command(monkeypatch):
+    def load():
+        return os._exit(0)
+
+    monkeypatch.setattr(entry_point_loading, "LEFT_OUT", {})
+    assert entry_point_loading.taken("mine", load) is None
+    assert "os._exit was called: it would end this command" in entry_point_loading.LEFT_OUT["mine"]
+    assert not hasattr(os._exit, "__wrapped__")
+
+
+def test_a_package_whose_metadata_cannot_be_read_has_no_name(tmp_path, monkeypatch):
+    folder = tmp_path / "mine-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_bytes(b"\xff\xfe")
+    (folder / "entry_points.txt").write_text("[conformance.kernels]\nmine = mine:MINE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entries = importlib.metadata.entry_points(group="conformance.kernels", name="mine")
+    assert [entry_point_loading.package_of(entry) for entry in entries] == ["a package whose METADATA cannot be read"]
 
 
 def test_a_line_that_declares_nothing_of_its_kernel_is_refused(monkeypatch):

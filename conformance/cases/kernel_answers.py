@@ -42,7 +42,7 @@ def contained(kernel: Kernel) -> Iterator[None]:
     try:
         with deadline(f"a question to {kernel.name}", AwakeTime.LOOK_S if kernel in _LATE else None):
             yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, Overdue):
             _LATE.add(kernel)
         RAISED.setdefault(kernel.name, f"{type(error).__name__}: {error}")

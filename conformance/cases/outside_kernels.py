@@ -98,7 +98,7 @@ def fault_of(kernel: Kernel, plan: Plan) -> str:
         meta_launch(accepted, plan.target)
         kernel.contract(accepted, ExecutorName.DEVICE)
         kernel.features(accepted)
-    except Exception as error:  # a stranger's code
+    except (Exception, SystemExit) as error:  # a stranger's code
         return f"{type(error).__name__}: {error}"
     return ""
 

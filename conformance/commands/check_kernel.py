@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.commands import CommandError
 from conformance.commands.shared.suites import import_with_stack
+from conformance.exception_text import place_of, text_of
+from conformance.machine import process_exit
 
 if TYPE_CHECKING:
     from conformance.judging.asked_cases import AskedCases
@@ -35,7 +37,23 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = tuple(targets.find(spec) for spec in arguments.target) or targets.compile_targets()
     except (LookupError, targets.OutsideError) as error:
         raise CommandError(error.args[0]) from None
-    print(f"{kernel.name}, by {catalogue.origin(kernel.name)}: {kernel.family}, {', '.join(sorted(kernel.operations))}")
+    origin = catalogue.origin(kernel.name)
+    print(f"{kernel.name}, by {origin}: {kernel.family}, {', '.join(sorted(kernel.operations))}")
+    give_back = process_exit.refuse("this command")
+    try:
+        return _checked(kernel, chosen, outside)
+    except CommandError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a stranger's kernel raises
+        if origin == "conformance":
+            raise
+        raise CommandError(f"{kernel.name} cannot be checked: {text_of(error)}{place_of(error)}") from None
+    finally:
+        give_back()
+
+
+def _checked(kernel: Any, chosen: Any, outside: Any) -> int:
+    """Prints what ``kernel`` takes and refuses on the targets ``chosen``, and returns the exit status."""
     answers = outside.answers(kernel, chosen)
     faults = dict.fromkeys(fault for plan in answers.plans if (fault := outside.fault_of(kernel, plan)))
     print("takes" if answers.plans else "takes no example")

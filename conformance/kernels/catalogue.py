@@ -6,15 +6,18 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from conformance.families.limits import KernelLimits
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
-from conformance.machine.entry_point_loading import OutsideError, taken, things
+from conformance.machine.entry_point_loading import OutsideError, package_of, taken, things
 from conformance.machine.near_names import did_you_mean
 from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import KernelDeclarations, Reason, ReasonCode
@@ -26,7 +29,24 @@ from conformance.user_files.toml_entries import EntryError
 ENTRY_POINT_GROUP = "conformance.kernels"
 
 #: A kernel's name begins the ids of its cases, and ends there at a "-".
-NAME = re.compile(r"\w[\w.]*")
+NAME = re.compile(r"\w[\w.]{0,99}", re.ASCII)
+
+#: What a kernel declares, each with a test of its value and the words for what is required.
+_DECLARED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (lambda name: isinstance(name, str), "a text"),
+    "operations": (
+        lambda names: isinstance(names, Set) and bool(names) and all(isinstance(name, str) for name in names),
+        "a set of names of operations",
+    ),
+    "dtypes": (
+        lambda names: isinstance(names, tuple) and bool(names) and all(name in DTYPES for name in names),
+        f"a tuple of these: {', '.join(DTYPES)}",
+    ),
+    "configs": (lambda configs: isinstance(configs, Sequence) and bool(configs), "a tuple of configs"),
+    "weight": (lambda weight: weight in (1, 2, 3), "1, 2 or 3"),
+    "limits": (lambda limits: limits is None or isinstance(limits, KernelLimits), "a KernelLimits or None"),
+    "expected_failures": (lambda file: file is None or isinstance(file, (str, Path)), "a path or None"),
+}
 
 #: The order in which suites take the modules of this package that hold ``KERNELS``; others come after these, by name.
 ORDER = (
@@ -121,8 +141,8 @@ def _loaded() -> tuple[dict[str, Kernel], dict[str, str]]:
     """All kernels by name, and the origin of third-party kernels."""
     kernels, origins = dict(own_kernels()), dict[str, str]()
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
-        where = f"entry point {entry.name!r} ({entry.value}){package}"
+        package = package_of(entry)
+        where = f"entry point {entry.name!r} ({entry.value}){f' of {package}' if package else ''}"
         added = taken(where, functools.partial(_kernels_of, entry, where, kernels)) or {}
         kernels |= added
         origins |= dict.fromkeys(added, where)
@@ -138,8 +158,14 @@ def _kernels_of(entry: EntryPoint, where: str, earlier: Collection[str]) -> dict
                 f"{where} gave {kernel!r}: it must name a conformance.kernels.kernel.Kernel or a callable that "
                 "returns some"
             )
+        for declared, (right, required) in _DECLARED.items():
+            if not right(value := getattr(kernel, declared)):
+                raise OutsideError(
+                    f"{where}: {declared} of {type(kernel).__name__} is {value!r:.100}; {required} is required"
+                )
         if not NAME.fullmatch(kernel.name):
-            raise OutsideError(f"{where}: a kernel is called {kernel.name!r}; use letters, digits, '_' and '.'")
+            allowed = "use at most 100 letters, digits, '_' and '.'"
+            raise OutsideError(f"{where}: a kernel is called {kernel.name!r:.200}; {allowed}")
         if kernel.name in {*earlier, *kernels}:
             raise OutsideError(f"{where}: a kernel named {kernel.name!r} is already in the catalogue")
         strange = next((line for line in kernel.declared_spills or () if not _is_spill_of(line, kernel)), None)

@@ -89,9 +89,13 @@ _INSTALLED = ("/site-packages/", "/dist-packages/", "/triton/backends/")
 _TESTED = ("triton", "torch")
 
 
+#: Variables that name folders in which a compiler keeps files.
+_FOLDERS = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR")
+
+
 def _caches() -> list[str]:
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~")
-    named = (os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
+    named = [os.environ.get(variable) for variable in _FOLDERS]
     return [folder.rstrip("/") for folder in (*named, str(Path(home) / ".triton")) if folder]
 
 

@@ -159,24 +159,32 @@ def _write_path(before: list[str]) -> None:
     sys.path[:] = before
 
 
-#: What the harness calls of Python while a case runs or ends.
-_CALLED = (
+#: What the harness calls of Python while a case runs or ends; :func:`also_called` adds functions of its own.
+_CALLED: list[tuple[Any, str]] = [
     (builtins, "open len isinstance print type str int list dict tuple set getattr setattr hasattr __import__"),
     (builtins, "any all min max sum sorted zip map range enumerate iter next repr callable super issubclass"),
     (os, "environ open write read close pread stat fstat fsync ftruncate replace unlink getpid kill path _exit"),
     (time, "time monotonic perf_counter sleep"),
     (json, "dumps loads"),
-)
-_READ_CALLED = tuple((module, operator.attrgetter(*names.split())) for module, names in _CALLED)
+]
+_READ_CALLED = [(owner, operator.attrgetter(*names.split())) for owner, names in _CALLED]
+
+
+def also_called(owner: Any, names: str) -> None:
+    """Adds functions of a module or a class, two or more, to those that a case must leave as they are."""
+    _CALLED.append((owner, names))
+    _READ_CALLED.append((owner, operator.attrgetter(*names.split())))
 
 
 def _functions() -> list[Any]:
-    return [read(module) for module, read in _READ_CALLED]
+    return [read(owner) for owner, read in _READ_CALLED]
 
 
 def _write_functions(before: list[Any]) -> None:
-    for (module, names), functions in zip(_CALLED, before, strict=True):
-        vars(module).update(zip(names.split(), functions, strict=True))
+    for (owner, names), functions in zip(_CALLED, before, strict=True):
+        for name, function in zip(names.split(), functions, strict=True):
+            if getattr(owner, name, None) is not function:
+                setattr(owner, name, function)
 
 
 def _logging() -> tuple[Any, ...]:
@@ -196,7 +204,7 @@ def _write_gc(before: bool) -> None:
 #: What the harness needs itself comes first.
 _PARTS = (
     _Part("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, harmed=operator.gt),
-    _Part("functions of Python", _functions, _write_functions, harmed=operator.ne),
+    _Part("functions", _functions, _write_functions, harmed=operator.ne),
     _Part("imported modules", lambda: dict(sys.modules), _write_modules, _modules_lost, harmed=_modules_lost),
     _Part("resource limits", lambda: tuple(map(resource.getrlimit, _LIMITS)), _write_limits, harmed=_limited),
     _Part("handlers of signals", lambda: tuple(map(signal.getsignal, _SIGNALS)), _write_handlers),

@@ -24,7 +24,7 @@ import pytest
 from conformance.execution.compile.fork_server import RUN_VARIABLE
 from conformance.gate.runs.run_environment import environment
 from conformance.judging.settings import Settings
-from conformance.machine import overdue, stacks
+from conformance.machine import overdue, process_exit, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
 from conformance.machine.gpus import Gpus, core_count, lacking, worker_count, worker_environment
 from conformance.machine.open_files import too_few_files
@@ -35,7 +35,6 @@ from conformance.plugin import (
     keyword_filter,
     options,
     parametrisation,
-    process_exit,
     ray_workers,
     refused_options,
 )
@@ -215,6 +214,8 @@ def _configure_main(config: pytest.Config) -> None:
     if settings.require == "device" and not settings.has_gpu:
         pytest.exit(f"--require device: {lacking(settings.gpus)}", returncode=INFRASTRUCTURE)
     try:
+        if suites:
+            options.check_variables(os.environ)
         _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     except options.BrokenEnvironment as error:
         pytest.exit(str(error), returncode=INFRASTRUCTURE)
@@ -273,8 +274,9 @@ def _configure_main(config: pytest.Config) -> None:
     config.pluginmanager.register(progress, "conformance-progress")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
+    own = "" if workers else ", whose cases run in pytest's own process; see '-n 1'"
+    config.add_cleanup(process_exit.refuse(f"the run{own}"))  # it asks kernels of packages, too
     if not workers:
-        config.add_cleanup(process_exit.refuse())
         config.option.continue_on_collection_errors = True  # as with workers: a broken file costs no other
         process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort, run.signals, guarded=True)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")

@@ -18,13 +18,13 @@ from conformance.exception_text import printable, raised_by_kernel, text_of, wit
 from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
-from conformance.machine import device_state, left_threads
+from conformance.machine import device_state, left_threads, process_exit
 from conformance.machine.device_state import device_fault
 from conformance.machine.environment_faults import fault_of_error, fault_of_text
 from conformance.machine.open_files import KeptFiles
-from conformance.machine.process_state import ProcessState
+from conformance.machine.process_state import ProcessState, also_called
 from conformance.machine.versions import imported_versions
-from conformance.plugin import case_ids, process_exit, record_files
+from conformance.plugin import case_ids, record_files
 from conformance.plugin.case_reports import RAISED
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
@@ -42,6 +42,8 @@ from conformance.records import (
 )
 from conformance.reporting.text import log_safe
 from conformance.user_files.run_options import DEFAULT_SEED
+
+also_called(CaseRecorder, "verdict add set conclude record keep_artefacts objection judged")
 
 
 class TypedSkip(CaseEnded, pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class
@@ -162,6 +164,12 @@ class ItemRecording:
             pytest.exit(cannot_write(process.folder, error))
         if process.end_of_run is None:
             process.signals.install()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """An import of a suite may hold the interpreter's lock as well as a case."""
+        if self._watchdog is not None and self.process.guarded:
+            self._watchdog.begin()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,24 @@ def check_stack() -> None:
 
 class BrokenEnvironment(Exception):
     """The machine, and not the command line, is why the run cannot begin."""
+
+
+def check_variables(environ: Mapping[str, str]) -> None:
+    """Raises :class:`BrokenEnvironment` for a variable with which Triton cannot compile what a case judges."""
+    if environ.get("TRITON_STORE_BINARY_ONLY", "").lower() in ("1", "on", "true", "yes", "y"):
+        raise BrokenEnvironment(
+            "TRITON_STORE_BINARY_ONLY is set: Triton keeps the binary alone, and cases judge every stage; unset it"
+        )
+    manager = environ.get("TRITON_CACHE_MANAGER", "")
+    module = manager.partition(":")[0]
+    try:
+        missing = bool(manager) and find_spec(module) is None
+    except (ImportError, ValueError):
+        missing = True
+    if missing:
+        raise BrokenEnvironment(
+            f"TRITON_CACHE_MANAGER={manager}: there is no module {module!r}; unset it, or install it"
+        )
 
 
 def check_gpus(chosen: Settings) -> None:

@@ -27,7 +27,7 @@ from conformance.faults import FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
-from conformance.machine import overdue
+from conformance.machine import overdue, process_exit
 from conformance.machine.descendants import adopted, descendants, end_descendants
 from conformance.machine.environment_faults import (
     fault_of_error,
@@ -172,6 +172,7 @@ class SessionRun:
         self._info: RunInfo | None = None
         self._lost = ""  # why there is none at the end
         self._owes_ending = False  # the verdict was not printed yet
+        self._session: pytest.Session | None = None
         self._judged_again: dict[str, CaseRecord] = {}
         self.signals = RunSignals(self._hurry, stderr)
         self._cleanup = contextlib.ExitStack()
@@ -241,7 +242,10 @@ class SessionRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
         self._output.guard_reporter(session.config)
+        self._cleanup.callback(self.signals.end)
+        self.signals.install()
         try:
             if self._resume is None:
                 self._begin()
@@ -255,8 +259,6 @@ class SessionRun:
             raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
         self._earlier = descendants()
         self._cleanup.enter_context(adopted())
-        self._cleanup.callback(self.signals.end)
-        self.signals.install()
         if self._compile_stage is not None:
             self._compile_stage.prepare()
         failed = self._outside.failed_cases() if self._outside is not None else {}
@@ -310,6 +312,8 @@ class SessionRun:
         if self._owes_ending and reporter is not None:  # after its own error pytest prints no summary
             self._write_ending(reporter)
         self._cleanup.close()
+        if self._session is not None:
+            process_exit.end_despite_threads(int(self._session.exitstatus))
 
     def pytest_report_header(self) -> str:
         gpus = ", ".join(self._settings.gpus.entries) or "none (interpreter and cross-compilation)"

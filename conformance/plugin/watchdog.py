@@ -56,7 +56,7 @@ while os.getppid() == parent:
     if quiet > limit:
         os.kill(parent, number)
         time.sleep(wait)
-        print(f"\\nconformance: a case held the interpreter's lock for {quiet:.0f} s; the process ends", flush=True)
+        print(f"\\nconformance: the interpreter's lock was held for {quiet:.0f} s; the process ends", flush=True)
         os.kill(parent, 9)
         break
 if sys.argv[5:] and not data.endswith(b"e"):
@@ -96,15 +96,20 @@ class Watchdog:
     def watching(self, recorder: CaseRecorder) -> Iterator[None]:
         """Ends the process if the block is not left within the deadline."""
         self._watched = (AwakeTime(), recorder)
+        self.begin()
+        try:
+            yield
+        finally:
+            self._watched = None
+
+    def begin(self) -> None:
+        """Begins to watch, if it does not watch yet. From then on another process ends this one if it is guarded and
+        something holds the interpreter's lock."""
         if self._thread is None:
             if self._guarded:
                 self._guard = self._started_guard()
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
-        try:
-            yield
-        finally:
-            self._watched = None
 
     def stop(self) -> None:
         """Lets the process live on: no case is watched any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -170,9 +171,13 @@ class WorkerDeaths:
         ending = _ending(node)
         fault = fault_of_signal(ending, f"the worker {worker}") if ending else None
         if fault is None:
-            return record
+            return replace(record, diagnosis=f"{record.diagnosis}, by {_name(ending)}") if ending else record
         text = f"{record.diagnosis}\n{fault}"
         return replace(record, fault=fault_without_wrong_results(fault, record.verdicts), diagnosis=text)
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
 
 
 def _last_words(folder: Path, worker: str) -> str:

@@ -83,6 +83,14 @@ def test_a_kernel_of_another_target_in_its_place_is_seen(cache: Callable[[Target
     assert "ptx is not for sm_90" in answer.fault.text
 
 
+def test_metadata_of_another_entry_are_seen(cache: Callable[[Target], dict[str, Path]]) -> None:
+    metadata = cache(SM90)["json"]
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"hash": "00" * 32}))
+    answer = Compiler(None).answer(request(SM90))
+    assert answer.fault is not None
+    assert f"its metadata is of the entry {'A' * 52}" in answer.fault.text
+
+
 def test_a_process_that_compiles_again_goes_on_with_other_targets(cache: Callable[[Target], dict[str, Path]]) -> None:
     """Triton keeps the target of each device's index for ever."""
     compiler = Compiler(None)

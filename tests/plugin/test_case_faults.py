@@ -130,7 +130,8 @@ def test_code_of_a_case_that_fails_in_a_hook_costs_its_own_case_only(project, wo
 #: What a case changes of its process, and the name of it in the record.
 CHANGES = {
     "recursion": ("sys.setrecursionlimit(10**6)", "the recursion limit"),
-    "function": ("builtins.len = None; os.environ = None; del time.monotonic", "functions of Python"),
+    "recorder": ("type(recorder).verdict = lambda *arguments: None", "functions"),
+    "function": ("builtins.len = None; os.environ = None; del time.monotonic", "functions"),
     "size": (f"resource.setrlimit(resource.RLIMIT_FSIZE, (0, -1)); {'recorder.set(kernel=None)'}", "resource limits"),
     "files": ("_, most = resource.getrlimit(NOFILE); resource.setrlimit(NOFILE, (3, most))", "resource limits"),
     "handler": ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "handlers of signals"),

@@ -38,7 +38,8 @@ def test_bad(recorder):
     assert project.info.problems == ()
     record = project.records["test_bad"]
     assert (record.kernel, record.executor, record.outcome) == ("mm", "interpreter", "process-died")
-    assert record.diagnosis == "the process died while it ran this case in stage run"
+    by = ", by SIGSEGV" if death == "signal" else ""
+    assert record.diagnosis == f"the process died while it ran this case in stage run{by}"
     assert record.worker.startswith("gw")
     result.stdout.fnmatch_lines(
         ["1. crash in 1 case (mm): *", "     test_bad.py::test_bad", "FAILED: 1 of 7 judged cases failed*"]

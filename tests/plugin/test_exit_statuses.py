@@ -11,6 +11,7 @@ import time
 import pytest
 
 from conformance.faults import FaultClass, FaultKind
+from conformance.plugin import options
 from conformance.plugin.run_faults import INFRASTRUCTURE, RunFaults
 from conformance.records import CaseRecord, Fault, Reason, ReasonCode, RunInfo, Status, Verdict
 from conformance.reporting.run_verdict import exit_line, fault_lines
@@ -360,3 +361,17 @@ def test_a_run_that_may_open_too_few_files_is_a_sentence(project, workers):
         f"Exit: a process may open 12 files at once (ulimit -n). A run {needed}: raise the limit, such as with "
         "'ulimit -n 1024'"
     ]
+
+
+VARIABLES = {
+    "TRITON_STORE_BINARY_ONLY": ("1", "Triton keeps the binary alone"),
+    "TRITON_CACHE_MANAGER": ("nosuch.module:Manager", "there is no module 'nosuch.module'"),
+}
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_variable_with_which_triton_cannot_compile_is_the_machines(variable):
+    value, message = VARIABLES[variable]
+    options.check_variables({variable: "0" if variable.endswith("ONLY") else ""})
+    with pytest.raises(options.BrokenEnvironment, match=message):
+        options.check_variables({variable: value})

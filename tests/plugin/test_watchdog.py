@@ -103,9 +103,21 @@ def test_a_pause_of_all_processes_is_no_time_out(project, workers):
     assert project.info.wall_s > 4
 
 
-def test_a_case_without_workers_that_holds_the_lock_ends_the_run(new_python, project):
+@pytest.mark.parametrize("suite", ["def test_held(recorder): 3 ** 10**9\n", "3 ** 10**9\n"], ids=["case", "import"])
+def test_what_holds_the_lock_without_workers_ends_the_run(new_python, project, suite):
     (project.path / "conftest.py").write_text(QUICK)
-    project.suite("held", "import ctypes\ndef test_held(recorder): 3 ** 10**9\n")
+    project.suite("held", suite)
     result = project.run("--case-timeout", "0.5")
     assert result.ret == -9
-    result.stderr.fnmatch_lines(["*test_held.py*", "conformance: a case held the interpreter's lock for * s*"])
+    result.stderr.fnmatch_lines(["*test_held.py*", "conformance: the interpreter's lock was held for * s*"])
+
+
+def test_threads_that_a_suite_leaves_do_not_keep_a_run_from_ending(project):
+    (project.path / "conftest.py").write_text(
+        "from conformance.machine import process_exit\nprocess_exit.THREADS_S = 0.1\n"
+    )
+    thread = "import threading\nthreading.Thread(target=time.sleep, args=(60,), name='sleeper').start()\n"
+    project.suite("threads", f"{thread}def test_bad(recorder): recorder.verdict('x', False)\n")
+    result = project.run("-n", "0")
+    assert (result.ret, project.statuses) == (1, {"test_bad": "fail"})
+    result.stdout.fnmatch_lines(["*the process ends although threads run on that a suite has started: sleeper*"])

@@ -6,6 +6,7 @@ the binary of one with the metadata of the other, and a damaged file stays.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -67,6 +68,17 @@ def contradiction(files: Mapping[str, bytes], target: Target) -> str:
         if text := _text_contradicts(stage, files[stage], name, threads, target):
             return text
     return _binary_contradicts(files[stages[-1]], name) if stages else ""
+
+
+def misplaced(metadata: bytes, folder: str) -> str:
+    """Returns how ``metadata`` say that they are of another entry than that in ``folder``; empty if they do not. A
+    folder is named after the hash in them."""
+    try:
+        own = base64.b32encode(bytes.fromhex(json.loads(metadata)["hash"])).decode().rstrip("=")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    name = os.path.basename(folder)
+    return f"its metadata is of the entry {own}" if len(name) == len(own) and name != own else ""
 
 
 def _text_contradicts(stage: str, content: bytes, name: str, threads: int, target: Target) -> str:

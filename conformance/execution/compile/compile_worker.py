@@ -131,7 +131,7 @@ class Compiler:
         with cache_entries.reads_noted() as folders:
             try:
                 artefact = self.compile(launch, target, deduplicate)
-                fault = cache_entries.contradiction(contents(artefact.stages), target) if folders else ""
+                fault = _fault_of_entry(contents(artefact.stages), target, folders[-1]) if folders else ""
                 answer = ChildAnswer(Status.PASS, artefact)
             except Exception as error:
                 if not folders:
@@ -183,6 +183,11 @@ class Compiler:
         folder = self._artefact_dir / target.id / f"{artefact.kernel_name}-{artefact.key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in artefact.stages.items()}
+
+
+def _fault_of_entry(files: Mapping[str, bytes], target: Target, folder: str) -> str:
+    """Returns why ``files``, which Triton took from ``folder`` of its cache, are not one kernel; empty if they are."""
+    return cache_entries.contradiction(files, target) or cache_entries.misplaced(files["json"], folder)
 
 
 def _compiled_kernels(function: Any, device: int) -> Any:

@@ -20,6 +20,7 @@ from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
+from conformance.machine.entry_point_loading import package_of
 from conformance.machine.kept_answers import PACKAGE, code_digest, file_digest
 from conformance.machine.versions import assemblers
 
@@ -148,7 +149,7 @@ def extensions() -> list[dict[str, str]]:
         {
             "group": group,
             "name": point.name,
-            "distribution": f"{point.dist.name} {point.dist.version}" if point.dist else "",
+            "distribution": package_of(point),
         }
         for group in EXTENSIONS
         for point in installed.select(group=group)
