@@ -7,6 +7,8 @@ target; with "all" each config is launched and the first one stays the choice.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -93,11 +95,32 @@ class _Launcher:
         if driver.compiles_only:
             return
         driver.launches += 1
+        driver.take(self.kernel, self._source, (int(x), int(y), int(z)), self._named(arguments))
+
+    def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """Returns ``arguments`` by the names of the kernel's parameters. Raises TypeError if one is missing."""
         names = list(self._source.fn.arg_names) if hasattr(self._source, "fn") else []
-        if len(arguments) != len(names):  # older releases leave constants out
-            constants = {names[path[0]] if isinstance(path, tuple) else path for path in self._source.constants}
+        constants = {
+            names[path[0]] if isinstance(path, tuple) else path: value
+            for path, value in dict(self._source.constants).items()
+        }
+        if not _constants_are_passed():
             names = [name for name in names if name not in constants]
-        driver.take(self.kernel, self._source, (int(x), int(y), int(z)), dict(zip(names, arguments, strict=False)))
+        named = dict(zip(names, arguments, strict=False))
+        for name in names[len(arguments) :]:  # a device's launcher looks at no constant, so a caller may leave out some
+            if name not in constants:
+                given = f"{len(arguments)} arguments were given"
+                raise TypeError(f"{self._source.fn.__name__}: {given}, and {name} is not among them")
+            named[name] = constants[name]
+        return named
+
+
+@functools.cache
+def _constants_are_passed() -> bool:
+    """True if this Triton hands all arguments of a kernel to its launcher; older releases leave constants out."""
+    from triton.runtime.jit import JITFunction
+
+    return "*bound_args.values()" in inspect.getsource(JITFunction.run)
 
 
 def untimed(call: Callable[[], Any], *arguments: Any, quantiles: Sequence[float] | None = None, **options: Any) -> Any:

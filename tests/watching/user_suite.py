@@ -198,3 +198,18 @@ def test_sums_of_narrow_numbers():
         norm(values).backward(gradient.to(values.dtype))
     right, narrow = (norm.weight.grad for norm in norms)
     assert torch.equal(right.bfloat16(), narrow)
+
+
+def test_compiled_kernel_is_called():
+    x = torch.randn(32, device="cuda")
+    out = torch.empty_like(x)
+    kernel = scale[(1,)](x, out, 32, BLOCK=32)
+    kernel[(1, 1, 1)](x, out.zero_(), 32)
+    torch.testing.assert_close(out, 2 * x)
+
+
+def test_argument_is_missing():
+    x = torch.randn(32, device="cuda")
+    kernel = scale[(1,)](x, x, 32, BLOCK=32)
+    with pytest.raises(TypeError, match="1 arguments were given, and out_ptr is not among them"):
+        kernel[(1, 1, 1)](x)
