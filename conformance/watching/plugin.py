@@ -58,6 +58,7 @@ class Watch:
         self._entered.enter_context(answering(self._target))
         self._entered.enter_context(driving(self._driver, self._settings.configs))
         self._entered.enter_context(also_in_backward(functions))
+        self._entered.enter_context(torch.compiler.set_stance("force_eager"))  # Inductor's code would be the CPU's
         self._entered.enter_context(DeviceOperations(self._memory, kernels, functions))
         self._entered.enter_context(functions)
 

@@ -213,3 +213,9 @@ def test_argument_is_missing():
     kernel = scale[(1,)](x, x, 32, BLOCK=32)
     with pytest.raises(TypeError, match="1 arguments were given, and out_ptr is not among them"):
         kernel[(1, 1, 1)](x)
+
+
+def test_compiled_function():
+    x = torch.randn(64, device="cuda")
+    compiled = torch.compile(twice)
+    torch.testing.assert_close(compiled(x), 2 * x)
