@@ -56,13 +56,14 @@ def problems_of(kernel: Any) -> Iterator[tuple[Any, Any]]:
 
 def ask(path: Path, described: Described, asked: Sequence[Asked], folder: Path) -> Answer:
     """Returns the tapes of ``asked``, which are for one target. Raises SandboxError if the file gives none."""
-    from conformance.plain_files.recording import Question, record
+    from conformance.plain_files.recording import Question, prepare, record
 
     questions = [
         Question(each.problem.operands, each.problem.outputs, _names(each.problem), each.config.number)
         for each in asked
     ]
     folder.mkdir(parents=True, exist_ok=True)
+    prepare()
     target = asked[0].target
     data = run_apart(lambda: record(path, described.call, target, questions), folder, SECONDS)
     try:

@@ -253,6 +253,13 @@ class _Functions:
         return tuple(self._answers[number] for number in range(len(self._answers)))
 
 
+@functools.cache
+def prepare() -> None:
+    """Has torch import what tensors without values need, which takes seconds: once, before processes are forked."""
+    with FakeTensorMode():
+        torch.empty(2, 2, device="cuda").t()
+
+
 def record(path: Path, call: str, target: Target, questions: Sequence[Question]) -> bytes:
     """Returns the answer about each question, encoded: what ``call``, an expression in the names of the file at
     ``path``, launches for ``target``. Each question is put twice; the second time must be as the first."""
@@ -303,10 +310,9 @@ def _tape(
 
 
 def _is_own(error: BaseException) -> bool:
-    """True if ``error`` was raised by the user's code, and not by torch or Triton for it."""
+    """True if a statement of the user's code raised ``error``, and neither torch nor Triton for one of its calls."""
     frames = traceback.extract_tb(error.__traceback__)
-    libraries = [str(Path(str(library.__file__)).parent) for library in (torch, triton)]
-    return not any(frames[-1].filename.startswith(folder) for folder in (*libraries, "<frozen"))
+    return (frames[-1].line or "").startswith(("raise", "assert"))
 
 
 class _Indexing(TorchFunctionMode):

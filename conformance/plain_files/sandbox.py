@@ -20,8 +20,6 @@ from pathlib import Path
 
 #: Bytes that an answer may have.
 MOST_BYTES = 64 << 20
-#: Bytes of memory that the process may add.
-MEMORY = 8 << 30
 
 #: System calls of Landlock, the same on every architecture.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
@@ -102,7 +100,8 @@ def run_apart(work: Callable[[], bytes], folder: Path, seconds: float) -> bytes:
 
 
 def _child(work: Callable[[], bytes], folder: Path, answer: int, errors: Path) -> None:
-    """Does ``work`` and ends the process."""
+    """Does ``work`` and ends the process, whatever happens."""
+    status = 1
     try:
         os.setsid()
         for name in (signal.SIGINT, signal.SIGTERM):
@@ -113,6 +112,7 @@ def _child(work: Callable[[], bytes], folder: Path, answer: int, errors: Path) -
             os.dup2(source, number)
         os.dup2(answer, 3)
         os.closerange(4, 4096)
+        sys.stdin = sys.stdout = sys.stderr = os.fdopen(2, "w", closefd=False)
         os.chdir(folder)
         os.environ.update(HOME=str(folder), TMPDIR=str(folder), TRITON_CACHE_DIR=str(folder / "cache"))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -120,11 +120,11 @@ def _child(work: Callable[[], bytes], folder: Path, answer: int, errors: Path) -
         data = work()
         with os.fdopen(3, "wb") as pipe:
             pipe.write(data)
+        status = 0
     except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    os._exit(0)
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(status)
 
 
 def _read(pipe: int, seconds: float) -> tuple[bytes, str]:

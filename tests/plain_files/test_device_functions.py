@@ -1,0 +1,73 @@
+"""Device functions are taken from the text of a file, and refused where they name anything but the language."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.plain_files.device_functions import ForeignCode, device_functions
+from conformance.plain_files.tape import Callee, Constant, Function, Module, Number
+
+TEXT = """import os
+import triton
+import triton.language as tl
+
+if True:
+
+    @triton.jit(do_not_specialize=["n"])
+    def twice(x, n, BLOCK: tl.constexpr = 16):
+        i = tl.arange(0, BLOCK)
+        {body}
+"""
+GLOBALS = {
+    "tl": Module("triton.language"),
+    "triton": Module("triton"),
+    "os": Module("os"),
+    "EPS": Constant(Number(0.5)),
+    "cdiv": Callee(name="triton.language.standard:cdiv"),
+    "evil": Callee(name="os:system"),
+    "again": Callee(0),
+}
+
+
+def function(tmp_path, body, **changes):
+    path = tmp_path / "file.py"
+    path.write_text(TEXT.replace("{body}", body))
+    fields = {"name": "twice", "path": str(path), "line": 7, "module_globals": GLOBALS, **changes}
+    return device_functions([Function(**fields)], tmp_path, tmp_path / "made")[0]
+
+
+def test_a_function_keeps_its_lines_and_options(tmp_path):
+    taken_function = function(tmp_path, "tl.store(x + i, cdiv(n, 2) + EPS + i.to(tl.float32))")
+    assert taken_function.fn.__code__.co_firstlineno == 8
+    assert taken_function.fn.__globals__["EPS"].value == 0.5
+    assert taken_function.fn.__defaults__ == (16,)
+
+
+FOREIGN = {
+    "os.system('x')": "names the module os",
+    "evil('x')": "names evil of os",
+    "open('x')": "names open, which is neither",
+    "getattr(tl, 'x')": "names getattr",
+    "tl.core.os.system('x')": "names system, which no value",
+    "tl.core.knobs": "names knobs of triton.knobs",
+    "triton.knobs.x": "which is not Triton's language",
+    "x.handle.data": "names data, which no value",
+    "x.handle": "names handle, which no value",
+    "x.__class__": "begins with '_'",
+    "import os": "a statement that device code may not have",
+    "(lambda: 1)()": "a statement that device code may not have",
+    "unknown": "names unknown",
+}
+
+
+@pytest.mark.parametrize("body", FOREIGN)
+def test_other_code_is_refused(tmp_path, body):
+    with pytest.raises(ForeignCode, match=FOREIGN[body]):
+        function(tmp_path, body)
+
+
+def test_a_function_must_be_in_the_text_of_the_users_files(tmp_path):
+    with pytest.raises(ForeignCode, match="it was made while the file ran"):
+        function(tmp_path, "pass", line=3)
+    with pytest.raises(ForeignCode, match="is of a library"):
+        function(tmp_path, "pass", path="/usr/lib/other.py")
