@@ -223,6 +223,25 @@ def test_a_function_that_the_interpreter_does_not_replace_is_a_typed_reason():
     """)
 
 
+def test_builtins_that_are_imported_by_name_are_replaced_while_a_kernel_runs():
+    run("""
+        from triton.language import arange, cdiv, load
+        from triton.language.math import exp2 as power, rsqrt
+        compiled = arange, load, power, rsqrt
+        @triton.jit
+        def inverse(x):
+            return rsqrt(x)
+        @triton.jit
+        def sums(x, out, N: tl.constexpr):
+            i = arange(0, N)
+            tl.store(out + i, inverse(load(x + i)) + power(load(x + i)) + cdiv(N, 3))
+        x, out = torch.tensor([1.0, 4.0]), torch.zeros(2)
+        InterpreterExecutor().run(Launch(sums, (1,), dict(x=x, out=out, N=2)))
+        assert torch.equal(out, 1 / x.sqrt() + torch.exp2(x) + 1), out
+        assert (arange, load, power, rsqrt) == compiled
+    """)
+
+
 def test_needs_its_environment():
     run(
         """

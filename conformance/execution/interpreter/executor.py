@@ -29,6 +29,7 @@ from conformance.execution.interpreter.corrections import (
     refuse_rounding_descriptors,
     refusing,
 )
+from conformance.execution.interpreter.named_builtins import builtins_by_name
 from conformance.execution.interpreter.nan_tracing import NanTracing
 from conformance.execution.interpreter.overflow_tracing import OverflowTracing
 from conformance.execution.interpreter.proof import Faults, faults_of_kernels, faults_of_methods
@@ -191,7 +192,8 @@ class InterpreterExecutor:
                 replaced.enter_context(replaced_in(native, watched(native, accesses)))
             try:
                 refuse_rounding_descriptors(interpreter, arguments)
-                launch.function[grid](**arguments)
+                with builtins_by_name(launch.function):
+                    launch.function[grid](**arguments)
             except Exception as error:
                 reason = _unsupported(error, builder)
                 if reason is None:
