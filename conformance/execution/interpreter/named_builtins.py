@@ -1,4 +1,4 @@
-"""Builtins of Triton's language that a kernel's module imports by name, as in ``from triton.language.math import rsqrt``.
+"""Builtins of Triton's language that a kernel's module imports by name: ``from triton.language.math import rsqrt``.
 
 The interpreter replaces them as attributes of ``triton.language`` alone, so that such a name leads to the compiler's
 function. While a kernel runs, the names lead to what the interpreter has put there.
