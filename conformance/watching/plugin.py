@@ -19,6 +19,7 @@ from conformance import targets
 from conformance.machine.gpus import find_gpus
 from conformance.machine.versions import machine_stack
 from conformance.records import Reason, ReasonCode, Status
+from conformance.watching.compiled_functions import CompiledFunctions
 from conformance.watching.device_memory import DeviceMemory
 from conformance.watching.launch_judge import LaunchJudge
 from conformance.watching.not_taken import NotTaken
@@ -46,7 +47,9 @@ class Watch:
         self._judge = LaunchJudge(settings, target, memory, self._records)
         self._driver = StandInDriver(target, self._judge.take)
         self._settings, self._target, self._memory = settings, target, memory
+        self._compiled = CompiledFunctions(target, memory, self._driver)
         self._entered = contextlib.ExitStack()
+        self._driving = contextlib.ExitStack()  # never left: Triton asks its driver also when the process ends
         self._reports: dict[str, dict[str, pytest.TestReport]] = {}
         self._not_taken: dict[str, NotTaken] = {}
         self._failures: dict[str, Status] = {}  # of tests that did not fail by themselves
@@ -56,9 +59,9 @@ class Watch:
         functions, kernels = DeviceFunctions(self._memory), DeviceKernels()
         self._entered.enter_context(kernels.noting())
         self._entered.enter_context(answering(self._target))
-        self._entered.enter_context(driving(self._driver, self._settings.configs))
+        self._driving.enter_context(driving(self._driver, self._settings.configs))
         self._entered.enter_context(also_in_backward(functions))
-        self._entered.enter_context(torch.compiler.set_stance("force_eager"))  # Inductor's code would be the CPU's
+        self._entered.enter_context(self._compiled.installed())
         self._entered.enter_context(DeviceOperations(self._memory, kernels, functions))
         self._entered.enter_context(functions)
 
@@ -97,6 +100,9 @@ class Watch:
             return
         recorder = self._records.recorder(nodeid)
         recorder.set(observed={"launches": self._judge.launches})
+        if self._compiled.notes:
+            recorder.set(observed={"not compiled": list(self._compiled.notes)})
+            self._compiled.notes.clear()
         recorder.durations.update({when: report.duration for when, report in reports.items()})
         worst = next((one for one in reports.values() if one.failed), None)
         skipped = next((one for one in reports.values() if one.skipped), None)

@@ -26,7 +26,7 @@ def test_the_users_tests_keep_their_own_outcomes(whole_suite: Watched) -> None:
     others = {"test_graph": "not-run", "test_too_long": "not-run", "test_skipped": "not-applicable"}
     passing = {case: "pass" for case in statuses if case not in {**failing, **others}}
     assert statuses == {**passing, **failing, **others}
-    assert len(passing) == 17
+    assert len(passing) == 18
     assert status == 1
 
 
@@ -81,6 +81,16 @@ def test_gradients_launch_on_the_device(whole_suite: Watched) -> None:
         "scale-0-",
         "scale-1-",
     ]
+
+
+def test_kernels_that_inductor_generates_are_taken(whole_suite: Watched) -> None:
+    records = whole_suite[1]
+    launch = launch_of(records, "test_compiled_function")
+    assert launch.kernel == "triton_poi_fused_add_gelu_mul_0"
+    assert launch.status.value == "pass"
+    assert "not compiled" not in records["test_compiled_function"].observed
+    (note,) = records["test_compiled_with_gradient"].observed["not compiled"]
+    assert note == "<lambda> ran as it is written: its gradients need a device"
 
 
 def test_what_cannot_be_taken_is_said(whole_suite: Watched) -> None:

@@ -216,6 +216,17 @@ def test_argument_is_missing():
 
 
 def test_compiled_function():
-    x = torch.randn(64, device="cuda")
-    compiled = torch.compile(twice)
-    torch.testing.assert_close(compiled(x), 2 * x)
+    @torch.compile
+    def compiled(x, y):
+        return torch.nn.functional.gelu(x) * y + 1
+
+    x, y = (torch.randn(64, device="cuda") for _ in range(2))
+    out = compiled(x, y)
+    assert out.is_cuda
+    torch.testing.assert_close(out, torch.nn.functional.gelu(x) * y + 1)
+
+
+def test_compiled_with_gradient():
+    x = torch.randn(64, device="cuda", requires_grad=True)
+    torch.compile(lambda x: 2 * x)(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 64
