@@ -1,8 +1,8 @@
 """Lets ``torch.compile`` generate Triton kernels for the device that stands in, and launches them through its driver.
 
 Dynamo is told that marked tensors lie on the device, so Inductor generates the device's code. What it generates runs
-over the memory here. What cannot be compiled so runs as it is written. That are modules, and functions that need gradients,
-because autograd would ask for a stream of the device.
+over the memory here. Modules, and functions that need gradients, run as they are written: autograd would ask for a
+stream of the device.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, UntypedStorage
 
 #: Storages that are marked between two looks for those that are gone.
@@ -43,10 +44,25 @@ class DeviceMemory:
 
     def span(self, address: int) -> tuple[int, int] | None:
         """Returns the first address and the bytes of the marked storage that holds ``address``; None if none does."""
+        storage = self._storage_of(address)
+        return None if storage is None else (storage.data_ptr(), storage.nbytes())
+
+    def tensor_at(self, address: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns a tensor of ``dtype`` from ``address`` to the end of the marked storage that holds it; None if none
+        does."""
+        storage = self._storage_of(address)
+        if storage is None:
+            return None
+        bytes_of_all = torch.empty(0, dtype=torch.uint8).set_(storage)
+        rest = bytes_of_all[address - storage.data_ptr() :]
+        whole: Tensor = rest[: len(rest) // dtype.itemsize * dtype.itemsize].view(dtype)
+        return whole
+
+    def _storage_of(self, address: int) -> UntypedStorage | None:
         for reference in list(self._marks.values()):
             storage = UntypedStorage._new_with_weak_ptr(reference)
             if storage is not None and storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes():
-                return storage.data_ptr(), storage.nbytes()
+                return storage
         return None
 
     def _forget_ended(self) -> None:

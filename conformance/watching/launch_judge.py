@@ -13,6 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from conformance.execution.compile import kernel_figures
 from conformance.execution.compile.compilation import Artefact
 from conformance.execution.compile.compile_worker import artefact_of
@@ -57,6 +60,7 @@ class LaunchJudge:
             self._take(kernel, source, grid, arguments)
 
     def _take(self, kernel: Any, source: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
+        arguments = {name: self._with_memory(value) for name, value in arguments.items()}
         name = str(kernel.metadata.name)
         function = getattr(source, "fn", None)
         self.launches += 1
@@ -92,6 +96,15 @@ class LaunchJudge:
         self._records.write(recorder)
         if reason is not None:
             raise NotTaken("launch", name, f"the launch of {name} was not run: {reason.detail}")
+
+    def _with_memory(self, value: Any) -> Any:
+        """Returns ``value``, an argument. For an object of another class with an address, as libraries wrap tensors,
+        it is a tensor from there on."""
+        if isinstance(value, Tensor) or not hasattr(value, "data_ptr"):
+            return value
+        dtype = getattr(value, "dtype", None)
+        tensor = self._memory.tensor_at(value.data_ptr(), dtype if isinstance(dtype, torch.dtype) else torch.uint8)
+        return value if tensor is None else tensor
 
     def _verdicts(self, recorder: CaseRecorder, kernel: Any, launch: Launch) -> tuple[list[Verdict], Reason | None]:
         artefact, verdicts, observed = self._code(kernel)

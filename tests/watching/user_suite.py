@@ -230,3 +230,20 @@ def test_compiled_with_gradient():
     x = torch.randn(64, device="cuda", requires_grad=True)
     torch.compile(lambda x: 2 * x)(x).sum().backward()
     assert x.grad.tolist() == [2.0] * 64
+
+
+class Wrapped:
+    """A tensor as libraries wrap one: Triton asks for its address and its dtype."""
+
+    def __init__(self, tensor):
+        self.tensor, self.dtype = tensor, tensor.dtype
+
+    def data_ptr(self):
+        return self.tensor.data_ptr()
+
+
+def test_wrapped_tensor():
+    x = torch.randn(64, device="cuda")
+    out = torch.zeros_like(x)
+    scale[(1,)](Wrapped(x[32:]), Wrapped(out), 32, BLOCK=32)
+    torch.testing.assert_close(out[:32], 2 * x[32:])
