@@ -342,6 +342,7 @@ _FUNCTIONS: dict[str, Compute] = {
     "floor": np.floor, "fma": lambda a, b, c: np.asarray(a, np.float64) * b + c, "fmax": np.fmax, "fmin": np.fmin,
     "fmod": np.fmod, "hypot": np.hypot, "isinf": np.isinf, "isnan": np.isnan, "lgamma": _by_torch(torch.lgamma),
     "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "nearbyint": np.rint, "pow": np.power,
+    "powi": np.power,
     "rint": np.rint, "round": _half_away, "rsqrt": lambda x: 1 / np.sqrt(x), "signbit": np.signbit, "sin": np.sin,
     "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
 }  # fmt: skip

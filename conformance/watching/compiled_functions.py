@@ -140,8 +140,8 @@ class CompiledFunctions:
             stack.enter_context(mock.patch.object(guards, "_empty_strided_cuda", empty))
             stack.enter_context(mock.patch.object(torch._C, "_cuda_getCurrentRawStream", _default_stream, create=True))
             stack.enter_context(mock.patch.object(CachingAutotuner, "bench", _untimed))
-            known = {name: value for name, value in _OPTIONS.items() if hasattr(config, name)}
-            stack.enter_context(config.patch(known))
+            options = {name: value for name, value in _OPTIONS.items() if hasattr(config, name)}
+            stack.enter_context(config.patch(options))
             yield
 
 
