@@ -8,8 +8,10 @@ import tempfile
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
-from conformance.commands.shared.suites import import_with_stack
+from conformance.commands.shared.suites import INSTALL, import_with_stack
 from conformance.machine.gpus import Gpus, find_gpus
+from conformance.machine.versions import not_installed
+from conformance.plain_files import description
 
 HELP = "Judge the kernels of one Python file, by the calls that launch them."
 
@@ -28,7 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     judged."""
     if bool(arguments.operation) != bool(arguments.call):
         raise CommandError("--operation and --call belong together: give both, or neither")
-    description = import_with_stack("plain_files.description", "judge")
+    if broken := not_installed():
+        raise CommandError(f"judge needs torch and triton: {broken}; {INSTALL}")
     with command_errors(description.DescriptionError):
         if arguments.call:
             entries = description.checked("--call", {"operation": arguments.operation, "call": arguments.call})

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from conformance.plain_files.description import Described, root_of
+from conformance.plain_files.device_copy import MOST_DIMENSIONS
 from conformance.plain_files.device_functions import device_functions
 from conformance.plain_files.file_kernel import KERNELS, VARIABLE, FileGemm, Recorded, kernel_of, key
 from conformance.plain_files.sandbox import SandboxError, run_apart
-from conformance.plain_files.tape import Answer, Function, Launched, Tape, decode
+from conformance.plain_files.tape import Answer, Copied, Function, Launched, Tape, decode
 from conformance.problems import DTYPES, Layout
 from conformance.targets import Target
 
@@ -131,14 +132,17 @@ def _output_fault(tape: Tape, problem: Any) -> tuple[str, str] | None:
 def _step_fault(tape: Tape, problem: Any) -> tuple[str, str] | None:
     """Returns what is wrong with the steps of the wrapper that are no launches."""
     operands = {operand.name for operand in problem.operands}
-    launched = False
-    for step in tape.steps:
+    first = next(place for place, step in enumerate(tape.steps) if isinstance(step, Launched))
+    copies = 0
+    for place, step in enumerate(tape.steps):
         if isinstance(step, Launched):
-            launched = True
-        elif tape.memories[step.view.memory].name in operands:
+            continue
+        if tape.memories[step.view.memory].name in operands:
             return "inputs", f"the wrapper changes its operand {tape.memories[step.view.memory].name}"
-        elif launched:
-            return "library-call", "the wrapper changes memory with torch after a launch: kernels must make the result"
+        copies += place > first and isinstance(step, Copied) and len(step.view.shape) <= MOST_DIMENSIONS
+        if place > first and copies != 1:
+            text = "changes memory with torch after a launch: kernels must make the result, which one copy may convert"
+            return "library-call", f"the wrapper {text}"
     return None
 
 

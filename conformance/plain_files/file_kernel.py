@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import FMA, FMA64, INT32, Accumulator, Contract
+from conformance.plain_files import device_copy
 from conformance.plain_files.description import Described, DescriptionError
 from conformance.plain_files.device_functions import device_functions
 from conformance.plain_files.tape import (
@@ -169,12 +171,18 @@ class _FromFile(Kernel):
         return [step for step in tape.steps if isinstance(step, Launched)][-1].grid
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`. What fills and copies comes before the launches."""
+        """See :class:`Kernel`: the last launch of the file, with what comes before and after it. Memory that is filled
+        before the first launch is filled at once; a copy after a launch is a launch, too."""
         check_tensors(self.name, plan.problem, tensors)
         tape, number = self.recorded.tapes[key(plan.problem, plan.config, plan.target)]
         replayed = _Replayed(tape, tensors, self._functions(number))
-        launches = [replayed.launch(step) for step in tape.steps if replayed.is_launch(step)]
-        return dataclasses.replace(launches[-1], before=tuple(launches[:-1]))
+        first = next(place for place, step in enumerate(tape.steps) if isinstance(step, Launched))
+        for step in tape.steps[:first]:
+            replayed.done(step)
+        steps = tape.steps[first:]
+        launches = [replayed.launch(step) for step in steps]
+        main = max(place for place, step in enumerate(steps) if isinstance(step, Launched))
+        return dataclasses.replace(launches[main], before=tuple(launches[:main]), after=tuple(launches[main + 1 :]))
 
     def _functions(self, number: int) -> list[Any]:
         if number not in self._made:
@@ -223,18 +231,30 @@ class _Replayed:
             else:
                 self.bases.append(workspace((memory.size,), _TORCH[memory.dtype], like=like))
 
-    def is_launch(self, step: Launched | Filled | Copied) -> bool:
-        """Fills or copies, if that is the step."""
+    def done(self, step: Launched | Filled | Copied) -> None:
+        """Fills or copies."""
         if isinstance(step, Filled):
             self.tensor(step.view).fill_(step.number.python)  # type: ignore[arg-type]
         elif isinstance(step, Copied):
             self.tensor(step.view).copy_(self.tensor(step.source))
-        return isinstance(step, Launched)
 
     def launch(self, step: Launched | Filled | Copied) -> Launch:
+        """Returns a launch of the file, or one that copies."""
+        if isinstance(step, Copied):
+            return self._copy(step)
         assert isinstance(step, Launched)
         arguments = {name: self.value(value) for name, value in step.arguments.items()}
         return Launch(self.functions[step.function], step.grid, arguments, step.options)  # type: ignore[arg-type]
+
+    def _copy(self, step: Copied) -> Launch:
+        missing = device_copy.MOST_DIMENSIONS - len(step.view.shape)
+        sizes = (1,) * missing + step.view.shape
+        strides = {"from": (0,) * missing + step.source.strides, "to": (0,) * missing + step.view.strides}
+        arguments = {"source": self.tensor(step.source), "target": self.tensor(step.view), "count": math.prod(sizes)}
+        arguments |= {f"size_{axis}": sizes[axis] for axis in (1, 2, 3)}
+        arguments |= {f"{end}_{axis}": stride for end, each in strides.items() for axis, stride in enumerate(each)}
+        grid = (-(-math.prod(sizes) // device_copy.BLOCK),)
+        return Launch(device_copy.copied_after_launch, grid, {**arguments, "BLOCK": device_copy.BLOCK})
 
     def tensor(self, view: View) -> Tensor:
         """Returns the tensor in the memory that it has here."""

@@ -288,7 +288,7 @@ def _tape(
     recorders.append(recorder)
     try:
         scope = {"triton": triton, "torch": torch, **names, **question.names, **tensors}
-        with recorder, _Indexing():
+        with recorder, _Methods():
             result = eval(call, scope)
         results = [result] if isinstance(result, Tensor) else list(result or ())
         outputs = {output.name: recorder.view(tensors[output.name]) for output in question.outputs}
@@ -315,13 +315,23 @@ def _is_own(error: BaseException) -> bool:
     return (frames[-1].line or "").startswith(("raise", "assert"))
 
 
-class _Indexing(TorchFunctionMode):
-    """Indexes tensors without values by their views. torch itself asks for a device of their kind."""
+class _Methods(TorchFunctionMode):
+    """Does without a device what torch does with one of the tensors' kind: indexes, copies, and moves to the device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not Tensor.__getitem__:
-            return func(*args, **(kwargs or {}))
-        tensor, index = args
+        kwargs = kwargs or {}
+        if func is Tensor.__getitem__:
+            return self._indexed(*args)
+        if func is Tensor.contiguous and not kwargs and not args[0].is_contiguous():
+            return torch.ops.aten.clone(args[0], memory_format=torch.contiguous_format)
+        if func in (Tensor.cuda, Tensor.to):
+            args = [each for each in args if not _is_device(each)]
+            kwargs = {name: value for name, value in kwargs.items() if not _is_device(value)}
+            if func is Tensor.cuda or (len(args) == 1 and not kwargs.keys() - {"non_blocking"}):
+                return args[0]
+        return func(*args, **kwargs)
+
+    def _indexed(self, tensor: Tensor, index: Any) -> Tensor:
         parts = list(index) if isinstance(index, tuple) else [index]
         if any(not (part is None or part is Ellipsis or isinstance(part, (int, slice))) for part in parts):
             raise NotRecorded("library-call", _library("indexing by a tensor"))
@@ -339,6 +349,11 @@ class _Indexing(TorchFunctionMode):
                 tensor = torch.ops.aten.slice.Tensor(tensor, axis, part.start, part.stop, part.step or 1)
             axis += 1
         return tensor
+
+
+def _is_device(value: Any) -> bool:
+    """True if ``value`` names a device of the target."""
+    return isinstance(value, (str, torch.device)) and torch.device(value).type == "cuda"
 
 
 def imported(path: Path) -> types.ModuleType:

@@ -127,7 +127,7 @@ WRAPPER = """
 def matmul(a, b):
     out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
     {before}
-    product[(1,)](a, b, out, *a.shape, b.shape[1], *a.stride(), *b.stride(), *out.stride(), BLOCK=32)
+    product[(1,)](a, b, out, a.shape[0], b.shape[1], a.shape[1], *a.stride(), *b.stride(), *out.stride(), BLOCK=32)
     {after}
     return out
 """
@@ -272,9 +272,9 @@ KERNELBENCH = ("result_reuse", "zero_out", "non_default_stream")
 
 
 def text_of(name):
-    """The text of a file that cheats; of "right" and "wrong" one that does not."""
-    prelude, before, after = CHEATS.get(name, ("", "", ""))
-    kernels = KERNEL.format(skipped=int(name != "right"))
+    """The text of a file that cheats; of "right", "copied" and "wrong" one that does not."""
+    prelude, before, after = CHEATS.get(name, ("", "", "out = out.clone()" if name == "copied" else ""))
+    kernels = KERNEL.format(skipped=int(name not in ("right", "copied")))
     kernels += KERNEL.format(skipped=0).replace("def product", "def right") if name == "warmup" else ""
     wrapper = WRAPPER.format(before=before, after=after)
     if name == "warmup":

@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.interpreter_runs import executor, in_interpreter
 from tests.plain_files import cheats, open_judge
 
-NAMES = ("right", "wrong", *cheats.CHEATS)
+NAMES = ("right", "copied", "wrong", *cheats.CHEATS)
 
 
 def verdicts(folder):
@@ -57,7 +57,7 @@ def seen(tmp_path_factory):
 
 
 def test_controls(seen):
-    assert seen["right"] == (True, "")
+    assert seen["right"] == seen["copied"] == (True, "")
     assert (seen["wrong"][0], bool(seen["wrong"][1])) == (False, True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_a_kernel_without_a_wrapper_is_right(tmp_path):
 
 
 def test_its_fault_is_seen(tmp_path):
+    """By the interpreter, which comes first, and so the line names no other."""
     status, output = judge(changed(tmp_path, "product", ONE_SHAPE, ("SKIPPED=0", "SKIPPED=1")), "--seed", "7")
     assert (status, output.splitlines()[-1]) == (1, "product.py: 1 fail; seed 7")
     assert "numerics/transparent: FAIL" in output
@@ -87,3 +89,13 @@ def test_usual_names_need_no_description(tmp_path):
         ("mm", "matmul(a, b)"),
         ("attention", "attention(q, k, v)"),
     ]
+
+
+def test_the_command_interprets_kernels(tmp_path, forked):
+    """Triton reads its environment when it is imported, and so the command sets it before."""
+    path = changed(tmp_path, "product", ONE_SHAPE, ("SKIPPED=0", "SKIPPED=1"))
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [forked, "-m", "conformance", "judge", "--no-gpu", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "sm_90: FAIL exact/transparent" in done.stdout
