@@ -281,3 +281,15 @@ def test_an_open_quote_in_addopts_is_one_sentence(monkeypatch, capsys):
     assert capsys.readouterr().err == (
         """conformance: PYTEST_ADDOPTS="-k 'mm": words as in a shell are required (No closing quotation)\n"""
     )
+
+
+def test_a_pytest_that_cannot_begin_is_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pytest.ini").write_bytes(b"[pytest]\n\xff")
+    assert cli.main(["run", "--no-gpu"]) == 2
+    assert "pytest cannot begin: UnicodeDecodeError: " in capsys.readouterr().err
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["run", "--no-gpu"]) == 2
+    assert "the folder in which it was started was removed" in capsys.readouterr().err

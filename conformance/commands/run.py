@@ -8,6 +8,7 @@ import shlex
 
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
+from conformance.exception_text import place_of, text_of
 from conformance.user_files.run_options import joined
 
 HELP = f"Run the suites; options go to pytest ({suites.FILTERS}, -n auto)."
@@ -19,7 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns pytest's exit status. Raises :class:`CommandError` for a PYTEST_ADDOPTS that pytest cannot split."""
+    """Returns pytest's exit status. Raises :class:`CommandError` if pytest cannot begin: for a PYTEST_ADDOPTS that it
+    cannot split, a folder that was removed, or a file of settings that is no UTF-8."""
     import pytest
 
     extra = os.environ.get("PYTEST_ADDOPTS", "")
@@ -28,4 +30,17 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise CommandError(f"PYTEST_ADDOPTS={extra!r}: words as in a shell are required ({error})") from None
 
-    return int(pytest.main([*suites.SUITE_ARGUMENTS, *joined(arguments.rest)]))
+    try:
+        return int(pytest.main([*suites.SUITE_ARGUMENTS, *joined(arguments.rest)]))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"pytest cannot begin: {_cause(error)}") from None
+
+
+def _cause(error: Exception) -> str:
+    try:
+        os.getcwd()
+    except OSError:
+        return "the folder in which it was started was removed; change to another one"
+    unreadable = isinstance(error, UnicodeDecodeError)
+    where = "; a file of settings, such as pytest.ini, must be UTF-8" if unreadable else place_of(error)
+    return f"{text_of(error)}{where}"

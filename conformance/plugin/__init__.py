@@ -88,6 +88,10 @@ def pytest_load_initial_conftests(
     suites = case_ids.early_selects_suites(early_config)
     if suites:
         options.add_short_names(parser)
+        if (
+            "PYTEST_XDIST_WORKER" not in os.environ
+        ):  # a conftest may keep what it finds in os for the end of the process
+            early_config.add_cleanup(process_exit.refuse("the run"))
     process = os.getpid()
     try:
         with overdue.deadline("the import of plugins and conftest files", IMPORTS_S) if suites else nullcontext():

@@ -43,6 +43,8 @@ def check(config: pytest.Config) -> None:
             f"--count {count} would give each case {count} ids that no baseline has: leave it out; --repeats {count} "
             "judges each launch so often"
         )
+    if config.pluginmanager.is_blocked("reports") and getattr(option, "numprocesses", 0) != 0:
+        raise pytest.UsageError("-p no:reports takes from workers how they report a case: leave it out, or give -n 0")
     _check_ray(option)
     if getattr(option, "tx", None) and option.dist == "no" and getattr(option, "numprocesses", None) is None:
         raise pytest.UsageError("--tx starts no worker without --dist=load: give both, or -n alone")

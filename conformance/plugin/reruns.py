@@ -47,6 +47,7 @@ class Reruns:
         self._processes = max(1, min(workers, core_count()))
         self._failed: dict[str, None] = {}
         self._judged: dict[str, CaseRecord] = {}
+        self._without_record = False  # whether a rerun left none
 
     def failed(self, case: str) -> None:
         """Notes that ``case`` failed. The first ones are judged again."""
@@ -106,8 +107,9 @@ class Reruns:
             with tempfile.TemporaryDirectory(prefix="conformance-rerun-", ignore_cleanup_errors=True) as scratch:
                 again = self._fresh.judge([record.case], Path(scratch), gpu, left).records.get(record.case)
         except OSError:  # no disk, no process, or a try that has left nothing
-            return None
+            again = None
         if again is None:
+            self._without_record = True
             return None
         failing = tuple(check for check, _ in again.failing)
         return Rerun(again.status, failing, again.diagnosis[:DIAGNOSIS], again.gpu, again.fault)
@@ -133,9 +135,14 @@ class Reruns:
         if judged_again:
             texts.append(f"{many(len(judged_again), 'failed case')} judged again, {tries} times in all: {flaky} flaky")
         if once := failed - len(judged_again):
-            why = "a signal ended the reruns" if self._fresh.stopped else _LIMITS
-            texts.append(f"{many(once, 'failed case')} judged once: {why}")
+            texts.append(f"{many(once, 'failed case')} judged once: {self._why_once}")
         return "; ".join(texts)
+
+    @property
+    def _why_once(self) -> str:
+        if self._fresh.stopped:
+            return "a signal ended the reruns"
+        return "a rerun left no record, as if the suite had changed" if self._without_record else _LIMITS
 
 
 #: Why a failed case was judged once.

@@ -375,3 +375,9 @@ def test_a_variable_with_which_triton_cannot_compile_is_the_machines(variable):
     options.check_variables({variable: "0" if variable.endswith("ONLY") else ""})
     with pytest.raises(options.BrokenEnvironment, match=message):
         options.check_variables({variable: value})
+
+
+def test_what_a_conftest_leaves_for_the_end_of_the_process_does_not_change_the_status(new_python, project, workers):
+    (project.path / "conftest.py").write_text("import atexit, os\natexit.register(os._exit, 0)\n")
+    project.suite("bad", "def test_bad(recorder): recorder.verdict('x', False)\n")
+    assert project.run(*workers).ret == 1

@@ -39,7 +39,8 @@ def config(options, settings):
         return settings[name]
 
     without_ray = {"conformance_ray": None, "conformance_device_class": None}
-    return SimpleNamespace(option=SimpleNamespace(**without_ray, **options), getini=getini)
+    plugins = SimpleNamespace(is_blocked=lambda name: False)
+    return SimpleNamespace(option=SimpleNamespace(**without_ray, **options), getini=getini, pluginmanager=plugins)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -100,3 +101,8 @@ def test_a_case_whose_thread_would_end_the_process_has_failed(project, workers):
     ended = "crash" if workers else "fail"
     assert project.statuses == {"test_late": ended, "test_caught": ended, "test_next": "pass"}
     assert workers or "os._exit was called" in project.records["test_late"].diagnosis
+
+
+def test_workers_need_the_plugin_that_reports_a_case(project):
+    project.suite("good", "def test_good(recorder): recorder.verdict('x', True)\n")
+    project.refused("ERROR: -p no:reports takes from workers how they report a case*", "-n", "2", "-p", "no:reports")
