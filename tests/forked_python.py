@@ -19,6 +19,7 @@ import os
 import pkgutil
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -113,14 +114,16 @@ def executable() -> str:
     return str(folder / "python")
 
 
-def serve(listening: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Forks for each connection, and returns in the fork, with the request and its descriptors. Ends with stdin."""
+def serve(listening: socket.socket, folder: str) -> tuple[dict[str, Any], list[int]]:
+    """Forks for each connection, and returns in the fork, with the request and its descriptors. Ends with stdin, which
+    a process closes that is killed, too, and removes ``folder`` then."""
     living: dict[int, tuple[int, socket.socket]] = {}  # by descriptor of the process
     while True:
         waiting = select.select([0, listening, *living, *(asker for _, asker in living.values())], [], [])[0]
         if 0 in waiting:
             for pid, _ in living.values():
                 os.killpg(pid, signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
         for descriptor, (pid, asker) in list(living.items()):
             if descriptor in waiting:
@@ -257,7 +260,7 @@ if __name__ == "__main__":
         finalizer.atexit = False  # those of torch take longer than the end of a fork
     gc.collect()
     gc.freeze()
-    _request, _files = serve(_listening)
+    _request, _files = serve(_listening, str(Path(sys.argv[2]).parent))
     _listening.detach()
     _become(_request, _files, sys.argv[2])
     os._exit(_ended(_request["words"]))

@@ -68,6 +68,18 @@ def test_a_signal_reaches_the_fork_and_its_end_that_of_whoever_asked():
             assert asked.wait(20) == -number
 
 
+def test_the_folder_goes_with_a_process_that_is_killed():
+    code = "from tests.forked_python import executable; print(executable(), flush=True); input()"
+    with subprocess.Popen([forked_python.REAL, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
+        script = asked.stdout.readline().decode().strip()
+        assert os.path.exists(script)
+        asked.kill()
+    end = time.monotonic() + 20
+    while os.path.exists(os.path.dirname(script)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not os.path.exists(os.path.dirname(script))
+
+
 def test_a_fork_ends_with_whoever_asked(tmp_path):
     code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); print(flush=True)"
     with subprocess.Popen(

@@ -20,8 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns pytest's exit status. Raises :class:`CommandError` if pytest cannot begin: for a PYTEST_ADDOPTS that it
-    cannot split, a folder that was removed, or a file of settings that is no UTF-8."""
+    """Returns pytest's exit status. Raises :class:`CommandError` if pytest cannot begin. So it is with a PYTEST_ADDOPTS
+    that it cannot split, or in a folder that was removed."""
     import pytest
 
     extra = os.environ.get("PYTEST_ADDOPTS", "")

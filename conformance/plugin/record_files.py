@@ -193,7 +193,7 @@ def recorded(folder: Path, case: str) -> CaseRecord | None:
 
 
 def _record_in(part: Path, case: str) -> CaseRecord | None:
-    placed = each_record(part, LineProblems(), case) if part.exists() else ()
+    placed = each_record(part, LineProblems(), case) if part.is_file() else ()
     return next((record for record, _, _ in placed if record.case == case), None)
 
 
@@ -206,7 +206,7 @@ def in_flight(folder: Path, worker: str) -> CaseRecord | None:
 def last_foreseen(journal: Path) -> CaseRecord | None:
     """Returns the last record in the ``journal`` of a process; None if there is none."""
     last = None
-    for placed in each_record(journal, LineProblems()) if journal.exists() else ():
+    for placed in each_record(journal, LineProblems()) if journal.is_file() else ():
         last = placed.record
     return last
 

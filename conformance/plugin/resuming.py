@@ -26,7 +26,7 @@ from conformance.faults import FaultClass
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, deciding_variables
 from conformance.judging.settings import Settings
 from conformance.machine.environment_faults import fault_of_signal
-from conformance.plain_json import jsonable
+from conformance.plain_json import jsonable, parsed
 from conformance.plugin.fresh_pytest import RUN, FreshPytest
 from conformance.plugin.leftovers import remove_before_next_part
 from conformance.plugin.record_files import last_foreseen, process_file
@@ -104,13 +104,13 @@ def read_left(folder: Path) -> Left:
     plan, selected = None, None
     try:
         info = read_run(folder)
-        environment = json.loads(_text(folder / ENVIRONMENT_FILE))
+        environment = parsed(_text(folder / ENVIRONMENT_FILE))
         began = f"the run began with: pytest {shlex.join(environment['options'])}"
         _facts(environment)
         if (folder / PLAN_FILE).exists():
             plan = msgspec.json.decode(_text(folder / PLAN_FILE), type=ShardPlan)
             selected = tuple(_text(folder / SELECTED_FILE).split("\n")[:-1])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # someone has edited the files
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # someone's edits
         raise pytest.UsageError(f"--resume {folder}: the run cannot be read ({error}); begin a new one") from None
     if info.merged is not None:
         raise pytest.UsageError(f"--resume {folder}: it was merged from shards; resume the shard that is not complete")
@@ -192,7 +192,7 @@ class Resume:
         """Raises pytest.UsageError if a worker has not ended, though its run has, after :data:`ENDING_S` seconds."""
         until = time.monotonic() + ENDING_S
         for file in self._folder.glob(process_file(Path(), "*").name):
-            number = file.read_text(errors="replace").strip()
+            number = file.read_text(errors="replace").strip() if file.is_file() else ""
             while number.isdecimal() and _has_open(int(number), self._folder):
                 if time.monotonic() > until:
                     raise pytest.UsageError(

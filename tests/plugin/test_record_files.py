@@ -11,7 +11,7 @@ import pytest
 
 from conformance import records
 from conformance.plugin import record_files
-from conformance.plugin.record_files import RecordFile, foreseen, merge
+from conformance.plugin.record_files import RecordFile, foreseen, journal_file, last_foreseen, merge
 from conformance.records import CaseRecord, Status, read_records
 
 pytest_plugins = ["pytester"]
@@ -51,6 +51,15 @@ def test_what_a_dead_process_foresaw_is_the_last_whole_line_of_its_journal(tmp_p
         torn.write('{"case":"a","suite":"s","status":"cra')
     assert foreseen(tmp_path, "gw0", "a").diagnosis == "run"
     assert foreseen(tmp_path, "gw0", "b") is foreseen(tmp_path, "gw1", "a") is None
+
+
+def test_a_journal_that_is_no_file_foresees_nothing(tmp_path):
+    journal = journal_file(tmp_path, "gw0")
+    journal.symlink_to("/dev/zero")
+    assert last_foreseen(journal) is None
+    journal.unlink()
+    os.mkfifo(journal)
+    assert last_foreseen(journal) is None
 
 
 def test_the_journal_is_emptied_between_cases_and_starts_again(tmp_path, monkeypatch):

@@ -303,6 +303,7 @@ WRONG = (
         edited("environment.json", '"variables": {', '"variables": {"TRITON_X": "1",'),
         "the variable TRITON_X is None, *",
     ),
+    (edited("environment.json", "{", "[" * 100_000), "the run cannot be read (*nested too deeply*); begin a new one"),
     (edited(PLAN_FILE, "{", ""), "the run cannot be read (*); begin a new one"),
     (another_suite, "the code of the suites is *, and was *"),
     (lambda project: (project.folder / RUN_FILE).unlink(), "there is no run; give the folder of one *"),
