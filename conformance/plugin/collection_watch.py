@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,11 @@ import pytest
 
 from conformance.exception_text import printable
 from conformance.machine.overdue import Overdue, deadline
+from conformance.machine.process_state import ProcessState
 from conformance.plain_json import TEXT_LIMIT
 from conformance.plugin.case_ids import escaped
 
+_exit = os._exit  # a file may replace it
 #: The marked files of a run, a line each.
 MARKED_FILE = "uncollectable.jsonl"
 
@@ -86,6 +89,7 @@ class CollectionWatch:
         else:
             collector.collect = partial(_collected, collector.collect)  # type: ignore[method-assign]
         self._note(nodeid)
+        state = ProcessState(needed=True)
         try:
             with deadline(f"the collection of {nodeid}", self._seconds):
                 report = yield
@@ -95,6 +99,10 @@ class CollectionWatch:
         except Overdue as error:  # it came as pytest had caught what the file raised itself
             return pytest.CollectReport(nodeid, "failed", str(error), [])
         finally:
+            _, lost = state.restore()
+            if lost and self._folder is not None:  # the process that leads the run then marks the file
+                os.write(2, f"conformance: {nodeid} has changed {', '.join(lost)}; its process ends\n".encode())
+                _exit(os.EX_TEMPFAIL)
             self._note("")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

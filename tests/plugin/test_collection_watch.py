@@ -46,6 +46,25 @@ def test_a_file_that_cannot_be_collected_is_one_record(project, fault):
     assert not list(project.folder.glob("collecting-*"))
 
 
+def test_limits_that_a_file_sets_cost_no_other_file(project, workers):
+    project.suite("a", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (5, resource.getrlimit(7)[1]))\n")
+    project.suite("good", GOOD)
+    result = project.run(*workers)
+    assert (result.ret, project.statuses) == (0, {"test_good": "pass"})
+
+
+def test_a_limit_that_cannot_be_restored_costs_its_own_file(project):
+    project.suite("a", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (5, resource.getrlimit(7)[1]))\n")
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(
+        "from dataclasses import replace\nfrom conformance.machine import process_state\n"
+        "process_state._NEEDED = tuple(replace(part, write=lambda before: 1 / 0, changed=part.harmed) "
+        "for part in process_state._NEEDED)\n"
+    )
+    result = project.run("-n", "1")
+    assert (result.ret, project.statuses) == (1, {"test_a.py": "fail", "test_good": "pass"})
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_that_hangs_in_a_later_process_alone_costs_no_other(project, workers):
     """With one worker that is the one that replaces it: the cases of the file that are left have none."""
