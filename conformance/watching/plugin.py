@@ -68,8 +68,7 @@ class Watch:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._judge.begin(nodeid)
-        self._records.foresee(self._records.recorder(nodeid), "pytest's process died in this test")
-        self._records.forget(nodeid)
+        self._records.begin_test(nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:

@@ -22,7 +22,7 @@ class WatchRecords:
         self._folder, self._target, self._stack, self._worker = folder, target, stack, worker
         self._file = RecordFile(folder, worker)
         self._seen: dict[str, int] = {}
-        self.count = 0
+        self._test: CaseRecorder | None = None
 
     def recorder(self, case: str) -> CaseRecorder:
         """Returns a recorder of ``case``. A case that was recorded before gets a number behind its id."""
@@ -35,9 +35,11 @@ class WatchRecords:
         """Keeps the record of a crash, for the case that the process dies before the next one is written."""
         self._file.foresee(recorder.record(Status.CRASH, diagnosis))
 
-    def forget(self, case: str) -> None:
-        """The next recorder of ``case`` is the first again: the last one was never written."""
-        self._seen.pop(case, None)
+    def begin_test(self, case: str) -> None:
+        """The test ``case`` begins. If the process dies while none of its launches runs, it has crashed."""
+        self._test = self.recorder(case)
+        self._seen.pop(case, None)  # its record is made at its end
+        self.foresee(self._test, "pytest's process died in this test")
 
     def write(self, recorder: CaseRecorder) -> CaseRecord:
         """Writes the record and returns it."""
@@ -45,7 +47,10 @@ class WatchRecords:
         record = recorder.record()
         record = replace(record, repro=case_command(record))
         self._file.write(record)
-        self.count += 1
+        if self._test is not None and record.case == self._test.case:
+            self._test = None
+        elif self._test is not None:
+            self.foresee(self._test, "pytest's process died in this test")
         return record
 
     def close(self) -> None:

@@ -26,7 +26,13 @@ def watched(folder: Path, *words: str, **settings: object) -> tuple[int, dict[st
     return status, {record.case.split("::")[1]: record for record in read_records(run).records}
 
 
-@pytest.fixture(scope="module")
-def whole_suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, CaseRecord]]:
-    """Returns what :func:`watched` does of all tests."""
-    return watched(tmp_path_factory.mktemp("watched"))
+@pytest.fixture(scope="session")
+def watched_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder in which the whole suite is watched."""
+    return tmp_path_factory.mktemp("watched")
+
+
+@pytest.fixture(scope="session")
+def whole_suite(watched_folder: Path) -> tuple[int, dict[str, CaseRecord]]:
+    """Returns what :func:`watched` does of all tests that come to an end."""
+    return watched(watched_folder, "--deselect", "test_user.py::test_kills_the_process")

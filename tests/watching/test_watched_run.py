@@ -114,3 +114,13 @@ def test_records_are_the_same_in_every_run(
     info = read_run(tmp_path / "run")
     assert (info.tier, info.exit_status, info.selected) == ("watch", 1, 5)
     assert "FAILED: 1 of 5 judged cases failed" in capfd.readouterr().out
+
+
+def test_a_process_that_dies_leaves_the_record_of_its_test(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    status, records = watched(tmp_path, "-k", "test_scale or kills")
+    assert status == 1
+    assert launch_of(records, "test_kills_the_process").status.value == "pass"
+    crashed = records["test_kills_the_process"]
+    assert crashed.status.value == "crash"
+    assert crashed.diagnosis == "pytest's process died in this test: SIGKILL ended pytest's process"
+    assert "unfinished (stopped): pytest's process died: SIGKILL" in capfd.readouterr().out

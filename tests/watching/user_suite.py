@@ -1,5 +1,8 @@
 """A suite as a user has it: it knows nothing of the harness. Most of its kernels have one fault each."""
 
+import os
+import signal
+
 import pytest
 import torch
 import triton
@@ -247,3 +250,8 @@ def test_wrapped_tensor():
     out = torch.zeros_like(x)
     scale[(1,)](Wrapped(x[32:]), Wrapped(out), 32, BLOCK=32)
     torch.testing.assert_close(out[:32], 2 * x[32:])
+
+
+def test_kills_the_process():
+    scale[(1,)](torch.randn(32, device="cuda"), torch.zeros(32, device="cuda"), 32, BLOCK=32)
+    os.kill(os.getpid(), signal.SIGKILL)
