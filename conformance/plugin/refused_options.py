@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import pytest
@@ -45,11 +46,22 @@ def check(config: pytest.Config) -> None:
         )
     if config.pluginmanager.is_blocked("reports") and getattr(option, "numprocesses", 0) != 0:
         raise pytest.UsageError("-p no:reports takes from workers how they report a case: leave it out, or give -n 0")
+    _check_log_file(getattr(option, "log_file", None))
     _check_ray(option)
     if getattr(option, "tx", None) and option.dist == "no" and getattr(option, "numprocesses", None) is None:
         raise pytest.UsageError("--tx starts no worker without --dist=load: give both, or -n alone")
     for specification in getattr(option, "tx", None) or ():
         _check_specification(str(specification))
+
+
+def _check_log_file(file: str | None) -> None:
+    """Raises pytest.UsageError if pytest would end with a traceback because it cannot make the folder of its log."""
+    if not file:
+        return
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(f"--log-file {file}: its folder cannot be made: {error}") from None
 
 
 def _check_specification(given: str) -> None:

@@ -21,6 +21,7 @@ REFUSED = {
     "--retries": ({"retries": 2}, {}, "--retries .* leave it out; --conformance-reruns N"),
     "--force-flaky": ({"force_flaky": True}, {}, "--force-flaky .* leave it out; --conformance-reruns N"),
     "--count": ({"count": 3}, {}, "--count 3 .* leave it out; --repeats 3 "),
+    "--log-file": ({"log_file": "/proc/no/log"}, {}, "--log-file /proc/no/log: its folder cannot be made: "),
     "--tx": ({"tx": ["2*popen"], "dist": "no", "numprocesses": None}, {}, "--tx .*--dist=load: give both, or -n alone"),
 }
 TAKEN = {
