@@ -156,7 +156,7 @@ def test_a_kernel_with_a_malformed_declaration_is_left_out(monkeypatch, declared
 def test_a_long_name_is_refused(monkeypatch):
     load = installed(monkeypatch, name="m" * 101)
     load()
-    assert "use at most 100 letters" in entry_point_loading.LEFT_OUT[MINE]
+    assert "'.', at most 100" in entry_point_loading.LEFT_OUT[MINE]
 
 
 def test_an_entry_point_cannot_end_the_command(monkeypatch):

@@ -164,7 +164,7 @@ def _kernels_of(entry: EntryPoint, where: str, earlier: Collection[str]) -> dict
                     f"{where}: {declared} of {type(kernel).__name__} is {value!r:.100}; {required} is required"
                 )
         if not NAME.fullmatch(kernel.name):
-            allowed = "use at most 100 letters, digits, '_' and '.'"
+            allowed = "use letters, digits, '_' and '.', at most 100"
             raise OutsideError(f"{where}: a kernel is called {kernel.name!r:.200}; {allowed}")
         if kernel.name in {*earlier, *kernels}:
             raise OutsideError(f"{where}: a kernel named {kernel.name!r} is already in the catalogue")
