@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import secrets
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +27,7 @@ from conformance.plain_files.device_functions import ForeignCode
 from conformance.plain_files.file_kernel import Recorded, key
 from conformance.plain_files.sandbox import SandboxError, is_fenced
 from conformance.records import CompileFailure, ConformanceFailure
+from conformance.targets import Target
 from conformance.user_files.expected_failures import read_expected_failures
 
 #: The target where none is named and there is no GPU.
@@ -59,6 +63,21 @@ class Options:
     folder: Path
 
 
+def targets_of(settings: Settings) -> tuple[Target, ...]:
+    """Returns the targets of a run. Another process looks for devices, because the file's code runs in a fork of this
+    one. torch fails in forks of a process that has used a device. Raises NotJudged if no device can be used."""
+    if not settings.has_gpu or settings.targets:
+        return chosen_targets(settings)
+    code = "import pickle, sys; from conformance import targets; pickle.dump(targets.devices(), sys.stdout.buffer)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    if done.returncode:
+        raise NotJudged(f"no device can be used: {done.stderr.decode(errors='replace').strip().rpartition(_LINE)[2]}")
+    devices: Sequence[Target] = pickle.loads(done.stdout)
+    if not devices:
+        raise NotJudged("torch sees no GPU, and this machine has one: use --no-gpu, or another build of torch")
+    return tuple(devices[:1])
+
+
 def judge_file(path: Path, entries: Sequence[Described], options: Options, say: Callable[[str], None]) -> JudgedFile:
     """Judges the operations ``entries`` of the file at ``path`` and says what comes of each case.
 
@@ -70,7 +89,7 @@ def judge_file(path: Path, entries: Sequence[Described], options: Options, say: 
     gpus, specs = options.gpus, options.targets or (() if options.gpus.entries else (USUAL_TARGET,))
     settings = Settings("quick", specs, (), (), seed, None, gpus, None, 60.0, (), read_expected_failures())
     try:
-        targets = chosen_targets(settings)
+        targets = targets_of(settings)
     except (LookupError, OutsideError) as error:
         raise NotJudged(str(error.args[0])) from None
     judged = JudgedFile()

@@ -115,6 +115,7 @@ def _child(work: Callable[[], bytes], folder: Path, answer: int, errors: Path) -
         sys.stdin = sys.stdout = sys.stderr = os.fdopen(2, "w", closefd=False)
         os.chdir(folder)
         os.environ.update(HOME=str(folder), TMPDIR=str(folder), TRITON_CACHE_DIR=str(folder / "cache"))
+        os.environ.update(CUDA_VISIBLE_DEVICES="-1", HIP_VISIBLE_DEVICES="-1")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _fence(str(folder), os.devnull)
         data = work()

@@ -6,12 +6,15 @@ import contextlib
 import io
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from conformance import cli
+from conformance.machine.gpus import Gpus
 from conformance.plain_files.description import DescriptionError, described
+from conformance.user_files.expected_failures import read_expected_failures
 from tests.kernels.interpreter_runs import in_interpreter
 
 FILES = Path(__file__).parent / "files"
@@ -99,3 +102,17 @@ def test_the_command_interprets_kernels(tmp_path, forked):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1, done.stderr
     assert "sm_90: FAIL exact/transparent" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("executable", "message"), [("/bin/false", "no device can be used"), ("/bin/cat", "no device")]
+)
+def test_a_gpu_that_cannot_be_used_is_a_sentence(monkeypatch, executable, message):
+    from conformance.judging.plain_file import NotJudged, targets_of
+    from conformance.judging.settings import Settings
+
+    monkeypatch.setattr(sys, "executable", executable)
+    gpus = Gpus(entries=("0",))
+    settings = Settings("quick", (), (), (), 0, None, gpus, None, 60.0, (), read_expected_failures())
+    with pytest.raises(NotJudged, match=message):
+        targets_of(settings)
