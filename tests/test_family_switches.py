@@ -32,7 +32,6 @@ OUTSIDE: dict[str, tuple[int, str]] = {
         "the kernel that is named after the operation stands for it",
     ),
     "inductor/topics/gemm.py::_": (2, "torch has a function for each of these operations"),
-    "judging/plan_rules.py::right_refusals": (1, "any kernel refuses an operation that it does not have"),
     "plain_files/file_kernel.py::kernel_of": (1, "a plain file names its operation in a word"),
     "suites/test_alignment.py::test_refusal_names_operand_bytes_and_rule": (1, "the kernel's own reason is looked up"),
     "suites/test_config_space.py::alignments": (1, _SUITE),

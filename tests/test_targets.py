@@ -17,9 +17,9 @@ import pytest
 from conformance import targets
 from conformance.families.gemm.problem import mm
 from conformance.heuristics.configs import Config
-from conformance.judging.plan_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
+from conformance.kernels.refusal_rules import objection
 from conformance.machine import entry_point_loading
 from conformance.records import ReasonCode
 from conformance.targets import (

@@ -44,9 +44,14 @@ def no_kernel(_: Kernel) -> bool:
     return False
 
 
+def not_own(kernel: Kernel) -> bool:
+    """Third-party kernels."""
+    return not is_own(kernel)
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """The arguments of :func:`scenario`, and the ``name`` of the test, such as "test_scaling.test_scales"."""
+    """The arguments of :func:`scenario`, and the ``name`` of the ``test``, such as "test_scaling.test_scales"."""
 
     kernels: Callable[[Kernel], bool]
     parameters: Mapping[str, Values]
@@ -58,6 +63,7 @@ class Scenario:
     every_row: Callable[[Kernel], bool] = no_kernel
     quick: Callable[[Kernel], bool] = every_kernel
     name: str = ""
+    test: Callable[..., Any] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -196,7 +202,7 @@ def scenario(
 
     def decorate(test: Test) -> Test:
         choices = (kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, every_row, quick)
-        setattr(test, ATTRIBUTE, Scenario(*choices, name_of(test)))
+        setattr(test, ATTRIBUTE, Scenario(*choices, name_of(test), test))
         return test
 
     return decorate

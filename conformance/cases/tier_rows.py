@@ -6,19 +6,23 @@ The choice depends on the kernel and the test alone: no other kernel, test, pack
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conformance.cases import config_space
-from conformance.cases.case_table import digest, identify
+from conformance.cases.asked_tests import answer
+from conformance.cases.case_table import Selection, digest, identify
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
-from conformance.cases.kernel_answers import ANY, Taken, soon_compiled, takers, without
+from conformance.cases.kernel_answers import ANY, Taken, asked_as, soon_compiled, takers, without
+from conformance.cases.replaced_rows import Replacement
 from conformance.families.examples import stored_dtype
 from conformance.kernels.catalogue import is_own
 from conformance.kernels.kernel import Kernel
+from conformance.kernels.refusal_rules import objection
 from conformance.problems import itemsize
 from conformance.targets import Target, known_targets, sharing_targets
 
@@ -89,6 +93,49 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
     return accepted if tier in CROSSED else soon_compiled(kernel, accepted, tier)
 
 
+class _Asked:
+    """Asks a third-party kernel about the rows of one test in a tier; of others it asks nothing."""
+
+    def __init__(self, scenario: Scenario, kernel: Kernel, tier: str) -> None:
+        self._scenario, self._kernel, self._tier = scenario, kernel, tier
+        self._replacement: Replacement | None = None
+
+    def replaced(self, rows: list[Row], accepted: Sequence[Taken]) -> list[Row]:
+        """Returns ``rows``, those that the kernel refuses replaced as far as possible. ``accepted`` are the dtypes and
+        configs that it takes, and a target, on which it is asked."""
+        scenario, kernel = self._scenario, self._kernel
+        if is_own(kernel) or scenario.test is None or not rows:
+            return rows
+        target, pairs = accepted[0][2], dict.fromkeys((dtype, config) for dtype, config, _ in accepted)
+        values = {
+            "dtype": [dtype for dtype, _ in pairs],
+            "config": [config for _, config in pairs],
+            **{name: scenario.values(name, kernel, self._tier) for name in scenario.parameters},
+            **scenario.rotate,
+        }
+        columns = {name: list(column) for name, column in values.items()}
+        for name, column in zip(columns, zip(*rows, strict=True), strict=True):
+            columns[name] = list(dict.fromkeys((*columns[name], *column)))
+        if self._replacement is None:
+            self._replacement = Replacement()
+        return self._replacement(
+            rows, columns, lambda row: self._takes(row, target), lambda row: (row[0], row[1]) in pairs
+        )
+
+    def _takes(self, row: Row, target: Target) -> bool:
+        """False if the kernel refuses the plan of ``row`` on ``target``, and may do so."""
+        scenario, (dtype, config, *own) = self._scenario, row
+        assert scenario.test is not None
+        kernel = asked_as(self._kernel, dtype, config, target)
+        names = inspect.signature(scenario.test).parameters
+        values = dict(zip(scenario.columns, (kernel, target, dtype, config, *own), strict=True))
+        selection = Selection((target,), self._tier)
+        given = answer(scenario.test, {name: value for name, value in values.items() if name in names}, selection)
+        if given is None or given.reason is None:
+            return True
+        return given.plan is not None and objection(kernel, given.plan, given.reason) is not None
+
+
 # The quick tier
 
 
@@ -100,13 +147,14 @@ def _quick_groups(
         return []
     sharing = sharing_targets() if shares(scenario, kernel) else ()
     chosen: list[Group] = []
+    asked = _Asked(scenario, kernel, "quick")
     for group in (sharing, *((target,) for target in targets if target not in sharing)):
         if not group or set(targets).isdisjoint(group):
             continue
         rivals = sharing if group != sharing and group[0] in known_targets() else ()
         accepted = without(_taken(scenario, kernel, group, "quick"), unused)
         if accepted:
-            chosen += _placed(scenario, kernel, accepted, rivals)
+            chosen += _placed(scenario, kernel, accepted, rivals, asked)
     return [group for group in chosen if group[0][0] in targets]
 
 
@@ -123,14 +171,18 @@ def _left_to_others(scenario: Scenario, kernel: Kernel) -> bool:
     return kernel.weight == 1 and is_own(kernel) and not scenario.quick(kernel)
 
 
-def _placed(scenario: Scenario, kernel: Kernel, accepted: Sequence[Taken], rivals: Sequence[Target]) -> list[Group]:
+def _placed(
+    scenario: Scenario, kernel: Kernel, accepted: Sequence[Taken], rivals: Sequence[Target], asked: _Asked
+) -> list[Group]:
     """The rows of ``accepted``, each on the target with the largest digest of those that take its dtype and config.
 
     A row is left out if one of ``rivals`` has a larger digest. So a built-in target that shares no rows has about as
-    many as one that does. A device, or a target of a package, has no rivals.
+    many as one that does. A device, or a target of a package, has no rivals. Rows that the kernel refuses are replaced
+    if targets share none.
     """
     placed: list[Group] = []
-    for dtype, config, *own in quick_rows(scenario, kernel, accepted):
+    rows = quick_rows(scenario, kernel, accepted)
+    for dtype, config, *own in rows if shares(scenario, kernel) else asked.replaced(rows, accepted):
         able = [target for *pair, target in accepted if pair == [dtype, config]]
         row = (scenario.name, kernel.name, dtype, identify(config), *map(identify, own))
         winner = max((*able, *rivals), key=lambda target: digest(*row, target.id))
@@ -247,11 +299,13 @@ def _default_groups(
         for part in ([pair for pair in pairs if (pair[1] in rows) is only] for only in (False, True)):
             if part:
                 targets_of.setdefault(tuple(part), []).append(target)
-    return [
-        (targets, pair, own)
-        for pairs, targets in targets_of.items()
-        for pair, own in _with_each_dtype(scenario, kernel, pairs, combinations)
-    ]
+    chosen: list[Group] = []
+    asked = _Asked(scenario, kernel, "default")
+    for able, on in targets_of.items():
+        covered: list[Row] = [(*pair, *own) for pair, own in _with_each_dtype(scenario, kernel, able, combinations)]
+        covered = asked.replaced(covered, [(*pair, on[0]) for pair in able])
+        chosen += [(on, (dtype, config), tuple(own)) for dtype, config, *own in covered]
+    return chosen
 
 
 def _usual(kernel: Kernel, pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -20,12 +20,13 @@ from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.code_faults import fault_verdicts, order_verdicts, unknown_orders
 from conformance.judging.harness import Harness, faults_explained, needed, record_edges
 from conformance.judging.plan_code import descriptor_features, plan_verdicts
-from conformance.judging.plan_rules import expected_grid, objection, overlooked
+from conformance.judging.plan_rules import expected_grid, overlooked
 from conformance.judging.undefined_lanes import judged_lanes, lanes_of_code
 from conformance.kernels import carveout
 from conformance.kernels.catalogue import is_own, meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
+from conformance.kernels.refusal_rules import objection
 from conformance.machine.environment_faults import cache_suspect
 from conformance.problems import Problem
 from conformance.records import (

@@ -10,18 +10,18 @@ about the plan: a program too many or too few shows even where it changes no num
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from conformance.families.family import family_of
-from conformance.families.limits import Broken, KernelLimits, capabilities, undescribed, unstored
+from conformance.families.limits import Broken, undescribed, unstored
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.kernels.kernel import Kernel, Plan, Variant
+from conformance.kernels.refusal_rules import right_refusals, stated_limits
 from conformance.problems import Problem
-from conformance.records import Reason, ReasonCode
+from conformance.records import ReasonCode
 from conformance.targets import Target
 
 
@@ -33,39 +33,10 @@ def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
     return broken + (list(unstored(problem.output)) if tma_store else [])
 
 
-def stated_limits(kernel: Kernel) -> KernelLimits | None:
-    """Returns the limits of ``kernel`` with its operations and all its dtypes; None if it states no limits."""
-    if kernel.limits is None:
-        return None
-    dtypes = (*kernel.dtypes, *kernel.rare_dtypes, *kernel.limits.dtypes)
-    return dataclasses.replace(kernel.limits, operations=kernel.operations, dtypes=dtypes)
-
-
-def right_refusals(limits: KernelLimits, plan: Plan) -> Iterator[tuple[ReasonCode, str]]:
-    """Yields the codes and subjects for which a kernel with these ``limits`` must refuse ``plan``."""
-    if plan.problem.op not in limits.operations:
-        yield ReasonCode.OPERATION, plan.problem.op
-        yield from ((ReasonCode.CAPABILITY, name) for name in capabilities(plan, limits))
-        return
-    for code, rule in (family_of(plan.problem).refusals or {}).items():
-        yield from ((code, subject) for subject in rule(plan, limits))
-
-
 def accepted(kernel: Kernel, broken: Broken) -> str:
     """Returns a sentence about a kernel that takes what it must refuse."""
     _, operand, what = broken
     return f"{kernel.name} accepted operand {operand} with {what}; it must refuse that"
-
-
-def objection(kernel: Kernel, plan: Plan, reason: Reason) -> str | None:
-    """Returns the reason why ``kernel`` may not refuse ``plan`` for ``reason``; None if a rule justifies it, and for a
-    kernel that states no limits."""
-    limits = stated_limits(kernel)
-    if limits is None or (reason.code, reason.subject) in right_refusals(limits, plan):
-        return None
-    return (
-        f"{kernel.name} refuses {plan.problem.id} with {plan.config.id}: {reason}. By the suite's rule it must take it"
-    )
 
 
 def overlooked(kernel: Kernel, plan: Plan) -> str | None:

@@ -8,9 +8,10 @@ from conformance.cases.each_kernel import each_kernel
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.trial.unchecked_trials import unchecked_trial
 from conformance.families.limits import DESCRIPTOR_BYTES
-from conformance.judging.plan_rules import accepted, broken_by_descriptors, objection
+from conformance.judging.plan_rules import accepted, broken_by_descriptors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NoApplicableKernel, Variant
+from conformance.kernels.refusal_rules import objection
 from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
 

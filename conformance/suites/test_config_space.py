@@ -17,9 +17,9 @@ from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.cases.tier_rows import CROSSED
 from conformance.families.examples import EVEN, WHOLE_TILES
 from conformance.inputs.fills import fill_set
-from conformance.judging.plan_rules import objection
 from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue
+from conformance.kernels.refusal_rules import objection
 from conformance.records import Reason, ReasonCode
 
 #: The exact fill of a family that the quick tier takes; of a family without one of these, the last.

@@ -1,6 +1,6 @@
 """Every order of the operands in memory, with sizes known when compiling or launching, and each kind of store."""
 
-from conformance.cases.scenarios import named, quick_fills, ragged, scenario, where
+from conformance.cases.scenarios import named, not_own, quick_fills, ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.problems import Layout
 
@@ -12,6 +12,7 @@ ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
     order=ORDERS,
     static=[False, True],
     configs=2,
+    every_row=not_own,
     quick=named("baddbmm", "mm_fp64", "mm_chained", "mm_with_sums"),
 )
 def test_transposed_operands(conform, kernel, target, dtype, config, order, static):

@@ -25,10 +25,10 @@ from conformance.families.gemm.problem import (
 from conformance.filecheck import filecheck
 from conformance.heuristics.configs import ChainedConfig, Config
 from conformance.inputs.fills import fills
-from conformance.judging.plan_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.refusal_rules import objection
 from conformance.numerics.contract import FMA64, INT32
 from conformance.problems import Layout
 from conformance.records import ReasonCode

@@ -11,9 +11,9 @@ from conformance.families.grouped.problem import GroupedGemm
 from conformance.filecheck import filecheck
 from conformance.heuristics.configs import Config, FlexConfig
 from conformance.judging.plan_code import plan_verdicts
-from conformance.judging.plan_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable
+from conformance.kernels.refusal_rules import objection
 from conformance.problems import DTYPES, FNUZ, FP8, RESULTS, Layout
 from conformance.records import ReasonCode
 from conformance.targets import known_targets

@@ -9,9 +9,10 @@ from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.linear_attention.problem import LinearAttention
 from conformance.heuristics.configs import LinearAttentionConfig
-from conformance.judging.plan_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.refusal_rules import objection
 from conformance.records import ReasonCode
 
 HOPPER = targets.find("sm_90")

@@ -8,9 +8,10 @@ from conformance import targets
 from conformance.families.microscaled.problem import MicroscaledGemm
 from conformance.families.microscaled_grouped.problem import MicroscaledGroupedGemm
 from conformance.heuristics.configs import BatchConfig, Config
-from conformance.judging.plan_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.refusal_rules import objection
 from conformance.problems import Layout
 from conformance.records import ReasonCode
 

@@ -8,10 +8,11 @@ from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.heuristics.configs import Config
-from conformance.judging.plan_rules import expected_grid, objection
+from conformance.judging.plan_rules import expected_grid
 from conformance.kernels import catalogue
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.refusal_rules import objection
 from conformance.records import ReasonCode
 from tests.kernels.interpreter_runs import in_interpreter
 
