@@ -141,6 +141,10 @@ class Ran:
     compiled: Any = None
 
 
+#: Some programs of a launch: ids of the first grid dimension, or indices of the grid.
+Programs = Sequence[int | tuple[int, ...]]
+
+
 class Executor(Protocol):
     """An executor of launches. ``device`` is where their tensors live; ``on_device``: that is an accelerator, not the
     interpreter's host memory."""
@@ -154,7 +158,7 @@ class Executor(Protocol):
     @property
     def on_device(self) -> bool: ...
 
-    def run(self, launch: Any, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+    def run(self, launch: Any, programs: Programs | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch`` and waits for it. ``programs`` restricts it to these program ids of the first grid dimension;
         ValueError where that cannot be. With ``observe`` the result must have the grid that ran; without it may."""
         ...

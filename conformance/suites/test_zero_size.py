@@ -72,8 +72,11 @@ def test_result_of_65536_by_65536(harness, recorder, kernel):
         reason = device_state.shortage(size)
         if reason is not None:
             recorder.not_run(reason)
-    elif not kernel.banded_tiles:
-        detail = f"which program of {kernel.name} computes which tile is not known: without a device too many would run"
+    elif not kernel.knows_tiles:
+        detail = (
+            f"which program of {kernel.name} computes which tile is not known: without a device too many would run. "
+            "The kernel may define tile_of()"
+        )
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, "tiles", detail))
     try:
         targets = dict.fromkeys((harness.first_target(kernel), *harness.targets))

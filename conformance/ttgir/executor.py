@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.compile.specialisation import bound_arguments, parameters
-from conformance.kernels.launch import Launch, Ran
+from conformance.kernels.launch import Launch, Programs, Ran
 from conformance.records import ExecutorName
 from conformance.ttgir.arithmetic import MISREAD, UnknownOperation
 from conformance.ttgir.formats import Type, rounded, size_of, type_of
@@ -71,7 +71,7 @@ class TtgirExecutor:
         finally:
             self._tracing = None
 
-    def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+    def run(self, launch: Launch, programs: Programs | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch`` and the steps before and after it. Raises Fault for what a correct program never does, and
         UnknownOperation for what this executor does not know."""
         for step in launch.before:
@@ -81,12 +81,17 @@ class TtgirExecutor:
             self._run(step, None)
         return ran
 
-    def _run(self, launch: Launch, programs: Sequence[int] | None) -> Ran:
+    def _run(self, launch: Launch, programs: Programs | None) -> Ran:
         started = time.perf_counter()
         if launch.empty:
             return Ran(self.name, launch.grid, 0, 0.0)
         grid: tuple[int, int, int] = (*launch.grid, 1, 1)[:3]  # type: ignore[assignment]
-        places = list(itertools.product(range(grid[2]), range(grid[1]), programs or range(grid[0])))
+        of_first = range(grid[0]) if programs is None else [each for each in programs if isinstance(each, int)]
+        places = list(itertools.product(range(grid[2]), range(grid[1]), of_first))
+        for each in programs or ():
+            if isinstance(each, tuple):
+                x, y, z = (*each, 0, 0)[:3]
+                places.append((z, y, x))
         if self.places is not None:
             places = [(z, y, x) for x, y, z in self.places]
         if len(places) > self.most:

@@ -13,16 +13,10 @@ from conformance.families.family import REGISTERED
 from conformance.families.gemm.problem import mm
 from conformance.judging.case_recorder import CaseEnded
 from conformance.judging.conform import conform, refused
-from conformance.judging.plan_rules import (
-    accepted,
-    broken_by_descriptors,
-    objection,
-    overlooked,
-    right_refusals,
-    stated_limits,
-)
+from conformance.judging.plan_rules import accepted, broken_by_descriptors, overlooked
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
+from conformance.kernels.refusal_rules import objection, right_refusals, stated_limits
 from conformance.problems import Layout
 from conformance.records import ConformanceFailure, Reason, ReasonCode, Status
 from conformance.suites.test_alignment import judge_refusal, misaligned

@@ -18,7 +18,7 @@ import torch
 from conformance.execution.compile.specialisation import source_hash
 from conformance.execution.device.grid_capture import CaptureError, GridCapture
 from conformance.execution.device.page_edges import NoEdge, PageEdges, page_edges
-from conformance.kernels.launch import Launch, Ran
+from conformance.kernels.launch import Launch, Programs, Ran
 from conformance.records import ExecutorName
 
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.
@@ -62,7 +62,7 @@ class DeviceExecutor:
         uuid = getattr(module.get_device_properties(self.device), "uuid", None)
         return None if uuid is None else hashlib.sha256(str(uuid).encode()).hexdigest()[:12]
 
-    def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+    def run(self, launch: Launch, programs: Programs | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch``. With ``observe`` the result has the grid that the driver was given. Where launches cannot be
         captured, it is the one that the profiler saw on the device.
 

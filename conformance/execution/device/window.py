@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from conformance.families.gemm.problem import Gemm
 from conformance.heuristics.configs import Config
-from conformance.kernels.kernel import Kernel
+from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.launch import Executor, watching
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import DTYPES
@@ -39,7 +40,7 @@ def _expected(problem: Gemm, a: Tensor, b: Tensor) -> Tensor:
 
 
 def whole_in_panels(
-    kernel: Kernel, problem: Gemm, config: Config, target: Target, executor: Executor, seed: int = 0
+    kernel: GemmFamily, problem: Gemm, config: Config, target: Target, executor: Executor, seed: int = 0
 ) -> list[Verdict]:
     """Every element of an exact product on a device, compared bitwise. B must be column-major, A and C row-major."""
     a, b = _operands(problem, executor.device, seed)
@@ -60,9 +61,10 @@ def whole_in_panels(
 
 
 def window_of(
-    kernel: Kernel, problem: Gemm, config: Config, target: Target, executor: Executor, seed: int = 0
+    kernel: GemmFamily, problem: Gemm, config: Config, target: Target, executor: Executor, seed: int = 0
 ) -> list[Verdict]:
-    """The first, a middle and the last tiles of the result: programs of a grid with one tile each, run one by one.
+    """The tiles of the first, two middle and the last programs of a grid with one tile each, run one by one. The kernel
+    says which tiles these are.
 
     The result's memory is reserved, not touched: only the tiles that these programs write become real.
     """
@@ -71,31 +73,40 @@ def window_of(
     tiles = -(-problem.M // config.block_m) * -(-problem.N // config.block_n)
     one_each = dataclasses.replace(kernel.usual_variant, sms=tiles if kernel.persistent else None)
     plan = kernel.plan(problem, config, target, one_each)
-    chosen = [0, tiles // 2 - 1, tiles // 2, tiles - 1]
-    windows = [_window(tile, problem, config) for tile in chosen]
+    programs = math.prod(plan.grid)
+    numbers = [0, programs // 2 - 1, programs // 2, programs - 1]
+    chosen = [_index(number, plan.grid) for number in numbers]
+    places = [kernel.tile_of(plan, program) for program in chosen]
+    windows = [_window(place, config) for place in places]
     for rows, columns in windows:
         out[rows, columns] = float("nan")
     tensors = {"a": a, "b": b, "out": out}
     with watching(executor, tensors) as accesses:
         ran = executor.run(kernel.launch(plan, tensors), programs=chosen)
     text = f"grid {ran.grid}, {ran.programs} programs of it"
-    verdicts = [Verdict(str(Check(CheckKind.GRID)), ran.grid == plan.grid == (tiles,), text)]
+    verdicts = [Verdict(str(Check(CheckKind.GRID)), ran.grid == plan.grid and programs == tiles, text)]
     if accesses is not None:
         strays = "; ".join(accesses.strays.values())
         verdicts.append(Verdict(str(Check(CheckKind.MEMORY)), not strays, strays or "no access outside the operands"))
-    for tile, (rows, columns) in zip(chosen, windows, strict=True):
+    for tile, (rows, columns) in zip(numbers, windows, strict=True):
         same = torch.equal(bits(out[rows, columns] + 0), bits(_expected(problem, a[rows], b[:, columns]) + 0))
         text = f"rows {rows.start}.., columns {columns.start}.."
         verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, f"tile-{tile}")), same, text))
     return verdicts
 
 
-def _window(tile: int, problem: Gemm, config: Config) -> tuple[slice, slice]:
-    """Rows and columns of ``tile`` in the order of GROUP_M bands (see swizzle in kernels/device/tiles.py)."""
-    tiles_m, tiles_n = -(-problem.M // config.block_m), -(-problem.N // config.block_n)
-    band, inside = divmod(tile, config.group_m * tiles_n)
-    rows = min(tiles_m - band * config.group_m, config.group_m)
-    m, n = band * config.group_m + inside % rows, inside // rows
+def _index(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the index of program ``number`` of ``grid``, whose first dimension runs fastest."""
+    index = []
+    for extent in grid:
+        number, place = divmod(number, extent)
+        index.append(place)
+    return tuple(index)
+
+
+def _window(tile: tuple[int, int], config: Config) -> tuple[slice, slice]:
+    """Returns the rows and columns of a tile."""
+    m, n = tile
     return (
         slice(m * config.block_m, (m + 1) * config.block_m),
         slice(n * config.block_n, (n + 1) * config.block_n),

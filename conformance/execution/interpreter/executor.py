@@ -34,7 +34,7 @@ from conformance.execution.interpreter.nan_tracing import NanTracing
 from conformance.execution.interpreter.overflow_tracing import OverflowTracing
 from conformance.execution.interpreter.proof import Faults, faults_of_kernels, faults_of_methods
 from conformance.execution.interpreter.savings import replaced_in, savings
-from conformance.kernels.launch import Launch, Ran
+from conformance.kernels.launch import Launch, Programs, Ran
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Methods of the interpreter's builder that must be there to be replaced.
@@ -135,11 +135,11 @@ class InterpreterExecutor:
         if out.item() != 3:
             raise RuntimeError(f"the interpreter counts 40 in blocks of 16 as {out.item()}, 3 is right")
 
-    def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+    def run(self, launch: Launch, programs: Programs | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch`` and the steps before and after it. What is observed is the launch itself, always:
         ``observe`` changes nothing here.
 
-        ``programs`` restricts the launch to these program ids of the first grid dimension. Raises
+        ``programs`` restricts the launch to these program ids of the first grid dimension, or to these indices. Raises
         InterpreterUnsupported for what the interpreter cannot do, and whatever else it raises (an InterpreterError for
         a fault inside the kernel).
         """
@@ -150,7 +150,7 @@ class InterpreterExecutor:
             self._run(step)
         return ran
 
-    def _run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran:
+    def _run(self, launch: Launch, programs: Programs | None = None) -> Ran:
         started = time.perf_counter()
         if launch.empty:
             return Ran(self.name, launch.grid, 0, 0.0)
@@ -160,12 +160,14 @@ class InterpreterExecutor:
         set_dim, set_idx, accesses = builder.set_grid_dim, builder.set_grid_idx, self._accesses
 
         def grid_dim(self: Any, x: int, y: int, z: int) -> None:
-            full = (x, y, z) if programs is None else (launch.grid[0], y, z)
+            full = (x, y, z) if programs is None else (*launch.grid, 1, 1)[:3]
             seen.append(full)
             set_dim(self, *full)
 
         def grid_idx(self: Any, x: int, y: int, z: int) -> None:
-            x = x if programs is None else programs[x]
+            if programs is not None:
+                program = programs[x]
+                x, y, z = (program, y, z) if isinstance(program, int) else (*program, 0, 0)[:3]
             walked.append((x, y, z))
             if accesses is not None:
                 accesses.program((x, y, z))
@@ -175,7 +177,8 @@ class InterpreterExecutor:
         if accesses is not None and accesses.undefined_lanes:
             methods["create_masked_load"] = with_undefined_lanes(interpreter, accesses)
         executor = {"_restore_args_dev": lambda *arguments: None}  # arguments are host memory already
-        grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
+        whole = programs is None or any(isinstance(program, int) for program in programs)
+        grid = launch.grid if programs is None else (len(programs), *(launch.grid[1:] if whole else ()))
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
         with contextlib.ExitStack() as replaced, np.errstate(all="ignore"):
             replacements = [(builder, methods), (interpreter.GridExecutor, executor), *self._reductions]

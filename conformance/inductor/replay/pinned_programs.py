@@ -19,7 +19,7 @@ from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDe
 from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan
-from conformance.kernels.launch import Executor, Ran, watching
+from conformance.kernels.launch import Executor, Programs, Ran, watching
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.problems import FP8, Problem, itemsize
 from conformance.records import ExecutorName
@@ -208,7 +208,7 @@ class CallExecutor:
         flex attention multiplies those behind the last query by zero."""
         return watching(self._executor, operands, **rules, undefined_lanes=False)
 
-    def run(self, launch: Any, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+    def run(self, launch: Any, programs: Programs | None = None, *, observe: bool = False) -> Ran:
         """Raises ValueError if ``programs`` is given: a compiled function runs whole, and AssertionError if an output
         has not the shape or dtype of the problem's."""
         if programs is not None:

@@ -8,7 +8,7 @@ from conformance.families.draw import Draw
 from conformance.families.examples import dtype_fields
 from conformance.families.gemm import problem as problems
 from conformance.families.gemm.problem import BLOCK_SCALINGS, OPERATIONS, Gemm
-from conformance.kernels.kernel import Kernel, Variant
+from conformance.kernels.kernel import Kernel, Plan, Variant
 from conformance.problems import Layout
 
 
@@ -44,6 +44,23 @@ class GemmFamily(Kernel):
             fields.setdefault("scaling", BLOCK_SCALINGS[1])
         problem: Gemm = getattr(problems, self.operation)(M, N, K, **{**fields, **dtype_fields(dtype)})
         return problem
+
+    @property
+    def knows_tiles(self) -> bool:
+        """True if the kernel says which program makes which tile."""
+        return self.banded_tiles or type(self).tile_of is not GemmFamily.tile_of
+
+    def tile_of(self, plan: Plan, program: tuple[int, ...]) -> tuple[int, int]:
+        """Returns the row and the column of the tile that ``program``, an index of the grid of ``plan``, makes alone. A
+        kernel with another order of tiles than bands of GROUP_M rows defines it. Raises NotImplementedError for a
+        kernel that does not say it."""
+        if not self.banded_tiles:
+            raise NotImplementedError(f"{self.name} does not say which program makes which tile")
+        problem, config = plan.problem, plan.config
+        tiles_m, tiles_n = -(-problem.M // config.block_m), -(-problem.N // config.block_n)
+        band, inside = divmod(program[0], config.group_m * tiles_n)
+        rows = min(tiles_m - band * config.group_m, config.group_m)
+        return band * config.group_m + inside % rows, inside // rows
 
     @property
     def orders(self) -> tuple[str, str] | None:
