@@ -20,6 +20,8 @@ from tests.watching.test_watched_run import launch_of
 
 Watched = tuple[int, dict[str, CaseRecord]]
 
+pytestmark = pytest.mark.long(15)  # the first of them watches the whole suite
+
 
 @pytest.fixture(scope="module")
 def product(whole_suite: Watched, watched_folder: Path) -> str:

@@ -11,6 +11,7 @@ from tests.releases import EARLIER
 from tests.watching.conftest import SUITE
 
 
+@pytest.mark.long(20)
 @pytest.mark.skipif(not EARLIER.exists(), reason=f"needs a second Triton in {EARLIER}: make test installs it")
 def test_a_launch_that_is_wrong_with_the_candidate_is_a_regression(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

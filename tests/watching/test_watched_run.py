@@ -12,6 +12,8 @@ from tests.watching.conftest import watched
 
 Watched = tuple[int, dict[str, CaseRecord]]
 
+pytestmark = pytest.mark.long(15)  # the first of them watches the whole suite
+
 
 def launch_of(records: dict[str, CaseRecord], test: str) -> CaseRecord:
     """Returns the only launch of ``test``."""
@@ -103,8 +105,12 @@ def test_what_cannot_be_taken_is_said(whole_suite: Watched) -> None:
 def test_records_are_the_same_in_every_run(
     whole_suite: Watched, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    status, records = watched(tmp_path, "-k", "scale or of_its_own", "-n", "1")
+    status, records = watched(tmp_path, "-k", "scale or of_its_own or tuned", "-n", "1", configs="all")
     assert status == 1
+    tuned = [records.pop(case) for case in sorted(records) if case.startswith("test_tuned/")]
+    blocks = [record.problem["arguments"]["BLOCK"] for record in tuned if record.problem]
+    assert blocks == ["=32", "=64", "=32"]  # each config that fits, and then the choice
+    assert records.pop("test_tuned").status.value == "pass"
     assert len(records) == 5
     for case, record in records.items():
         first = whole_suite[1][case]
@@ -112,8 +118,8 @@ def test_records_are_the_same_in_every_run(
         assert record.checks == first.checks
         assert record.status is first.status
     info = read_run(tmp_path / "run")
-    assert (info.tier, info.exit_status, info.selected) == ("watch", 1, 5)
-    assert "FAILED: 1 of 5 judged cases failed" in capfd.readouterr().out
+    assert (info.tier, info.exit_status, info.selected) == ("watch", 1, 9)
+    assert "FAILED: 1 of 9 judged cases failed" in capfd.readouterr().out
 
 
 def test_a_process_that_dies_leaves_the_record_of_its_test(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
