@@ -28,7 +28,7 @@ def test_the_users_tests_keep_their_own_outcomes(whole_suite: Watched) -> None:
     others = {"test_graph": "not-run", "test_too_long": "not-run", "test_skipped": "not-applicable"}
     passing = {case: "pass" for case in statuses if case not in {**failing, **others}}
     assert statuses == {**passing, **failing, **others}
-    assert len(passing) == 19
+    assert len(passing) == 20
     assert status == 1
 
 
@@ -93,6 +93,8 @@ def test_kernels_that_inductor_generates_are_taken(whole_suite: Watched) -> None
     assert "not compiled" not in records["test_compiled_function"].observed
     (note,) = records["test_compiled_with_gradient"].observed["not compiled"]
     assert note == "<lambda> ran as it is written: its gradients need a device"
+    (note,) = records["test_compiled_module"].observed["not compiled"]
+    assert note == "ReLU runs as it is written: it is a module"
 
 
 def test_what_cannot_be_taken_is_said(whole_suite: Watched) -> None:

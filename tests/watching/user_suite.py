@@ -235,6 +235,10 @@ def test_compiled_with_gradient():
     assert x.grad.tolist() == [2.0] * 64
 
 
+def test_compiled_module():
+    assert torch.compile(torch.nn.ReLU())(torch.ones(2, device="cuda")).tolist() == [1.0, 1.0]
+
+
 class Wrapped:
     """A tensor as libraries wrap one: Triton asks for its address and its dtype."""
 
