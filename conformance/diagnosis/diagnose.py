@@ -129,7 +129,8 @@ class _Case:
         ways = (self._about_tiles, self._about_problem) if _is_plain(self.problem) else (
             self._about_problem, self._about_tiles)  # fmt: skip
         result = TileSearch()
-        for way in (self._about_tiles,) if self.by_tiles_only else ways:
+        # plainer words come first: a k-block that is used twice is no set of k
+        for way in (*((self._about_tiles,) if self.by_tiles_only else ways), self._about_counts):
             search = way(fill, out, bad, unwritten, everything, work)
             result.possible = result.possible or search.possible
             result.causes = search.causes
@@ -183,14 +184,28 @@ class _Case:
         alterations = family_of(self.problem).alterations
         return iter(()) if alterations is None else alterations(self.problem, self.contract, self.tiling, exact)
 
-    def _about_tiles(
+    def _about_counts(
         self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: WorkBudget
+    ) -> TileSearch:
+        """Terms that tiles of each product count twice or not at all."""
+        return self._about_tiles(fill, out, bad, unwritten, seen, work, counts=True)
+
+    def _about_tiles(
+        self,
+        fill: Fill,
+        out: Tensor,
+        bad: Tensor,
+        unwritten: Tensor,
+        seen: Sequence[Seen],
+        work: WorkBudget,
+        *,
+        counts: bool = False,
     ) -> TileSearch:
         """Causes that are found in the tiles of each product, and confirmed by another exact fill that fails."""
         enough = int((bad & ~unwritten).sum()) >= ENOUGH
         if fill.method != "exact" or self.output != self.problem.output.name or not enough:
             return TileSearch()
-        first = self._in_products(fill, out, bad, unwritten, work)
+        first = self._in_products(fill, out, bad, unwritten, work, counts=counts)
         for entry in seen:
             if not first.causes or entry.fill is fill or entry.fill.method != "exact":
                 continue
@@ -199,13 +214,15 @@ class _Case:
             missing = wrong & _sentinel(other)
             if int((wrong & ~missing).sum()) < ENOUGH:
                 continue
-            second = self._in_products(entry.fill, other, wrong, missing, work)
+            second = self._in_products(entry.fill, other, wrong, missing, work, counts=counts)
             if work.ended:
                 break
             first.causes = agreed(first.causes, second.causes)
         return first
 
-    def _in_products(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, work: WorkBudget) -> TileSearch:
+    def _in_products(
+        self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, work: WorkBudget, *, counts: bool
+    ) -> TileSearch:
         products_of = family_of(self.problem).products
         if products_of is None:
             return TileSearch()
@@ -216,7 +233,7 @@ class _Case:
         for product in products[:ANALYSED_PRODUCTS]:
             not_written = missing[product.name].bad if product.name in missing else torch.zeros_like(product.bad)
             if int((product.bad & ~not_written).sum()) >= ENOUGH:
-                search = search_product(product, self.contract, self.tiling.block, not_written, work)
+                search = search_product(product, self.contract, self.tiling.block, not_written, work, of_each_k=counts)
                 searches.append((product, search))
         result = TileSearch(possible=next((search.possible for _, search in searches if search.possible), ""))
         if any(not search.causes for _, search in searches):

@@ -81,23 +81,30 @@ def agreed(first: Iterable[Cause], second: Sequence[Cause]) -> list[Cause]:
 
 
 def search_product(
-    product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: WorkBudget
+    product: Product,
+    contract: Contract,
+    block: tuple[int, int, int],
+    unwritten: Tensor,
+    work: WorkBudget,
+    *,
+    of_each_k: bool = False,
 ) -> TileSearch:
     """Causes of the wrong elements that are not ``unwritten``, those of the most damaged tile first. They are proven
-    only if together they explain every wrong tile."""
+    only if together they explain every wrong tile. With ``of_each_k`` they say how often each k is counted, and nothing
+    else."""
     model = FaultModel(product, contract, block, unwritten, work)
     bad = product.bad & ~unwritten
     counts = tile_counts(bad, block)[0]
     waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
     total, search = len(waiting), TileSearch()
-    single = list(hypotheses.about_one_element(model, bad))
+    single = [] if of_each_k else list(hypotheses.about_one_element(model, bad))
     # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
     proof = tile_counts(bad & model.output.isfinite(), block)[0]
     for _ in range(ANALYSED_TILES):
         if not waiting or work.ended:
             break
         tile = max(waiting, key=lambda t: int(counts[t]))
-        fits = _fitting(model, tile, single, bad)
+        fits = _counted(model, tile) if of_each_k else _fitting(model, tile, single, bad)
         covered = {h: [t for t in waiting if t == tile or model.agrees(h, *model.tile(*t))] for h in fits}
         shown = {h: sum(int((counts if h.special else proof)[t]) for t in tiles) for h, tiles in covered.items()}
         proven = {h: tiles for h, tiles in covered.items() if shown[h] >= ENOUGH}
@@ -144,9 +151,13 @@ def _fitting(model: FaultModel, tile: tuple[int, int], single: list[Hypothesis],
             fits.append(hypothesis)
         if model.work.ended:
             break
-    if not fits:  # the plainer words come first: a k-block that is used twice is no set of k
-        fits = [each for each in hypotheses.about_counts(model, rows, cols) if model.agrees(each, rows, cols)]
     return fits
+
+
+def _counted(model: FaultModel, tile: tuple[int, int]) -> list[Hypothesis]:
+    """Returns the hypothesis about how often ``tile`` counts each k, if there is one."""
+    rows, cols = model.tile(*tile)
+    return [each for each in hypotheses.about_counts(model, rows, cols) if model.agrees(each, rows, cols)]
 
 
 def tile_counts(mask: Tensor, block: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
