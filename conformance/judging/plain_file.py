@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pickle
 import secrets
 import subprocess
@@ -85,9 +86,8 @@ def judge_file(path: Path, entries: Sequence[Described], options: Options, say: 
     a file cannot have an operation."""
     if not is_fenced():
         say("this system has no Landlock: while the file's code runs it can write files and reach other processes")
-    seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     gpus, specs = options.gpus, options.targets or (() if options.gpus.entries else (USUAL_TARGET,))
-    settings = Settings("quick", specs, (), (), seed, None, gpus, None, 60.0, (), read_expected_failures())
+    settings = Settings("quick", specs, (), (), 0, None, gpus, None, 60.0, (), read_expected_failures())
     try:
         targets = targets_of(settings)
     except (LookupError, OutsideError) as error:
@@ -101,7 +101,9 @@ def judge_file(path: Path, entries: Sequence[Described], options: Options, say: 
             say(f"{'fail':<15}{entry.call}: {error}")
             judged.statuses["fail"] += 1
     asked_problems.enter([each for each, _ in kept], options.folder)
-    harness = Harness(settings)
+    # drawn now: the process of the file's code is a copy of this one, and could read it
+    seed = secrets.randbelow(2**31) if options.seed is None else options.seed
+    harness = Harness(dataclasses.replace(settings, seed=seed))
     with contextlib.closing(harness.pool):
         for each, cases in kept:
             for case in cases:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import sys
@@ -13,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from conformance.plain_files.description import Described, root_of
+from conformance.families.attention.problem import Mask
+from conformance.plain_files.description import Described, DescriptionError, root_of
 from conformance.plain_files.device_copy import MOST_DIMENSIONS
 from conformance.plain_files.device_functions import device_functions
 from conformance.plain_files.file_kernel import KERNELS, VARIABLE, FileGemm, Recorded, kernel_of, key
@@ -40,19 +42,29 @@ def problems_of(kernel: Any) -> Iterator[tuple[Any, Any]]:
     orders of a product's operands, and every further config of a tuner."""
     described, fields = kernel.recorded.described, kernel.recorded.fields
     first, *others = kernel.configs
+    named = {each.id for each in ast.walk(ast.parse(described.call)) if isinstance(each, ast.Name)}
+    # a factor or mask that the call does not name is that of a function without it
+    usual: dict[str, Any] = {name: 1.0 for name in ("alpha", "beta") if name not in named}
+    if "causal" not in named:
+        usual["mask"] = Mask("full")
 
-    def with_fields(problem: Any) -> Any:
-        return dataclasses.replace(problem, **fields) if fields else problem
+    def asked(dtype: str, config: Any, shape: str) -> Any:
+        try:
+            problem = kernel.example(dtype, config, shape)
+            unnamed = {name: value for name, value in usual.items() if hasattr(problem, name)}
+            return dataclasses.replace(problem, **{**unnamed, **fields})
+        except (TypeError, ValueError) as error:
+            raise DescriptionError(f"{described.operation} of {dtype} with fields {fields}: {error}") from None
 
     for dtype in kernel.dtype_names():
         for shape in described.shapes or kernel.shapes:
-            yield with_fields(kernel.example(dtype, first, shape)), first
+            yield asked(dtype, first, shape), first
         if isinstance(kernel, FileGemm) and not described.shapes:
-            ragged = with_fields(kernel.example(dtype, first, "ragged"))
+            ragged = asked(dtype, first, "ragged")
             for a, b in kernel.more_orders:
                 yield dataclasses.replace(ragged, layout_a=Layout(a), layout_b=Layout(b)), first
     for config in others:
-        yield with_fields(kernel.example(kernel.dtype_names()[0], config, (*described.shapes, "ragged")[0])), config
+        yield asked(kernel.dtype_names()[0], config, (*described.shapes, "ragged")[0]), config
 
 
 def ask(path: Path, described: Described, asked: Sequence[Asked], folder: Path) -> Answer:

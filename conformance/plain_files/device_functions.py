@@ -206,7 +206,7 @@ def _attributes() -> frozenset[str]:
         getattr(tl, "tensor_descriptor", tl.tensor),
     )
     # the last two are built when a value of the class is
-    names = {name for kind in kinds for name in (*dir(kind), "element_ty", "shape")}
+    names = {name for kind in kinds for name in (*dir(kind), "element_ty", "shape", "type")}
     return frozenset(name for name in names if not name.startswith("_")) - {"handle"}
 
 

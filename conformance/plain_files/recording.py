@@ -7,13 +7,13 @@ result can come from its launches alone. What it asks of the device is answered 
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import importlib
 import importlib.util
 import inspect
 import math
 import sys
-import traceback
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -164,7 +164,8 @@ class _Recorder(TorchDispatchMode):
         if not isinstance(result, Tensor):
             if isinstance(result, (tuple, list)) and all(self._is_view(each, before) for each in result):
                 return result
-            if func.namespace == "prim" or name.startswith(("sym_", "is_")):  # asks for nothing but shapes
+            asks_of_dtypes = not any(isinstance(each, Tensor) for each in (*args, *kwargs.values()))
+            if func.namespace == "prim" or name.startswith(("sym_", "is_")) or asks_of_dtypes:  # or of shapes
                 return result
             raise NotRecorded("library-call", _library(name))
         if name in ("zero_", "fill_"):
@@ -301,6 +302,9 @@ def _tape(
         return Tape(memories, steps, outputs, configs=recorder.configs, tile=recorder.tile)
     except NotRecorded as error:
         return Tape(fault=f"the wrapper {error}", check=error.check)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        text = f"the wrapper reads values of a tensor, by torch's {error.func}: its launches may depend on shapes alone"
+        return Tape(fault=text, check="values")
     except Exception as error:
         if isinstance(error, _REFUSALS) and _is_own(error):
             return Tape(refused=f"{type(error).__name__}: {error}")
@@ -310,9 +314,17 @@ def _tape(
 
 
 def _is_own(error: BaseException) -> bool:
-    """True if a statement of the user's code raised ``error``, and neither torch nor Triton for one of its calls."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return (frames[-1].line or "").startswith(("raise", "assert"))
+    """True if a statement of the user's code raised ``error``, and not torch or Triton for it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    code = trace.tb_frame.f_code
+    libraries = [str(Path(str(library.__file__)).parent) for library in (torch, triton)]
+    # a function written in C has no frame: its exception comes from the instruction that calls it
+    is_statement = dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
+    return is_statement and not any(code.co_filename.startswith(folder) for folder in (*libraries, "<frozen"))
 
 
 class _Methods(TorchFunctionMode):
@@ -322,8 +334,18 @@ class _Methods(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is Tensor.__getitem__:
             return self._indexed(*args)
-        if func is Tensor.contiguous and not kwargs and not args[0].is_contiguous():
-            return torch.ops.aten.clone(args[0], memory_format=torch.contiguous_format)
+        if func is Tensor.__setitem__:
+            view, value = self._indexed(*args[:2]), args[2]
+            copies = isinstance(value, Tensor)
+            return torch.ops.aten.copy_(view, value) if copies else torch.ops.aten.fill_.Scalar(view, value)
+        if func is Tensor.copy_:
+            return torch.ops.aten.copy_(*args, **kwargs)
+        if func is Tensor.contiguous:
+            layout = kwargs.get("memory_format", *args[1:] or (torch.contiguous_format,))
+            is_so = args[0].is_contiguous(memory_format=layout)
+            return args[0] if is_so else args[0].clone(memory_format=layout)
+        if func is torch.tensor:
+            raise NotRecorded("library-call", _library("tensor"))
         if func in (Tensor.cuda, Tensor.to):
             args = [each for each in args if not _is_device(each)]
             kwargs = {name: value for name, value in kwargs.items() if not _is_device(value)}
@@ -332,6 +354,7 @@ class _Methods(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _indexed(self, tensor: Tensor, index: Any) -> Tensor:
+        """Returns a view of ``tensor``."""
         parts = list(index) if isinstance(index, tuple) else [index]
         if any(not (part is None or part is Ellipsis or isinstance(part, (int, slice))) for part in parts):
             raise NotRecorded("library-call", _library("indexing by a tensor"))
@@ -422,6 +445,9 @@ class _Driver:
     def set_current_device(self, device: int) -> None:
         pass
 
+    def get_device_interface(self) -> types.ModuleType:
+        return torch.cuda
+
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cuda", 0)
 
@@ -459,6 +485,7 @@ def _device(target: Target) -> Iterator[None]:
         "synchronize": None,
         "set_device": None,
         "current_stream": types.SimpleNamespace(cuda_stream=0),
+        "is_current_stream_capturing": False,
     }
     for name, value in values.items():
         setattr(torch.cuda, name, functools.partial(_returned, value))

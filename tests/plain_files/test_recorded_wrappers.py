@@ -1,0 +1,73 @@
+"""A wrapper may do with tensors what wrappers do; what it may not do has one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance import targets
+from conformance.plain_files.asked_problems import problems_of
+from conformance.plain_files.description import Described, DescriptionError
+from conformance.plain_files.file_kernel import Recorded, kernel_of
+from conformance.plain_files.recording import Question, record
+from conformance.plain_files.tape import decode
+from conformance.problems import Operand
+from tests.kernels.interpreter_runs import in_interpreter
+
+TAKEN = [
+    "a.contiguous()",
+    "a.cuda()",
+    "a.to('cuda')",
+    "a.to(device=torch.device('cuda'), dtype=torch.float32)",
+    "torch.zeros(4, 4, device='cuda')[:, :2].fill_(1)",
+    "torch.empty(4, 4, device='cuda').__setitem__((0, slice(None)), 1.0)",
+    "torch.empty_like(a).copy_(a)",
+    "torch.promote_types(a.dtype, torch.float32)",
+    "triton.runtime.driver.active.get_device_interface().current_device()",
+]
+FAULTS = {
+    "a @ a.t()": "the wrapper calls torch's mm: the result must come from the kernels of the file alone",
+    "torch.tensor([1, 2], device='cuda')": "the wrapper calls torch's tensor: the result must come",
+    "a[0, 0].item()": "the wrapper reads values of a tensor, by torch's aten._local_scalar_dense.default",
+    "a.numpy()": "the wrapper raised RuntimeError: .numpy() is not supported",
+    "a.view(7)": "the wrapper raised RuntimeError: ",
+    "refuse(a)": "refused: ValueError: too small",
+}
+FILE = """
+def refuse(a):
+    raise ValueError("too small")
+"""
+
+
+def tapes_of(path, expressions):
+    """Returns the fault of each expression, whose operand is a transposed matrix; "" if it has none."""
+    question = Question([Operand("a", (8, 4), (1, 8), "fp16")], [], {}, 0)
+    answers = [decode(record(path, f"({each}, None)[1]", targets.find("sm_90"), [question])) for each in expressions]
+    tapes = [answer.tapes[0] for answer in answers]
+    return [f"refused: {tape.refused}" if tape.refused else tape.fault for tape in tapes]
+
+
+def test_wrappers_may_do_what_wrappers_do_and_the_rest_has_a_sentence(tmp_path):
+    path = tmp_path / "file.py"
+    path.write_text(FILE)
+    said = in_interpreter(tapes_of, path, [*TAKEN, *FAULTS])
+    assert dict(zip(TAKEN, said, strict=False)) == dict.fromkeys(TAKEN, "")
+    for expected, text in zip(FAULTS.values(), said[len(TAKEN) :], strict=True):
+        assert text.startswith(expected)
+
+
+def problem_of(tmp_path, operation, call, **fields):
+    recorded = Recorded(Described(operation=operation, call=call, **fields), "file.kernel", str(tmp_path))
+    return next(problems_of(kernel_of(recorded, tmp_path)))[0]
+
+
+def test_a_factor_or_mask_that_the_call_does_not_name_is_that_of_a_function_without_it(tmp_path):
+    plain = problem_of(tmp_path, "addmm", "addmm(bias, a, b)")
+    scaled = problem_of(tmp_path, "addmm", "addmm(bias, a, b, alpha)")
+    assert [(each.alpha, each.beta) for each in (plain, scaled)] == [(1, 1), (2, 1)]
+    assert problem_of(tmp_path, "attention", "attention(q, k, v)").mask.kind == "full"
+
+
+@pytest.mark.parametrize("wrong", [{"dtypes": ("int8",)}, {"fields": {"activation": "relu"}}])
+def test_a_problem_that_cannot_be_is_one_sentence(tmp_path, wrong):
+    with pytest.raises(DescriptionError, match=r"int_mm takes int8|unexpected keyword argument 'activation'"):
+        problem_of(tmp_path, "mm", "matmul(a, b)", **wrong)
