@@ -42,6 +42,10 @@ _FOREIGN = (
 _OF_TRITON = frozenset({"language", "cdiv", "next_power_of_2"})
 
 
+#: Arguments of ``triton.jit`` that change what a profiler shows, and no result.
+_UNUSED_OPTIONS = ("launch_metadata", "repr")
+
+
 class ForeignCode(Exception):
     """A device function names what is not of Triton's language."""
 
@@ -105,8 +109,9 @@ def _options(function: Function, node: ast.FunctionDef) -> dict[str, Any]:
         name = ast.unparse(call.func if call is not None else decorator)
         if name.rpartition(".")[2] != "jit":
             continue
+        given = [each for each in (call.keywords if call else ()) if each.arg not in (None, *_UNUSED_OPTIONS)]
         try:
-            return {each.arg: ast.literal_eval(each.value) for each in (call.keywords if call else ()) if each.arg}
+            return {str(each.arg): ast.literal_eval(each.value) for each in given}
         except ValueError:
             raise ForeignCode(f"{_place(function)}: the arguments of its jit must be literals") from None
     raise ForeignCode(f"{_place(function)} has no decorator triton.jit in the text of its file")
@@ -117,23 +122,54 @@ def _compiled(function: Function, parsed: _Parsed, path: Path, scope: dict[str, 
     lines = Path(function.path).read_text().splitlines()
     node = parsed.node
     text = textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
-    text = "\n" * (node.lineno - 1) + text + "\n"
+    text = _without_foreign_annotations("\n" * (node.lineno - 1) + text + "\n")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     tree = ast.parse(text)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
-    for argument in (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs):
-        is_constant = argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
-        argument.annotation = ast.parse("tl.constexpr", mode="eval").body if is_constant else None
-    definition.returns = None
     for default in (*definition.args.defaults, *filter(None, definition.args.kw_defaults)):
         try:
             ast.literal_eval(default)
         except ValueError:
-            raise ForeignCode(f"{_place(function)}: the default {ast.unparse(default)} must be a literal") from None
-    exec(compile(ast.fix_missing_locations(tree), str(path), "exec"), scope)
+            if not isinstance(_static(default, scope), tl.dtype):
+                raise ForeignCode(
+                    f"{_place(function)}: the default {ast.unparse(default)} must be a literal or a dtype of tl"
+                ) from None
+    exec(compile(tree, str(path), "exec", dont_inherit=True), scope)
     return scope[node.name]
+
+
+def _without_foreign_annotations(text: str) -> str:
+    """Returns the ``text`` of a function, in which each annotation that Triton does not read is blank. What says
+    ``constexpr`` says ``tl.constexpr``. Lines stay: the interpreter evaluates what stands there."""
+    definition = ast.parse(text).body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    starts = [0]  # of the lines, in bytes, as the columns of the tree are
+    for line in text.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    data = text.encode()
+    spans: list[tuple[int, int, bytes]] = []
+    for argument in (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs):
+        said = argument.annotation
+        if said is None or _is_type(said):
+            continue
+        first = starts[argument.lineno - 1] + argument.col_offset + len(argument.arg.encode())
+        last = starts[(said.end_lineno or 1) - 1] + (said.end_col_offset or 0)
+        spans.append((first, last, b": tl.constexpr" if "constexpr" in ast.unparse(said) else b""))
+    if (said := definition.returns) is not None:
+        last = starts[(said.end_lineno or 1) - 1] + (said.end_col_offset or 0)
+        spans.append((starts[said.lineno - 1] + said.col_offset, last, b"None"))
+    for first, last, instead in sorted(spans, reverse=True):
+        data = data[:first] + instead + b"\n" * data[first:last].count(b"\n") + data[last:]
+    return data.decode()
+
+
+def _is_type(annotation: ast.expr) -> bool:
+    """True for an annotation from which Triton reads a type, such as ``tl.int64`` or ``"fp32"``."""
+    if isinstance(annotation, ast.Constant):
+        return isinstance(annotation.value, str) and "constexpr" not in annotation.value
+    return isinstance(_static(annotation, {"tl": tl, "triton": triton}), tl.dtype)
 
 
 def _named(node: ast.FunctionDef) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
+import triton.language as tl
 
 from conformance.plain_files.device_functions import ForeignCode, device_functions
 from conformance.plain_files.tape import Callee, Constant, Function, Module, Number
@@ -41,6 +44,32 @@ def test_a_function_keeps_its_lines_and_options(tmp_path):
     assert taken_function.fn.__code__.co_firstlineno == 8
     assert taken_function.fn.__globals__["EPS"].value == 0.5
     assert taken_function.fn.__defaults__ == (16,)
+
+
+def test_annotations_and_defaults_of_the_language_are_kept_and_others_are_blank(tmp_path):
+    head = """@triton.jit(launch_metadata=print, repr=print)
+    def twice(x: Any, n: tl.int64, m: "fp32", é: Dict[
+            str, int], BLOCK: constexpr, OUT: tl.constexpr = tl.float16) -> Any:"""
+    text = TEXT.replace('@triton.jit(do_not_specialize=["n"])\n    def twice(x, n, BLOCK: tl.constexpr = 16):', head)
+    path = tmp_path / "file.py"
+    path.write_text(text.replace("{body}", "tl.store(x + i, é)"))
+    given = Function(name="twice", path=str(path), line=7, module_globals=GLOBALS)
+    (built,) = device_functions([given], tmp_path, tmp_path / "made")
+    assert built.fn.__annotations__ == {
+        "n": tl.int64, "m": "fp32", "BLOCK": tl.constexpr, "OUT": tl.constexpr, "return": None,
+    }  # fmt: skip
+    assert built.fn.__defaults__ == (tl.float16,)
+    assert built.fn.__code__.co_firstlineno == 8
+    lines = inspect.getsource(built.fn).splitlines()
+    assert lines[-1].strip() == "tl.store(x + i, é)"
+
+
+def test_a_default_that_is_computed_is_refused(tmp_path):
+    path = tmp_path / "file.py"
+    path.write_text(TEXT.replace("= 16", "= len('ab')").replace("{body}", "tl.store(x + i, n)"))
+    given = Function(name="twice", path=str(path), line=7, module_globals=GLOBALS)
+    with pytest.raises(ForeignCode, match=r"the default len\('ab'\) must be a literal or a dtype of tl"):
+        device_functions([given], tmp_path, tmp_path / "made")
 
 
 FOREIGN = {
