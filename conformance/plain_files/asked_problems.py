@@ -168,21 +168,33 @@ def recorded(path: Path, described: Described, targets: Sequence[Target], folder
     functions: list[tuple[Function, ...]] = []
     cases: list[Asked] = []
     kernel = kernel_of(Recorded(described, name, str(root_of(path))), folder)
-    example, config = next(problems_of(kernel))
+    try:
+        example, config = next(problems_of(kernel))
+    except (TypeError, ValueError, LookupError) as error:
+        raise DescriptionError(
+            f"{described.operation} cannot have the dtypes or fields that are described: {error}"
+        ) from None
     (first,) = ask(path, described, [Asked(example, config, targets[0])], apart).tapes
     configs = [dataclasses.replace(config, number=number) for number in range(first.configs)]
     more = [Asked(example, other, targets[0]) for other in configs[1:]]
     others = ask(path, described, more, apart).tapes if more else ()
+    # a wrapper may keep the kernel of the config that its tuner chose first
+    keeps = any(not tape.fault and tape.configs <= number for number, tape in enumerate(others, 1))
+    if keeps:
+        others = tuple(ask(path, described, [each], apart).tapes[0] for each in more)
     tiles = tuple(tape.tile for tape in (first, *others))
     kernel = kernel_of(msgspec.structs.replace(kernel.recorded, tiles=tiles), folder)
-    for number, target in enumerate(targets):
-        asked = [Asked(problem, config, target) for problem, config in problems_of(kernel)]
-        answer = ask(path, described, asked, apart)
-        device_functions(answer.functions, root_of(path), folder / f"{name}-{number}")
-        functions.append(answer.functions)
-        for each, tape in zip(asked, answer.tapes, strict=True):
-            tapes[key(each.problem, each.config, target)] = (tape, number)
-        cases += asked
+    for target in targets:
+        every = [Asked(problem, config, target) for problem, config in problems_of(kernel)]
+        for config in kernel.configs if keeps else [None]:
+            asked = [each for each in every if config in (None, each.config)]
+            answer = ask(path, described, asked, apart)
+            number = len(functions)
+            device_functions(answer.functions, root_of(path), folder / f"{name}-{number}")
+            functions.append(answer.functions)
+            for each, tape in zip(asked, answer.tapes, strict=True):
+                tapes[key(each.problem, each.config, target)] = (tape, number)
+            cases += asked
     return msgspec.structs.replace(kernel.recorded, tapes=tapes, functions=tuple(functions)), cases
 
 

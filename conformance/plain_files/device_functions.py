@@ -21,7 +21,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from conformance.plain_files.tape import Callee, Constant, Dtype, Function, Global, Module
+from conformance.plain_files.tape import Callee, Constant, Dtype, Function, Global, Module, Namespace
 
 #: Functions of Python that the language has, too.
 _BUILTINS = frozenset({"range", "min", "max", "abs", "sum", "len", "int", "float", "bool", "str", "tuple", "list"})
@@ -38,12 +38,13 @@ _FOREIGN = (
     ast.Yield,
     ast.Lambda,
 )
+#: Arguments of ``triton.jit`` that change neither the code nor the launch: they name the kernel for a profiler.
+_FOR_PROFILERS = frozenset({"launch_metadata", "repr"})
+#: Attributes that values of the language have, and their classes lack.
+_OF_VALUES = frozenset({"type", "dtype", "shape", "numel", "element_ty", "primitive_bitwidth", "itemsize", "strides"})
+_OF_VALUES |= {"fp_mantissa_width", "int_bitwidth", "int_signedness", "block_shape", "value"}
 #: Attributes of the package triton itself that device code may name.
 _OF_TRITON = frozenset({"language", "cdiv", "next_power_of_2"})
-
-
-#: Arguments of ``triton.jit`` that change what a profiler shows, and no result.
-_UNUSED_OPTIONS = ("launch_metadata", "repr")
 
 
 class ForeignCode(Exception):
@@ -81,7 +82,7 @@ def device_functions(functions: Sequence[Function], root: Path, folder: Path) ->
                 raise ForeignCode(
                     f"{_place(function)} names {name}, which is neither a constant nor of Triton's language"
                 )
-        _check(function, each.node, scope)
+        _check(function, each.node, scope, built)
     return built
 
 
@@ -109,9 +110,9 @@ def _options(function: Function, node: ast.FunctionDef) -> dict[str, Any]:
         name = ast.unparse(call.func if call is not None else decorator)
         if name.rpartition(".")[2] != "jit":
             continue
-        given = [each for each in (call.keywords if call else ()) if each.arg not in (None, *_UNUSED_OPTIONS)]
         try:
-            return {str(each.arg): ast.literal_eval(each.value) for each in given}
+            given = {each.arg: each.value for each in (call.keywords if call else ()) if each.arg}
+            return {name: ast.literal_eval(value) for name, value in given.items() if name not in _FOR_PROFILERS}
         except ValueError:
             raise ForeignCode(f"{_place(function)}: the arguments of its jit must be literals") from None
     raise ForeignCode(f"{_place(function)} has no decorator triton.jit in the text of its file")
@@ -187,6 +188,12 @@ def _value(function: Function, name: str, value: Global, built: Sequence[Any]) -
         if value.name == "triton" or _is_language(value.name):
             return importlib.import_module(value.name)
         raise ForeignCode(f"{_place(function)} names the module {value.name}, which is not Triton's language")
+    if isinstance(value, Namespace):
+        space = ModuleType(name)
+        space.__dict__.update(
+            {attribute: _value(function, name, each, built) for attribute, each in value.items.items()}
+        )
+        return space
     if isinstance(value, Callee) and value.name:
         module, _, attribute = value.name.partition(":")
         if _is_language(module):
@@ -210,7 +217,7 @@ def _plain(value: Any, built: Sequence[Any]) -> Any:
     return tl.dtype(value.name) if isinstance(value, Dtype) else value.python
 
 
-def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any]) -> None:
+def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any], built: Sequence[Any]) -> None:
     """Raises ForeignCode if the function's code leaves the language."""
     for each in (inside for statement in node.body for inside in ast.walk(statement)):
         line = f"{Path(function.path).name}:{getattr(each, 'lineno', node.lineno)}"
@@ -223,7 +230,10 @@ def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any]) 
                 raise ForeignCode(
                     f"{function.name} ({line}) names {each.attr}, which no value of Triton's language has"
                 )
-            module = _module_of(_static(each, scope))
+            named = _static(each, scope)
+            if any(named is own for own in built):
+                continue
+            module = _module_of(named)
             if module != "triton" and not _is_language(module):
                 raise ForeignCode(
                     f"{function.name} ({line}) names {each.attr} of {module}, which is not Triton's language"
@@ -241,8 +251,7 @@ def _attributes() -> frozenset[str]:
         tl.constexpr,
         getattr(tl, "tensor_descriptor", tl.tensor),
     )
-    # the last two are built when a value of the class is
-    names = {name for kind in kinds for name in (*dir(kind), "element_ty", "shape", "type")}
+    names = {*_OF_VALUES, *(name for kind in kinds for name in dir(kind))}
     return frozenset(name for name in names if not name.startswith("_")) - {"handle"}
 
 

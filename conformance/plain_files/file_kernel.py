@@ -285,7 +285,7 @@ class _Replayed:
             return self.functions[value.number]
         if isinstance(value, Constant):
             return tl.constexpr(self.value(value.value))
-        return getattr(tl, value.name) if isinstance(value, Dtype) else value.python
+        return tl.dtype(value.name) if isinstance(value, Dtype) else value.python
 
 
 class FileGemm(_FromFile, GemmFamily):

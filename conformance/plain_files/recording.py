@@ -13,13 +13,17 @@ import importlib
 import importlib.util
 import inspect
 import math
+import multiprocessing
+import os
 import sys
+import threading
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 import triton
 import triton.language as tl
@@ -43,6 +47,7 @@ from conformance.plain_files.tape import (
     Launched,
     Memory,
     Module,
+    Namespace,
     Number,
     Scalar,
     Tape,
@@ -146,6 +151,8 @@ class _Recorder(TorchDispatchMode):
         if callable(grid):
             grid = grid({**bound, **options})
         sizes = tuple(int(size) for size in (grid if isinstance(grid, (tuple, list)) else (grid,)))
+        while len(sizes) > 1 and sizes[-1] == 1:  # a compiled kernel is launched with three
+            sizes = sizes[:-1]
         for name in ("warmup", "stream", "device", "device_type", "debug"):
             options.pop(name, None)
         arguments = {name: self.value(value, name) for name, value in bound.items()}
@@ -215,6 +222,12 @@ def _encoded(value: Any) -> Number | Constant | Dtype | None:
     return _number(value) if value is None or isinstance(value, (bool, int, float, str)) else None
 
 
+def _names(code: types.CodeType) -> list[str]:
+    """Returns what ``code`` names outside itself, and the attributes that it names, in a fixed order."""
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return sorted({*code.co_names, *code.co_freevars, *(name for each in inner for name in _names(each))})
+
+
 class _Functions:
     """The device functions that were launched, by their numbers."""
 
@@ -227,16 +240,24 @@ class _Functions:
         python = function.fn
         if python not in self._known:
             number = self._known[python] = len(self._known)
-            scope = {name: self._global(value) for name, value in list(python.__globals__.items())}
+            names = _names(python.__code__)
+            cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=True)
+            outside = {**python.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+            scope = {name: self._global(outside[name], names) for name in names if name in outside}
             named = {name: value for name, value in scope.items() if value is not None}
             path, line = python.__code__.co_filename, python.__code__.co_firstlineno
             self._answers[number] = Function(python.__name__, path, line, named)
         return self._known[python]
 
-    def _global(self, value: Any) -> Global | None:
+    def _global(self, value: Any, attributes: Sequence[str] = ()) -> Global | None:
+        """Returns a global of a device function as data; of a module of the file's package, these attributes."""
         module = getattr(value, "__module__", None) or ""
         if isinstance(value, types.ModuleType):
-            return Module(value.__name__)
+            if value.__name__.partition(".")[0] == "triton" or not attributes:
+                return Module(value.__name__)
+            named = {name: self._global(vars(value).get(name)) for name in attributes if name in vars(value)}
+            items = {name: each for name, each in named.items() if each is not None}
+            return Namespace(items) if items else Module(value.__name__)
         plain = _encoded(value)
         if plain is not None:
             return plain
@@ -264,17 +285,23 @@ def prepare() -> None:
 def record(path: Path, call: str, target: Target, questions: Sequence[Question]) -> bytes:
     """Returns the answer about each question, encoded: what ``call``, an expression in the names of the file at
     ``path``, launches for ``target``. Each question is put twice; the second time must be as the first."""
+    os.environ["TRITON_INTERPRET"] = "0"  # as on a device: wrappers ask for the class of their functions
+    # a library may have locks between processes, which need shared memory; here is one process
+    multiprocessing.Lock = multiprocessing.RLock = threading.RLock  # type: ignore[assignment]
     functions = _Functions()
     recorders: list[_Recorder] = []
     with _device(target), FakeTensorMode(allow_non_fake_inputs=True), _launches_to(recorders):
         try:
             names = vars(imported(path))
+            _take_tuners()
         except Exception as error:
             return encode(Answer((), (), f"{path.name} cannot be imported: {type(error).__name__}: {error}"))
         tapes = []
         for question in questions:
             first, second = (_tape(functions, recorders, call, names, question) for _ in range(2))
-            if first != second and not first.fault and not first.refused:
+            # the second call may launch the kernel that the first one's tuner left
+            again = msgspec.structs.replace(second, configs=first.configs, tile=first.tile)
+            if first != again and not first.fault and not first.refused:
                 text = "launches otherwise when it is called once more with the same: a result is kept from before"
                 first = Tape(fault=second.fault or text, check="second-call")
             tapes.append(first)
@@ -291,7 +318,7 @@ def _tape(
         scope = {"triton": triton, "torch": torch, **names, **question.names, **tensors}
         with recorder, _Methods():
             result = eval(call, scope)
-        results = [result] if isinstance(result, Tensor) else list(result or ())
+        results = result if isinstance(result, (tuple, list)) else [result]
         outputs = {output.name: recorder.view(tensors[output.name]) for output in question.outputs}
         outputs |= {
             output.name: recorder.view(returned)
@@ -400,10 +427,11 @@ def _launches_to(recorders: list[_Recorder]) -> Iterator[None]:
     """Inside, launches go to the last recorder, and tuners take the config that it names."""
     from triton.runtime import autotuner, interpreter, jit
 
-    def launch(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+    def launch(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> _Compiled:
         if warmup or not recorders:
             raise NotRecorded("launch", "launches a kernel while the file is imported, or to warm up")
         recorders[-1].launched(self, grid, args, kwargs)
+        return _Compiled(self, recorders, args, kwargs)
 
     def tuned(self: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = dict(zip(self.arg_names, args, strict=False))
@@ -414,7 +442,7 @@ def _launches_to(recorders: list[_Recorder]) -> Iterator[None]:
             raise NotRecorded("configs", "has no config left after its early_config_prune")
         recorder = recorders[-1]
         recorder.configs = max(recorder.configs, len(configs))
-        config = configs[min(recorder.choice, len(configs) - 1)]
+        config = self.best_config = configs[min(recorder.choice, len(configs) - 1)]
         chosen = config.all_kwargs()
         if config.pre_hook is not None:
             config.pre_hook({**arguments, **kwargs, **chosen})
@@ -424,6 +452,41 @@ def _launches_to(recorders: list[_Recorder]) -> Iterator[None]:
         owner.run = method
     autotuner.Autotuner.run = tuned
     yield
+
+
+def _take_tuners(owner: Any = None) -> None:
+    """Has the tuners of libraries, which benchmark in a way of their own, take a config as Triton's tuner does here."""
+    from triton.runtime.autotuner import Autotuner
+
+    for kind in (owner or Autotuner).__subclasses__():
+        kind.run = Autotuner.run
+        _take_tuners(kind)
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """Stands in for the compiled kernel that a launch returns: a wrapper may keep it, to launch it again."""
+
+    function: Any
+    recorders: list[_Recorder]
+    positional: tuple[Any, ...]
+    named: Mapping[str, Any]
+
+    def __getitem__(self, grid: Any) -> Any:
+        return functools.partial(self._launch, grid)
+
+    def _launch(self, grid: Any, *args: Any, stream: Any = None) -> None:
+        parameters = self.function.params
+        bound = {**dict(zip(self.function.arg_names, self.positional, strict=False)), **self.named}
+        constants = {each.name for each in parameters if each.is_constexpr}
+        names = [each.name for each in parameters if len(args) == len(parameters) or not each.is_constexpr]
+        if len(args) != len(names):
+            text = f"launches a compiled kernel with {len(args)} arguments, {len(names)} are required"
+            raise NotRecorded("launch", text)
+        kept = {
+            name: value for name, value in bound.items() if name in constants or name not in self.function.arg_names
+        }
+        self.recorders[-1].launched(self.function, grid, (), {**kept, **dict(zip(names, args, strict=True))})
 
 
 class _Driver:

@@ -83,8 +83,14 @@ class Module(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="modul
     name: str
 
 
+class Namespace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="namespace"):
+    """A module of the file's package: the device functions and constants in it that the code names."""
+
+    items: dict[str, Global]
+
+
 Value = View | Descriptor | Number | Constant | Dtype | Items | Callee
-Global = Number | Constant | Dtype | Callee | Module
+Global = Number | Constant | Dtype | Callee | Module | Namespace
 
 
 class Launched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="launch"):

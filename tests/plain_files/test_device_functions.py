@@ -8,7 +8,7 @@ import pytest
 import triton.language as tl
 
 from conformance.plain_files.device_functions import ForeignCode, device_functions
-from conformance.plain_files.tape import Callee, Constant, Function, Module, Number
+from conformance.plain_files.tape import Callee, Constant, Function, Module, Namespace, Number
 
 TEXT = """import os
 import triton
@@ -29,6 +29,8 @@ GLOBALS = {
     "cdiv": Callee(name="triton.language.standard:cdiv"),
     "evil": Callee(name="os:system"),
     "again": Callee(0),
+    "mine": Namespace({"again": Callee(0), "EPS": Constant(Number(0.5))}),
+    "theirs": Namespace({"os": Module("os")}),
 }
 
 
@@ -44,6 +46,12 @@ def test_a_function_keeps_its_lines_and_options(tmp_path):
     assert taken_function.fn.__code__.co_firstlineno == 8
     assert taken_function.fn.__globals__["EPS"].value == 0.5
     assert taken_function.fn.__defaults__ == (16,)
+
+
+def test_a_module_of_the_package_has_what_the_code_names(tmp_path):
+    taken_function = function(tmp_path, "tl.store(x + i, mine.again(x, n) + mine.EPS + x.type.element_ty)")
+    space = taken_function.fn.__globals__["mine"]
+    assert (space.again, space.EPS.value) == (taken_function, 0.5)
 
 
 def test_annotations_and_defaults_of_the_language_are_kept_and_others_are_blank(tmp_path):
@@ -73,6 +81,7 @@ def test_a_default_that_is_computed_is_refused(tmp_path):
 
 
 FOREIGN = {
+    "theirs.os": "names the module os",
     "os.system('x')": "names the module os",
     "evil('x')": "names evil of os",
     "open('x')": "names open, which is neither",

@@ -68,6 +68,19 @@ def test_a_tuned_wrapper_is_judged_with_every_config(tmp_path):
     assert "\nfail           matmul.mm mm-40x80x80-fp16-row.row.row 32x64x32-s2-w4-n1 sm_90" in output
 
 
+def test_a_librarys_tuner_entry_and_modules_are_judged_as_they_are():
+    status, output = judge(FILES / "library.py", "--seed", "1")
+    assert (status, output.splitlines()[-1]) == (0, "library.py: 2 pass; seed 1")
+    assert "-n0 sm_90: by ttgir" in output
+    assert "-n1 sm_90: by ttgir" in output
+
+
+def test_fields_that_an_operation_lacks_are_one_sentence(tmp_path):
+    path = changed(tmp_path, "product", ('dtypes = ["fp32"]', 'dtypes = ["int8"]'))
+    status, output = judge(path)
+    assert (status, output) == (2, "")
+
+
 WRONG_FILES = {
     "x = 1": "nothing says what file.py computes",
     "def": "file.py is not a file of Python",
