@@ -125,7 +125,8 @@ class Family:
 
     ``draw_problem(kernel, draw)`` returns a random problem, which the kernel may still refuse.
 
-    ``axes(problem, name)`` names one index along each dimension of the operand ``name``.
+    ``axes(problem, name)`` names one index along each dimension of the operand or output ``name``. It raises KeyError
+    for an output if an axis of an operand with the same name would mean something else.
 
     ``needed(problem, inputs, output, stored)`` returns, for each operand, the indices on which the elements ``stored``
     of ``output`` depend.

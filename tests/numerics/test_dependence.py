@@ -8,7 +8,7 @@ import torch
 from conformance import reference
 from conformance.diagnosis.diagnose import axes, needed
 from conformance.families.attention.problem import Attention, Mask, Score
-from conformance.families.conv.problem import conv2d, conv_transpose2d
+from conformance.families.conv.problem import Conv, conv2d, conv_transpose2d
 from conformance.families.gemm.problem import (
     Bias,
     Fusion,
@@ -67,6 +67,17 @@ def changed_along(tensor, axis, index):
     part = result.select(axis, index)
     part += torch.rand(part.shape, generator=torch.Generator().manual_seed(index), dtype=torch.float64) + 0.5
     return result
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
+def test_every_axis_of_an_output_has_a_name(problem):
+    for output in problem.outputs:
+        if isinstance(problem, (Conv, WeightGradient)):  # of an operand, the same names would mean something else
+            with pytest.raises(KeyError):
+                axes(problem, output.name)
+        else:
+            names = axes(problem, output.name)
+            assert len(names) == len({*names}) == len(output.shape)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)

@@ -97,7 +97,7 @@ CAUSES = {
     "bmm_rounded": "passes through bf16",
     "plus_rounded": "is rounded to bf16",
     "int_as_fp32": "sums pass through fp32",
-    "int_as_int16": "sums wrap at 16 bits",
+    "int_as_int16": "right modulo 2**16: an integer of 16 bits overflowed",
     "mixed_rounded": "B passes through e4m3",
     "split_parts_rounded": "every part of K is rounded to bf16",
     "split_sum_rounded": "the sum of the parts of K is rounded to bf16 after each part",

@@ -21,11 +21,15 @@ COMPARED = 32
 
 def repeated_reads(problem: Problem, run: Footprints) -> list[str]:
     """Returns a sentence if two programs of ``run`` store to the same elements of an output and both read a term of
-    their sum. A term has an index along every axis that no output has. Empty for a family whose axes have no names."""
+    their sum. A term has an index along every axis that no output has. Empty for a family whose axes have no names, and
+    for one that gives none to its outputs."""
     if family_of(problem).axes is None:
         return []
     outputs = [output.name for output in problem.outputs]
-    outer = {axis for name in outputs for axis in axes(problem, name)}
+    try:
+        outer = {axis for name in outputs for axis in axes(problem, name)}
+    except KeyError:
+        return []
     facts: list[str] = []
     for together in storing_together(problem, run.footprints).values():
         for first, second in itertools.combinations(together[:COMPARED], 2):

@@ -704,8 +704,8 @@ _QUERIES = ("batch", "head", "query", "element")
 _PAGES = ("page", "key head", "row", "element")
 _KEYS = ("batch", "key head", "key", "element")
 _AXES = {
-    **dict.fromkeys(("q", "out", "grad_out"), _QUERIES),
-    **dict.fromkeys(("k", "v"), _KEYS),
+    **dict.fromkeys(("q", "out", "grad_out", "grad_q"), _QUERIES),
+    **dict.fromkeys(("k", "v", "grad_k", "grad_v"), _KEYS),
     "lse": _QUERIES[:3],
     "slopes": ("head",),
     "query_document": ("batch", "query"),
@@ -714,7 +714,7 @@ _AXES = {
 
 
 def axes(problem: Attention, name: str) -> tuple[str, ...]:
-    """Returns the name of one index along each dimension of the operand ``name``."""
+    """Returns the name of one index along each dimension of the operand or output ``name``."""
     return _PAGES if problem.page and name in ("k", "v") else _AXES[name]
 
 

@@ -235,7 +235,10 @@ def _correlated(problem: Conv, geometry: _Geometry, x: Tensor, w: Tensor) -> Ten
 
 
 def axes(problem: Conv, name: str) -> tuple[str, ...]:
-    """Returns the name of one index along each dimension of the operand ``name``."""
+    """Returns the name of one index along each dimension of the operand ``name``. Raises KeyError for an output, whose
+    positions are not those of an operand."""
+    if name in {output.name for output in problem.outputs}:
+        raise KeyError(name)
     rank = len(problem.operand(name).shape)
     first = {"x": ("image", "channel"), "w": problem.weight_axes}.get(name, ("output channel",))
     return (*first, *AXES[len(first) - rank :]) if rank > len(first) else first

@@ -81,7 +81,10 @@ def _computed(
 
 
 def axes(problem: WeightGradient, name: str) -> tuple[str, ...]:
-    """Returns the name of one index along each dimension of the operand ``name``."""
+    """Returns the name of one index along each dimension of the operand ``name``. Raises KeyError for an output, whose
+    positions are taps and not those of an operand."""
+    if name in {output.name for output in problem.outputs}:
+        raise KeyError(name)
     return ("image", "channel" if name == "x" else "output channel", *AXES[1:])
 
 
