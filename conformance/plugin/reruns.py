@@ -109,7 +109,7 @@ class Reruns:
         except OSError:  # no disk, no process, or a try that has left nothing
             again = None
         if again is None:
-            self._without_record = True
+            self._without_record |= time.monotonic() < until  # else its time was up
             return None
         failing = tuple(check for check, _ in again.failing)
         return Rerun(again.status, failing, again.diagnosis[:DIAGNOSIS], again.gpu, again.fault)

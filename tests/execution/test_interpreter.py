@@ -228,6 +228,10 @@ def test_builtins_that_are_imported_by_name_are_replaced_while_a_kernel_runs():
         from triton.language import arange, cdiv, load
         from triton.language.math import exp2 as power, rsqrt
         compiled = arange, load, power, rsqrt
+        class Lazy:
+            def __getattr__(self, name):
+                raise RuntimeError(f"{name} was asked for")
+        lazy = Lazy()  # a name of the module that no kernel uses
         @triton.jit
         def inverse(x):
             return rsqrt(x)

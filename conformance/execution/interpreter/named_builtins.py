@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import triton.language as tl
@@ -44,10 +46,13 @@ def _names_of(python: Any) -> _Names:
             return
         scopes[id(scope)] = scope
         for name, value in list(scope.items()):
-            if tl.core.is_builtin(value):
-                found.append((scope, name, _late(value)))
-            elif hasattr(value, "arg_names") and hasattr(getattr(value, "fn", None), "__globals__"):
-                visit(value.fn)
+            if isinstance(value, FunctionType):
+                if tl.core.is_builtin(value):
+                    found.append((scope, name, _late(value)))
+            elif inspect.getattr_static(value, "arg_names", None) is not None:  # no code of the value runs
+                function = inspect.getattr_static(value, "fn", None)
+                if isinstance(function, FunctionType):
+                    visit(function)
 
     visit(python)
     return tuple(found)
