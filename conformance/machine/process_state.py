@@ -159,7 +159,7 @@ def _write_path(before: list[str]) -> None:
     sys.path[:] = before
 
 
-#: What the harness calls of Python while a case runs or ends; :func:`also_called` adds functions of its own.
+#: Python's functions that the harness calls while a case runs or ends. :func:`also_called` adds functions of its own.
 _CALLED: list[tuple[Any, str]] = [
     (builtins, "open len isinstance print type str int list dict tuple set getattr setattr hasattr __import__"),
     (builtins, "any all min max sum sorted zip map range enumerate iter next repr callable super issubclass"),

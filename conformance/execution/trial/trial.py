@@ -255,17 +255,28 @@ def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Seq
     return repeated_reads(problem, footprints) or missing_reads(problem, fills[0].inputs, footprints)
 
 
+def _traced(
+    method: str, launcher: Launcher, problem: Problem, executor: Executor, lanes: Lanes, fill: Fill
+) -> tuple[Any, dict[str, Tensor]]:
+    """Runs ``fill`` once more inside the ``method`` of the executor. Returns what that traced and the outputs; None and
+    no outputs if the executor has no such method."""
+    tracing_of = getattr(executor, method, None)
+    if tracing_of is None:
+        return None, {}
+    views = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, executor.device).items()}
+    outputs = {output.name: views[output.name] for output in problem.outputs}
+    with tracing_of(views, list(outputs), lanes) as tracing:
+        starter(executor)(launcher(views), observe=False)
+    return tracing, outputs
+
+
 def _nan_origins(launcher: Launcher, problem: Problem, executor: Executor, lanes: Lanes, fill: Fill) -> list[str]:
     """Runs ``fill`` once more, traces NaN, and returns where that of wrong elements begins; nothing if the executor
     traces none."""
-    tracing_nan = getattr(executor, "tracing_nan", None)
-    if tracing_nan is None:
+    tracing, outputs = _traced("tracing_nan", launcher, problem, executor, lanes, fill)
+    if tracing is None:
         return []
-    views = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, executor.device).items()}
-    outputs = [output.name for output in problem.outputs]
-    with tracing_nan(views, outputs, lanes) as tracing:
-        starter(executor)(launcher(views), observe=False)
-    seen = Seen(fill, {name: views[name] for name in outputs})
+    seen = Seen(fill, outputs)
     numbers = [
         tracing.of_output(name, tuple(element))
         for name in outputs
@@ -281,16 +292,12 @@ def _overflows(
 ) -> list[str]:
     """Runs ``fill`` once more, traces integers of 32 bits that overflow, and returns on which of them an address or a
     wrong element depends; nothing if the executor traces none."""
-    tracing_overflow = getattr(executor, "tracing_overflow", None)
-    if tracing_overflow is None:
+    tracing, outputs = _traced("tracing_overflow", launcher, problem, executor, lanes, fill)
+    if tracing is None:
         return []
-    views = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, executor.device).items()}
-    outputs = [output.name for output in problem.outputs]
-    with tracing_overflow(views, outputs, lanes) as tracing:
-        starter(executor)(launcher(views), observe=False)
     numbers = []
-    for name in outputs:
-        bad = judge(problem, contract, fill, views[name], name).bad
+    for name, output in outputs.items():
+        bad = judge(problem, contract, fill, output, name).bad
         numbers += [tracing.of_output(name, tuple(each)) for each in bad.nonzero().tolist()] if bad is not None else []
     sentences: list[str] = tracing.sentences([number for number in numbers if number])
     return sentences
