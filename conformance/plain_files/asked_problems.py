@@ -26,6 +26,8 @@ from conformance.targets import Target
 
 #: Seconds that the code of a file may take for one target.
 SECONDS = 120.0
+#: Configs that the tuner of one kernel may have.
+MOST_CONFIGS = 4096
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,9 @@ def ask(path: Path, described: Described, asked: Sequence[Asked], folder: Path) 
         raise SandboxError(answer.fault)
     if len(answer.tapes) != len(asked):
         raise SandboxError(f"the file's code answered {len(answer.tapes)} of {len(asked)} questions")
+    most = max((tape.configs for tape in answer.tapes), default=1)
+    if most > MOST_CONFIGS:
+        raise SandboxError(f"the file's code names {most} configs, and at most {MOST_CONFIGS} are judged; name fewer")
     tapes = tuple(_checked(tape, each.problem, answer) for tape, each in zip(answer.tapes, asked, strict=True))
     return msgspec.structs.replace(answer, tapes=tapes)
 

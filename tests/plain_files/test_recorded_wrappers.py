@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from conformance import targets
+from conformance.plain_files import asked_problems
 from conformance.plain_files.asked_problems import problems_of
 from conformance.plain_files.description import Described, DescriptionError
 from conformance.plain_files.file_kernel import Recorded, kernel_of
 from conformance.plain_files.recording import Question, record
-from conformance.plain_files.tape import decode
+from conformance.plain_files.sandbox import SandboxError
+from conformance.plain_files.tape import Answer, Tape, decode, encode
 from conformance.problems import Operand
 from tests.kernels.interpreter_runs import in_interpreter
 
@@ -71,3 +73,11 @@ def test_a_factor_or_mask_that_the_call_does_not_name_is_that_of_a_function_with
 def test_a_problem_that_cannot_be_is_one_sentence(tmp_path, wrong):
     with pytest.raises(DescriptionError, match=r"int_mm takes int8|unexpected keyword argument 'activation'"):
         problem_of(tmp_path, "mm", "matmul(a, b)", **wrong)
+
+
+def test_a_forged_number_of_configs_costs_no_memory(monkeypatch, tmp_path):
+    forged = encode(Answer((), (Tape(configs=10**9),)))
+    monkeypatch.setattr(asked_problems, "run_apart", lambda *arguments: forged)
+    described = Described(operation="mm", call="mm(a, b)", dtypes=("fp32",))
+    with pytest.raises(SandboxError, match="names 1000000000 configs, and at most 4096 are judged"):
+        asked_problems.recorded(tmp_path / "mm.py", described, [targets.find("sm_90")], tmp_path)
