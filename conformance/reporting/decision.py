@@ -139,17 +139,22 @@ def _sample(comparison: Comparison, info: RunInfo | None) -> str | None:
     return None if tier in WHOLE_TIERS else tier
 
 
+#: What a warning of a kind may come to.
+_RISKS = {
+    Kind.UNDEFINED_LANES: "nothing promises that such lanes stay 0",
+    Kind.SYNC_CHANGED: "what waits less often may race",
+}
+
+
 def _no_failure(comparison: Comparison) -> str:
     """Returns a sentence on what got worse and that nothing newly fails, if every case could be judged and nothing else
     speaks against the candidate."""
     worse = "what got worse may cost time. "
-    lost = any(group.kind is Kind.LOST_COVERAGE for group in comparison.groups)
-    synchronises = any(group.kind is Kind.SYNC_CHANGED for group in comparison.groups)
-    if lost or comparison.objections:
+    kinds = {group.kind for group in comparison.groups}
+    if Kind.LOST_COVERAGE in kinds or comparison.objections:
         return f"Of what was judged, {worse}"
-    if synchronises:
-        return f"No new failure was seen, and {worse}Read what SYNC_CHANGED says: what waits less often may race. "
-    return f"No new failure was seen: {worse}"
+    to_read = [f"Read what {kind.value} says: {risk}. " for kind, risk in _RISKS.items() if kind in kinds]
+    return f"No new failure was seen{', and' if to_read else ':'} {worse}{''.join(to_read)}"
 
 
 def _without_gpu(comparison: Comparison) -> bool:

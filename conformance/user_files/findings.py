@@ -37,6 +37,7 @@ class Kind(str, Enum):
     LESS_OCCUPANCY = "LESS_OCCUPANCY"  # fewer blocks or waves are resident on a multiprocessor
     SLOWER = "SLOWER"
     STILL_FAIL = "STILL_FAIL"
+    UNDEFINED_LANES = "UNDEFINED_LANES"  # a warning about lanes without a value is new, or another one
     SYNC_CHANGED = "SYNC_CHANGED"  # other counts of instructions that synchronise, or use tensor memory in loops
     BEST_CONFIG_MOVED = "BEST_CONFIG_MOVED"
     MORE_SHARED_MEMORY = "MORE_SHARED_MEMORY"
@@ -67,8 +68,8 @@ _REGRESSIONS = (
     *(Kind.LESS_OCCUPANCY, Kind.SLOWER),
 )
 _WARNINGS = (
-    *(Kind.STILL_FAIL, Kind.SYNC_CHANGED, Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS),
-    *(Kind.LARGER_CODE, Kind.SLOWER_COMPILE, Kind.OTHER_INSTRUCTIONS, Kind.CONFIGS_CHANGED),
+    *(Kind.STILL_FAIL, Kind.UNDEFINED_LANES, Kind.SYNC_CHANGED, Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY),
+    *(Kind.MORE_REGISTERS, Kind.LARGER_CODE, Kind.SLOWER_COMPILE, Kind.OTHER_INSTRUCTIONS, Kind.CONFIGS_CHANGED),
 )
 #: What a case fails by that did not fail in the baseline, or not in this way.
 NEW_FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_KNOWN_DEFECT)
@@ -108,6 +109,8 @@ MEANING: Mapping[Kind, str] = {
     Kind.MORE_REGISTERS: "needs more registers",
     Kind.LARGER_CODE: "compiles to more code",
     Kind.SLOWER_COMPILE: "takes longer to compile",
+    Kind.UNDEFINED_LANES: "lets lanes that a mask leaves without a value reach a result, which it did not before, or "
+    "not in this way; the code gives them 0, and nothing promises that",
     Kind.SYNC_CHANGED: "has other counts of instructions that synchronise or that use tensor memory in loops",
     Kind.OTHER_INSTRUCTIONS: "compiles to another mix of instructions",
     Kind.CONFIGS_CHANGED: "has other rows in a config table of torch's, so other configs may be picked",

@@ -10,6 +10,7 @@ from conformance.faults import Fault
 from conformance.gate.changes import lost_cases, time_changes
 from conformance.gate.changes.code_changes import code_findings, explained, kind_of_check, verdict_findings
 from conformance.gate.changes.config_changes import ComparedTables, table_findings
+from conformance.gate.changes.lane_changes import lane_findings
 from conformance.gate.changes.limit_changes import limit_findings, past_limit
 from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import (
@@ -158,6 +159,8 @@ def _case_findings(
 ) -> list[Finding]:
     """:func:`case_findings` where the finding about the status is known: ``became``."""
     findings = _statuses_and_code(before, after, became, thresholds)
+    if before is not None:
+        findings += lane_findings(before, after)
     if before is not None and same_device:
         findings = [time_changes.weighed(one, before, after, thresholds) for one in findings]
         timed = time_changes.time_finding(before, after, thresholds)
