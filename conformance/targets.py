@@ -18,7 +18,9 @@ import importlib.metadata
 import importlib.util
 import inspect
 import mmap
+import pickle
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -254,6 +256,20 @@ def unavailable_targets() -> dict[str, Reason]:
 def devices() -> tuple[Target, ...]:
     """Returns the GPUs that torch sees, and the devices of installed extensions, in torch's order."""
     return _torch_devices() + tuple(target for target in _extension_targets() if target.is_device)
+
+
+def devices_seen_elsewhere() -> tuple[Target, ...]:
+    """Returns the devices as another process sees them: this one does not start a GPU's runtime, after which forks of
+    it cannot. Raises LookupError if there is none, saying why."""
+    code = "import pickle, sys; from conformance import targets; pickle.dump(targets.devices(), sys.stdout.buffer)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise LookupError(f"no device can be used: {last}")
+    present: tuple[Target, ...] = pickle.loads(done.stdout)
+    if not present:
+        raise LookupError("torch sees no GPU, and this machine has one: use --no-gpu, or another build of torch")
+    return present
 
 
 def find(spec: str) -> Target:

@@ -1,4 +1,4 @@
-"""``conformance watch``: runs a user's own pytest suite without a GPU and judges each launch of a Triton kernel."""
+"""``conformance watch``: runs a user's own pytest suite and judges each launch of a Triton kernel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from conformance.commands import CommandError, positive
 from conformance.commands.shared.suites import import_with_stack
+from conformance.machine.gpus import find_gpus
 
-HELP = "Run your own pytest suite without a GPU, and judge each launch of a Triton kernel."
+HELP = "Run your own pytest suite, on a GPU or without one, and judge each launch of a Triton kernel."
 #: How the words behind "--" may begin.
 _PYTEST = re.compile(r"(?:\S*/)?(?:pytest|py\.test)")
 _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
@@ -20,7 +21,12 @@ _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "conformance watch [options] -- pytest ..."
-    parser.add_argument("--target", metavar="SPEC", help="compile for this target (default: the first of 'targets')")
+    parser.add_argument(
+        "--target",
+        metavar="SPEC",
+        help="compile for this target and use no GPU (default: the GPU; without one, the first of 'targets')",
+    )
+    parser.add_argument("--no-gpu", action="store_true", help="use no GPU")
     parser.add_argument("--run-dir", metavar="DIR", type=Path, help="the run's folder (default: reports/watch-<time>)")
     parser.add_argument(
         "--configs",
@@ -44,13 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
     targets = import_with_stack("targets", "watch")
     watching = import_with_stack("watching.watched_run", "watch")
     settings = import_with_stack("watching.settings", "watch")
+    on_device = not (arguments.target or arguments.no_gpu) and bool(find_gpus().entries)
     try:
-        offered = targets.compile_targets()
+        offered = targets.devices_seen_elsewhere() if on_device else targets.compile_targets()
         target = targets.find(arguments.target) if arguments.target else offered[0]
     except (LookupError, targets.OutsideError) as error:
         raise CommandError(error.args[0] if error.args else "no target can be compiled for") from None
+    folder = str(_folder(arguments.run_dir))
     chosen = settings.WatchSettings(
-        target.id, str(_folder(arguments.run_dir)), arguments.configs, arguments.launch_seconds, arguments.programs
+        target.id, folder, arguments.configs, arguments.launch_seconds, arguments.programs, on_device
     )
     return int(watching.WatchedRun(chosen, words).run())
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pickle
 import secrets
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +25,7 @@ from conformance.plain_files.device_functions import ForeignCode
 from conformance.plain_files.file_kernel import Recorded, key
 from conformance.plain_files.sandbox import SandboxError, is_fenced
 from conformance.records import CompileFailure, ConformanceFailure
-from conformance.targets import Target
+from conformance.targets import Target, devices_seen_elsewhere
 from conformance.user_files.expected_failures import read_expected_failures
 
 #: The target where none is named and there is no GPU.
@@ -69,14 +66,10 @@ def targets_of(settings: Settings) -> tuple[Target, ...]:
     one. torch fails in forks of a process that has used a device. Raises NotJudged if no device can be used."""
     if not settings.has_gpu or settings.targets:
         return chosen_targets(settings)
-    code = "import pickle, sys; from conformance import targets; pickle.dump(targets.devices(), sys.stdout.buffer)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    if done.returncode:
-        raise NotJudged(f"no device can be used: {done.stderr.decode(errors='replace').strip().rpartition(_LINE)[2]}")
-    devices: Sequence[Target] = pickle.loads(done.stdout)
-    if not devices:
-        raise NotJudged("torch sees no GPU, and this machine has one: use --no-gpu, or another build of torch")
-    return tuple(devices[:1])
+    try:
+        return devices_seen_elsewhere()[:1]
+    except LookupError as error:
+        raise NotJudged(str(error)) from None
 
 
 def judge_file(path: Path, entries: Sequence[Described], options: Options, say: Callable[[str], None]) -> JudgedFile:

@@ -7,6 +7,7 @@ in the test, and a digest of what Triton specialises the kernel for.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import time
 from collections import Counter
@@ -31,7 +32,8 @@ from conformance.ttgir.layout_check import verified
 from conformance.ttgir.proof import objection
 from conformance.ttgir.text import TextError, parse
 from conformance.watching.device_memory import DeviceMemory
-from conformance.watching.launch_run import LaunchRunner
+from conformance.watching.device_run import Again, DeviceLost, DeviceRunner, Unguarded
+from conformance.watching.launch_run import LaunchRun, LaunchRunner
 from conformance.watching.not_taken import NotTaken
 from conformance.watching.run_records import WatchRecords
 from conformance.watching.settings import WatchSettings
@@ -39,10 +41,12 @@ from conformance.watching.torch_modes import plain
 
 
 class LaunchJudge:
-    """Judges launches for ``target`` and gives their records to ``records``. ``test`` is the node id of the test that
-    runs; "" between tests."""
+    """Judges launches for ``target`` and gives their records to ``records``. ``memory`` stands in for that of a device;
+    None on a device. ``test`` is the node id of the test that runs; "" between tests."""
 
-    def __init__(self, settings: WatchSettings, target: Target, memory: DeviceMemory, records: WatchRecords) -> None:
+    def __init__(
+        self, settings: WatchSettings, target: Target, memory: DeviceMemory | None, records: WatchRecords
+    ) -> None:
         self._settings, self._target, self._memory, self._records = settings, target, memory, records
         self.test = ""
         self.launches = 0  # of this test
@@ -54,12 +58,22 @@ class LaunchJudge:
         self.test, self.launches = test, 0
         self._numbers.clear()
 
-    def take(self, kernel: Any, source: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
-        """Judges one launch and leaves its results in the tensors. Raises NotTaken if it cannot be run."""
+    def take(
+        self,
+        kernel: Any,
+        source: Any,
+        grid: tuple[int, int, int],
+        arguments: dict[str, Any],
+        again: Again | None = None,
+    ) -> None:
+        """Judges one launch and leaves its results in the tensors. On a device ``again`` launches. Raises NotTaken if
+        it cannot be run, and DeviceLost if it ends in an error of the device."""
         with plain():
-            self._take(kernel, source, grid, arguments)
+            self._take(kernel, source, grid, arguments, again)
 
-    def _take(self, kernel: Any, source: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
+    def _take(
+        self, kernel: Any, source: Any, grid: tuple[int, int, int], arguments: dict[str, Any], again: Again | None
+    ) -> None:
         arguments = {name: self._with_memory(value) for name, value in arguments.items()}
         name = str(kernel.metadata.name)
         function = getattr(source, "fn", None)
@@ -83,59 +97,78 @@ class LaunchJudge:
         )  # fmt: skip
         self._records.foresee(recorder, "pytest's process died in this launch")
         started = time.monotonic()
+        lost = False
         try:
-            verdicts, reason = self._verdicts(recorder, kernel, launch)
+            lost = self._judge(recorder, kernel, launch, again)
         finally:
             recorder.durations["launch"] = time.monotonic() - started
+        record = self._records.write(recorder)
+        if lost:
+            raise DeviceLost(f"{case} left the device in an error")
+        if record.reason is not None and again is None:
+            raise NotTaken("launch", name, f"the launch of {name} was not run: {record.reason.detail}")
+
+    def _judge(self, recorder: CaseRecorder, kernel: Any, launch: Launch, again: Again | None) -> bool:
+        """Returns True if the device was lost."""
+        artefact, verdicts, observed = self._code(kernel)
+        recorder.set(artefacts=artefact.stages, observed=observed)
+        run = self._in_memory(artefact, launch) if again is None else self._on_device(recorder, artefact, launch, again)
+        recorder.set(executor=None)
+        if isinstance(run, LaunchRun):
+            executor = ExecutorName.TTGIR if again is None else ExecutorName.DEVICE
+            results = {"outputs": run.integers, "results": run.outputs, "run": None, executor.value: run.notes}
+            recorder.set(executor=executor.value, observed={**results, "programs": run.programs})
+            verdicts = [*verdicts, *run.verdicts]
         recorder.add(*verdicts)
         failed = [f"{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed]
         if failed:
             recorder.conclude(Status.FAIL, "\n".join(failed))
-        elif reason is not None:
-            recorder.conclude(Status.NOT_RUN, reason=reason)
-        self._records.write(recorder)
-        if reason is not None:
-            raise NotTaken("launch", name, f"the launch of {name} was not run: {reason.detail}")
+        elif isinstance(run, Reason):
+            recorder.conclude(Status.NOT_RUN, reason=run)
+        return isinstance(run, LaunchRun) and run.lost
 
     def _with_memory(self, value: Any) -> Any:
         """Returns ``value``, an argument. For an object of another class with an address, as libraries wrap tensors,
         it is a tensor from there on."""
-        if isinstance(value, Tensor) or not hasattr(value, "data_ptr"):
+        if self._memory is None or isinstance(value, Tensor) or not hasattr(value, "data_ptr"):
             return value
         dtype = getattr(value, "dtype", None)
         tensor = self._memory.tensor_at(value.data_ptr(), dtype if isinstance(dtype, torch.dtype) else torch.uint8)
         return value if tensor is None else tensor
 
-    def _verdicts(self, recorder: CaseRecorder, kernel: Any, launch: Launch) -> tuple[list[Verdict], Reason | None]:
-        artefact, verdicts, observed = self._code(kernel)
-        recorder.set(artefacts=artefact.stages, observed=observed)
+    def _in_memory(self, artefact: Artefact, launch: Launch) -> LaunchRun | Reason:
+        """Returns what the TTGIR showed, or why it was not run."""
         why = objection()
         if launch.function is None:
             why = "it was compiled from a file, and has no source"
         elif "ttgir" not in artefact.stages:
             why = "it has no TTGIR"
         if why:
-            return verdicts, Reason(ReasonCode.NO_DEVICE, "ttgir", why)
+            return Reason(ReasonCode.NO_DEVICE, "ttgir", why)
         try:
             runner = LaunchRunner(
                 launch,
                 artefact.text("ttgir"),
                 artefact.text("llir") if "llir" in artefact.stages else "",
-                elsewhere=self._memory.span,
+                elsewhere=self._memory.span if self._memory is not None else _nowhere,
                 programs=self._settings.programs,
                 seconds=self._settings.launch_s,
             )
-            ran = runner.run()
+            return runner.run()
         except (UnknownOperation, NotImplementedError, TextError) as error:
-            recorder.set(executor=None)
-            detail = f"the executor of TTGIR cannot run it: {error}"
-            return verdicts, Reason(ReasonCode.NO_DEVICE, "ttgir", detail)
-        recorder.set(
-            executor=ExecutorName.TTGIR.value,
-            observed={"programs": ran.programs, "outputs": ran.integers, "results": ran.outputs, "run": None,
-                      "ttgir": ran.notes},
-        )  # fmt: skip
-        return [*verdicts, *ran.verdicts], None
+            return Reason(ReasonCode.NO_DEVICE, "ttgir", f"the executor of TTGIR cannot run it: {error}")
+
+    def _on_device(
+        self, recorder: CaseRecorder, artefact: Artefact, launch: Launch, again: Again
+    ) -> LaunchRun | Reason:
+        """Returns what the launches on the device showed, or why only the test's own was made."""
+        text = artefact.text("ttgir") if "ttgir" in artefact.stages else ""
+        foresee = functools.partial(self._records.foresee, recorder)
+        try:
+            return DeviceRunner(launch.arguments, again, text, foresee).run()
+        except Unguarded as error:
+            detail = f"it was launched over the test's own tensors only: {error}"
+            return Reason(ReasonCode.CAPABILITY, "guarded memory", detail)
 
     def _code(self, kernel: Any) -> tuple[Artefact, list[Verdict], dict[str, Any]]:
         """Returns the files of ``kernel``, the verdicts about its code, and what a record keeps of it."""
@@ -155,6 +188,10 @@ class LaunchJudge:
                 observed["order"] = {"unknown": unknown}
             self._of_code[kernel.hash] = artefact, verdicts, observed
         return self._of_code[kernel.hash]
+
+
+def _nowhere(address: int) -> None:
+    """No memory is known but that of the launch."""
 
 
 def _of_layouts(artefact: Artefact) -> Iterable[Verdict]:

@@ -40,13 +40,15 @@ _LANES = str(Check(CheckKind.UNDEFINED_LANES))
 @dataclass(frozen=True)
 class LaunchRun:
     """Holds what a launch showed. ``outputs`` are digests of the bits of tensors that it changed, by parameter;
-    ``integers`` are those of integers alone. ``notes`` say what was not looked at."""
+    ``integers`` are those of integers alone. ``notes`` say what was not looked at. ``lost``: the device is in an
+    error."""
 
     verdicts: tuple[Verdict, ...]
-    programs: int
+    programs: int | None
     outputs: Mapping[str, str] = field(default_factory=dict)
     integers: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    lost: bool = False
 
 
 class LaunchRunner:

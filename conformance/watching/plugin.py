@@ -1,4 +1,6 @@
-"""The pytest plugin of ``conformance watch``: lets a suite believe in a device, and records each test and launch.
+"""The pytest plugin of ``conformance watch``: judges the launches of a suite, and records each test and launch.
+
+Without a GPU it lets the suite believe in one.
 
 The command loads it with ``-p`` before the suite's own conftest files, so that these see the device, too.
 """
@@ -6,7 +8,9 @@ The command loads it with ``-p`` before the suite's own conftest files, so that 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -16,16 +20,18 @@ import pytest
 import torch
 
 from conformance import targets
+from conformance.machine.device_state import device_fault
 from conformance.machine.gpus import find_gpus
 from conformance.machine.versions import machine_stack
 from conformance.records import Reason, ReasonCode, Status
 from conformance.watching.compiled_functions import CompiledFunctions
+from conformance.watching.device_driver import DeviceLaunches, untimed_inductor, watching_device
 from conformance.watching.device_memory import DeviceMemory
 from conformance.watching.launch_judge import LaunchJudge
 from conformance.watching.not_taken import NotTaken
 from conformance.watching.registered_kernels import DeviceKernels
-from conformance.watching.run_records import WatchRecords
-from conformance.watching.settings import WatchSettings
+from conformance.watching.run_records import WatchRecords, recorded_cases
+from conformance.watching.settings import LOST_DEVICE, WatchSettings
 from conformance.watching.torch_cuda import answering
 from conformance.watching.torch_modes import DeviceFunctions, DeviceOperations, also_in_backward
 from conformance.watching.triton_driver import StandInDriver, driving
@@ -40,14 +46,13 @@ class Watch:
     """Watches the tests of one process."""
 
     def __init__(self, settings: WatchSettings, worker: str) -> None:
-        target = targets.find(settings.target)
-        memory = DeviceMemory()
+        target = targets.find("device" if settings.device else settings.target)
         stack = machine_stack(find_gpus())
         self._records = WatchRecords(Path(settings.folder), worker, target.id, dict(stack))
-        self._judge = LaunchJudge(settings, target, memory, self._records)
-        self._driver = StandInDriver(target, self._judge.take)
-        self._settings, self._target, self._memory = settings, target, memory
-        self._compiled = CompiledFunctions(target, memory, self._driver)
+        self._settings, self._target = settings, target
+        self._memory = None if settings.device else DeviceMemory()
+        self._judge = LaunchJudge(settings, target, self._memory, self._records)
+        self._compiled: CompiledFunctions | None = None
         self._entered = contextlib.ExitStack()
         self._driving = contextlib.ExitStack()  # never left: Triton asks its driver also when the process ends
         self._reports: dict[str, dict[str, pytest.TestReport]] = {}
@@ -55,15 +60,28 @@ class Watch:
         self._failures: dict[str, Status] = {}  # of tests that did not fail by themselves
 
     def enter(self) -> None:
-        """Torch and Triton see the device from here on."""
+        """Takes the launches from here on. Without a GPU torch and Triton see a device, too."""
+        if self._memory is None:
+            self._entered.enter_context(watching_device(DeviceLaunches(self._judge.take), self._settings.configs))
+            self._entered.enter_context(untimed_inductor())
+            return
+        driver = StandInDriver(self._target, self._judge.take)
+        self._compiled = CompiledFunctions(self._target, self._memory, driver)
         functions, kernels = DeviceFunctions(self._memory), DeviceKernels()
         self._entered.enter_context(kernels.noting())
         self._entered.enter_context(answering(self._target))
-        self._driving.enter_context(driving(self._driver, self._settings.configs))
+        self._driving.enter_context(driving(driver, self._settings.configs))
         self._entered.enter_context(also_in_backward(functions))
         self._entered.enter_context(self._compiled.installed())
         self._entered.enter_context(DeviceOperations(self._memory, kernels, functions))
         self._entered.enter_context(functions)
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leaves out tests that have a record: an earlier process of this run died after them."""
+        done = recorded_cases(Path(self._settings.folder))
+        if again := [item for item in items if item.nodeid in done]:
+            items[:] = [item for item in items if item.nodeid not in done]
+            config.hook.pytest_deselected(items=again)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -99,7 +117,7 @@ class Watch:
             return
         recorder = self._records.recorder(nodeid)
         recorder.set(observed={"launches": self._judge.launches})
-        if self._compiled.notes:
+        if self._compiled is not None and self._compiled.notes:
             recorder.set(observed={"not compiled": list(self._compiled.notes)})
             self._compiled.notes.clear()
         recorder.durations.update({when: report.duration for when, report in reports.items()})
@@ -127,6 +145,10 @@ class Watch:
         recorder.outcome = "failed" if worst is not None else "skipped" if skipped is not None else "passed"
         self._records.write(recorder)
         self._judge.begin("")
+        if self._settings.device and worst is not None and device_fault() is not None:
+            self._records.close()
+            sys.stdout.flush()
+            os._exit(LOST_DEVICE)  # every later test would fail, too
 
     def pytest_unconfigure(self) -> None:
         self._entered.close()

@@ -8,11 +8,16 @@ from typing import Any
 
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.plugin.record_files import RecordFile
-from conformance.records import CaseRecord, Status
+from conformance.records import CaseRecord, LineProblems, Status, each_record, record_files
 from conformance.reporting.case_command import WATCHED, case_command
 
 #: What records have as suite and tier.
 SUITE = WATCHED
+
+
+def recorded_cases(folder: Path) -> set[str]:
+    """Returns the ids of tests and launches that have a record in ``folder``."""
+    return {placed.record.case for file in record_files(folder) for placed in each_record(file, LineProblems())}
 
 
 class WatchRecords:

@@ -10,18 +10,22 @@ from dataclasses import asdict, dataclass
 VARIABLE = "CONFORMANCE_WATCH"
 #: What is taken of a kernel's configs where an autotuner would measure them.
 CONFIGS = ("first", "all")
+#: The exit status of a pytest process that has lost its device. pytest's own end at 5.
+LOST_DEVICE = 90
 
 
 @dataclass(frozen=True)
 class WatchSettings:
     """``target`` is what kernels are compiled for, ``folder`` that of the run. ``configs`` is one of :data:`CONFIGS`.
-    A launch has ``launch_s`` seconds; one of more than ``programs`` programs is not run."""
+    ``device``: launches are made on a GPU, which is the target. Else a launch has ``launch_s`` seconds, and one of more
+    than ``programs`` programs is not run."""
 
     target: str
     folder: str
     configs: str = "first"
     launch_s: float = 60.0
     programs: int = 4096
+    device: bool = False
 
     def variables(self) -> dict[str, str]:
         """Returns the variables of the environment that hold the settings."""

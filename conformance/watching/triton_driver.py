@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 import torch
@@ -95,24 +95,25 @@ class _Launcher:
         if driver.compiles_only:
             return
         driver.launches += 1
-        driver.take(self.kernel, self._source, (int(x), int(y), int(z)), self._named(arguments))
+        driver.take(self.kernel, self._source, (int(x), int(y), int(z)), named_arguments(self._source, arguments))
 
-    def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """Returns ``arguments`` by the names of the kernel's parameters. Raises TypeError if one is missing."""
-        names = list(self._source.fn.arg_names) if hasattr(self._source, "fn") else []
-        constants = {
-            names[path[0]] if isinstance(path, tuple) else path: value
-            for path, value in dict(self._source.constants).items()
-        }
-        if not _constants_are_passed():
-            names = [name for name in names if name not in constants]
-        named = dict(zip(names, arguments, strict=False))
-        for name in names[len(arguments) :]:  # a device's launcher looks at no constant, so a caller may leave out some
-            if name not in constants:
-                given = f"{len(arguments)} arguments were given"
-                raise TypeError(f"{self._source.fn.__name__}: {given}, and {name} is not among them")
-            named[name] = constants[name]
-        return named
+
+def named_arguments(source: Any, arguments: Sequence[Any]) -> dict[str, Any]:
+    """Returns the ``arguments`` that Triton gives a launcher, by the names that the kernel's ``source`` gives them.
+    Raises TypeError if one is missing."""
+    names = list(source.fn.arg_names) if hasattr(source, "fn") else []
+    constants = {
+        names[path[0]] if isinstance(path, tuple) else path: value for path, value in dict(source.constants).items()
+    }
+    if not _constants_are_passed():
+        names = [name for name in names if name not in constants]
+    named = dict(zip(names, arguments, strict=False))
+    for name in names[len(arguments) :]:  # a device's launcher looks at no constant, so a caller may leave out some
+        if name not in constants:
+            given = f"{len(arguments)} arguments were given"
+            raise TypeError(f"{source.fn.__name__}: {given}, and {name} is not among them")
+        named[name] = constants[name]
+    return named
 
 
 @functools.cache
@@ -132,18 +133,43 @@ def untimed(call: Callable[[], Any], *arguments: Any, quantiles: Sequence[float]
 @contextmanager
 def driving(driver: StandInDriver, configs: str) -> Iterator[None]:
     """Inside, ``driver`` is Triton's driver. ``configs`` is "first" or "all"."""
-    import triton.testing
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime import driver as active
-    from triton.runtime.autotuner import Autotuner
 
-    make_handles, bench = CompiledKernel._init_handles, Autotuner._bench
+    make_handles = CompiledKernel._init_handles
 
     def init_handles(kernel: Any) -> None:
         make_handles(kernel)
         for value in (getattr(kernel, "_run", None), vars(kernel).get("run")):
             if isinstance(value, _Launcher):
                 value.kernel = kernel
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(vars(active)))
+        for name in ("_default", "default"):
+            if name in vars(active):
+                vars(active)[name] = driver
+        active.set_active(driver)
+        stack.enter_context(mock.patch.object(CompiledKernel, "_init_handles", init_handles))
+        stack.enter_context(untuned(driver, configs))
+        yield
+
+
+class Launches(Protocol):
+    """Counts launches; ``compiles_only`` while none is to be made."""
+
+    compiles_only: bool
+    launches: int
+
+
+@contextmanager
+def untuned(driver: Launches, configs: str) -> Iterator[None]:
+    """Inside, nothing is timed. Autotuners launch the "first" of their configs that fits, or "all", as ``configs``
+    says."""
+    import triton.testing
+    from triton.runtime.autotuner import Autotuner
+
+    bench = Autotuner._bench
 
     def first_config(tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
         """Compiles ``config``, unless an earlier one of this tuning was found to fit."""
@@ -159,12 +185,6 @@ def driving(driver: StandInDriver, configs: str) -> Iterator[None]:
         return times
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(vars(active)))
-        for name in ("_default", "default"):
-            if name in vars(active):
-                vars(active)[name] = driver
-        active.set_active(driver)
-        stack.enter_context(mock.patch.object(CompiledKernel, "_init_handles", init_handles))
         stack.enter_context(mock.patch.object(triton.testing, "do_bench", untimed))
         stack.enter_context(mock.patch.object(triton.testing, "do_bench_cudagraph", untimed))
         stack.enter_context(mock.patch.dict(os.environ, {"TRITON_CACHE_AUTOTUNING": "0"}))

@@ -1,6 +1,7 @@
 """A watched run from its beginning to its end: the folder, the process that runs the tests, and the summary.
 
-The tests run in a process of their own, so that a compiler that dies leaves a run that names the launch.
+The tests run in a process of their own. If it dies, as of a compiler that crashes or of a device that is lost, another
+one runs the tests that are left.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ from conformance.proof_level import ProofCount
 from conformance.records import (
     RUN_FILE,
     CaseRecord,
-    LineProblems,
     RunInfo,
-    each_record,
     jsonable,
-    record_files,
     replace_file,
 )
 from conformance.reporting.summary import Tally
 from conformance.reporting.summary_text import failure_lines, render_markdown, verdict_lines
-from conformance.watching.run_records import SUITE
-from conformance.watching.settings import WatchSettings
+from conformance.watching.device_driver import INDUCTOR
+from conformance.watching.run_records import SUITE, recorded_cases
+from conformance.watching.settings import LOST_DEVICE, WatchSettings
 
 #: The name of the plugin for pytest.
 PLUGIN = "conformance.watching.plugin"
 #: Exit statuses of pytest after which the run has all its tests.
 _WHOLE = (0, 1, 5)
+#: The one with which pytest ends if it is interrupted.
+_INTERRUPTED = 2
+#: Signals by which someone ends a run.
+_ORDERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @contextmanager
@@ -84,26 +87,40 @@ class WatchedRun:
         options = ["watch", f"--target={self._settings.target}", "--", "pytest", *self._words]
         machine = environment(facts["id"], facts["started"], self._stack, (), options)
         replace_file(self.folder / ENVIRONMENT_FILE, json.dumps(machine, indent=1) + "\n")
+        status, recorded = self._pytest(), 0
+        while status == LOST_DEVICE or (status < 0 and -status not in _ORDERED):
+            self._write_lost(status)
+            cases = len(recorded_cases(self.folder))
+            if cases == recorded:
+                break  # it died before it ran another test
+            recorded, status = cases, self._pytest()
+            status = 1 if status in _WHOLE else status  # the test that died has failed
+        return self.finish(status)
+
+    def _pytest(self) -> int:
+        """Runs pytest for the tests that have no record yet, and returns its exit status."""
         command = [sys.executable, "-m", "pytest", "-p", PLUGIN, *self._words]
         paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables = {**os.environ, **self._settings.variables(), "PYTHONPATH": os.pathsep.join(paths)}
+        if self._settings.device:
+            variables |= INDUCTOR
         with _stopped_by_signals(), subprocess.Popen(command, env=variables) as process:
             try:
-                status = process.wait()
+                return process.wait()
             except KeyboardInterrupt:
-                status = process.wait()
+                return process.wait()
             except SystemExit:
                 process.terminate()
                 raise
-        return self.finish(status)
 
     def finish(self, pytests: int) -> int:
         """Merges the records, writes the summary and prints the verdict. ``pytests`` is pytest's exit status."""
         faults, tally, proof = RunFaults(), Tally(), ProofCount()
+        if pytests != _INTERRUPTED:
+            self._write_lost(pytests)
         if pytests < 0:
-            self._write_lost(f"{signal.Signals(-pytests).name} ended pytest's process")
             faults.add(FaultKind.STOPPED, f"pytest's process died: {signal.Signals(-pytests).name}")
-        elif pytests == 2:
+        elif pytests == _INTERRUPTED:
             faults.add(FaultKind.INTERRUPTED, "pytest was interrupted, or could not collect the tests")
         elif pytests not in _WHOLE:
             faults.add(FaultKind.STOPPED, f"pytest ended with exit status {pytests}")
@@ -118,7 +135,7 @@ class WatchedRun:
             faults.add(FaultKind.RECORDS, text)
         for journal in self.folder.glob(JOURNALS):
             journal.unlink()
-        status = faults.exit_status(max(pytests, 0) if pytests in _WHOLE or pytests > 0 else 1, pytests == 2)
+        status = faults.exit_status(max(pytests, 0) if pytests in _WHOLE or pytests > 0 else 1, pytests == _INTERRUPTED)
         info = RunInfo(
             **self._facts(),
             selected=len(cases),
@@ -135,18 +152,22 @@ class WatchedRun:
         print("\n".join(["", *failure_lines(summary, {}), "", *verdict_lines(summary, self.folder, file)]))
         return status
 
-    def _write_lost(self, why: str) -> None:
-        """Writes the records that the process foresaw for what it ran when it died."""
+    def _write_lost(self, pytests: int) -> None:
+        """Writes the records that processes foresaw for what they ran when they died: of a launch, and of its test.
+        ``pytests`` is pytest's exit status, or that of the process that started them."""
+        why = f": {signal.Signals(-pytests).name} ended it" if pytests < 0 else ""
+        recorded = recorded_cases(self.folder)
         file = RecordFile(self.folder, "controller")
         for journal in sorted(self.folder.glob(JOURNALS)):
             last = last_foreseen(journal)
-            if last is not None and last.case not in self._recorded():
-                file.write(replace(last, diagnosis=f"{last.diagnosis}: {why}"))
+            if last is None:
+                continue
+            test = (last.problem or {}).get("test", "")
+            of_test = replace(last, case=test, kernel="", problem=None, config=None, artefacts={}, verdicts=())
+            for record in [last, of_test][: 1 + bool(test)]:
+                if record.case not in recorded:
+                    file.write(replace(record, diagnosis=f"{record.diagnosis}{why}"))
         file.close()
-
-    def _recorded(self) -> set[str]:
-        files = record_files(self.folder)
-        return {placed.record.case for file in files for placed in each_record(file, LineProblems())}
 
     def _facts(self) -> dict[str, Any]:
         return {

@@ -64,6 +64,11 @@ CONFIGS = [triton.Config({"BLOCK": 16}, num_warps=64), triton.Config({"BLOCK": 3
 tuned = triton.autotune(CONFIGS, key=["n"])(scale)
 
 
+def test_kills_the_process():
+    scale[(1,)](torch.randn(32, device="cuda"), torch.zeros(32, device="cuda"), 32, BLOCK=32)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @pytest.mark.parametrize("n", [100, 128])
 def test_scale(n):
     x = torch.randint(0, 9, (n,), device="cuda")
@@ -254,8 +259,3 @@ def test_wrapped_tensor():
     out = torch.zeros_like(x)
     scale[(1,)](Wrapped(x[32:]), Wrapped(out), 32, BLOCK=32)
     torch.testing.assert_close(out[:32], 2 * x[32:])
-
-
-def test_kills_the_process():
-    scale[(1,)](torch.randn(32, device="cuda"), torch.zeros(32, device="cuda"), 32, BLOCK=32)
-    os.kill(os.getpid(), signal.SIGKILL)

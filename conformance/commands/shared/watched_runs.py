@@ -70,6 +70,7 @@ def watched_runs(
         name, folder = environment.stack.title, (output / side).resolve()
         stages.begin(f"{name}: the suite is watched")
         options = ["--run-dir", str(folder), *(word for one in arguments.target for word in ("--target", one))]
+        options += ["--no-gpu"] * arguments.no_gpu
         command = environment.command("watch", *options, "--", "pytest", *words)
         done = subprocess.run(command, env=environment.environ(), stdout=sys.stderr, check=False)
         if not record_files(folder):
