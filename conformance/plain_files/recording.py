@@ -166,6 +166,9 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
+        if own := _operator(func):
+            with self, _Methods():
+                return own(*args, **kwargs)
         before = set(self._numbers)
         result = func(*args, **kwargs)
         if not isinstance(result, Tensor):
@@ -195,6 +198,14 @@ class _Recorder(TorchDispatchMode):
 
     def _is_view(self, result: Any, before: set[int]) -> bool:
         return isinstance(result, Tensor) and result.untyped_storage()._cdata in before
+
+
+def _operator(func: Any) -> Any:
+    """Returns the Python code for a device of an operator that such code registered; None for torch's own."""
+    from torch._library.custom_ops import OPDEFS
+
+    registered = OPDEFS.get(func._schema.name)
+    return registered and registered._backend_fns.get("cuda", registered._init_fn)
 
 
 def _is_size(name: str) -> bool:
@@ -554,7 +565,9 @@ def _device(target: Target) -> Iterator[None]:
         setattr(torch.cuda, name, functools.partial(_returned, value))
     torch.cuda.device = torch.cuda.device_of = _Anywhere  # type: ignore[assignment, misc]
     if target.vendor == "amd":
-        torch.version.hip = torch.version.hip or "6.0"
+        torch.version.hip, torch.version.cuda = torch.version.hip or "6.0", None
+    else:
+        torch.version.hip, torch.version.cuda = None, torch.version.cuda or "12.8"
     yield
 
 

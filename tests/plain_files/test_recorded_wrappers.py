@@ -24,6 +24,9 @@ TAKEN = [
     "torch.empty(4, 4, device='cuda').__setitem__((0, slice(None)), 1.0)",
     "torch.empty_like(a).copy_(a)",
     "torch.promote_types(a.dtype, torch.float32)",
+    "['CUDA'][torch.version.cuda is None]",
+    "registered(a)",
+    "torch.ops.recorded.registered(a)",
     "triton.runtime.driver.active.get_device_interface().current_device()",
 ]
 FAULTS = {
@@ -35,6 +38,12 @@ FAULTS = {
     "refuse(a)": "refused: ValueError: too small",
 }
 FILE = """
+import torch
+
+@torch.library.custom_op("recorded::registered", mutates_args=())
+def registered(a: torch.Tensor) -> torch.Tensor:
+    return a.cuda().clone()
+
 def refuse(a):
     raise ValueError("too small")
 """
