@@ -180,11 +180,16 @@ def recorded(path: Path, described: Described, targets: Sequence[Target], folder
             f"{described.operation} cannot have the dtypes or fields that are described: {error}"
         ) from None
     (first,) = ask(path, described, [Asked(example, config, targets[0])], apart).tapes
-    configs = [dataclasses.replace(config, number=number) for number in range(first.configs)]
+    numbers = described.configs or range(first.configs)
+    if max(numbers) >= first.configs and not first.fault:
+        raise DescriptionError(
+            f"the configs {list(numbers)} are described, and the tuner has {first.configs}, from 0 on"
+        )
+    configs = [dataclasses.replace(config, number=number) for number in numbers]
     more = [Asked(example, other, targets[0]) for other in configs[1:]]
     others = ask(path, described, more, apart).tapes if more else ()
     # a wrapper may keep the kernel of the config that its tuner chose first
-    keeps = any(not tape.fault and tape.configs <= number for number, tape in enumerate(others, 1))
+    keeps = any(not tape.fault and tape.configs <= number for number, tape in zip(numbers[1:], others, strict=True))
     if keeps:
         others = tuple(ask(path, described, [each], apart).tapes[0] for each in more)
     tiles = tuple(tape.tile for tape in (first, *others))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,7 +23,8 @@ class Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ``operation`` is that of a family, such as "mm". ``call`` is an expression in the names of the file, of the
     operands and of the problem's fields, such as "matmul(a, b)". ``dtypes`` are those of the operands, ``fields`` those
     of every problem, such as a mask. ``contract`` has fields of the contract. ``shapes`` are the shape classes that are
-    asked for, in one order of memory; without them all are, and the other orders.
+    asked for, in one order of memory; without them all are, and the other orders. ``configs`` are the numbers of those
+    configs of a tuner that are judged; without them all are.
     """
 
     operation: str
@@ -35,6 +36,7 @@ class Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     outputs: tuple[str, ...] = ()
     tile: tuple[int, ...] = ()
     shapes: tuple[str, ...] = ()
+    configs: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
 
 
 #: The calls of functions with the usual names, by what they compute.

@@ -133,15 +133,16 @@ class _FromFile(Kernel):
         self.operations = frozenset({recorded.described.operation})
         self.dtypes = recorded.described.dtypes
         self._made: dict[int, list[Any]] = {}
-        self.configs = tuple(self.config(number) for number in range(len(recorded.tiles)))
+        numbers = recorded.described.configs or range(len(recorded.tiles))
+        self.configs = tuple(map(self.config, numbers, recorded.tiles))
 
     def dtype_names(self) -> list[str]:
         """See :class:`Kernel`: those that the description names, and no other."""
         return list(self.dtypes)
 
-    def config(self, number: int) -> Any:
-        """Returns the config of this number."""
-        given, tile = self.recorded.described.tile, self.recorded.tiles[number]
+    def config(self, number: int, tile: Mapping[str, int]) -> Any:
+        """Returns the config of this number, whose constants are ``tile``."""
+        given = self.recorded.described.tile
         m, n, k = [*given, *(_block(tile, letter, 32) for letter in "mnk"[len(given) :])]
         stages, warps = (max(tile.get(name, default), 1) for name, default in (("num_stages", 2), ("num_warps", 4)))
         return FileConfig(m, n, k, stages, warps, number=number)
@@ -304,9 +305,9 @@ class FileAttention(_FromFile, AttentionFamily):
         super().__init__(recorded, folder)
         self.with_lse = len(recorded.described.outputs) > 1
 
-    def config(self, number: int) -> Any:
+    def config(self, number: int, tile: Mapping[str, int]) -> Any:
         """See :class:`_FromFile`."""
-        usual = super().config(number)
+        usual = super().config(number, tile)
         return FileFlexConfig(usual.block_m, usual.block_n, usual.num_stages, usual.num_warps, number=number)
 
     def more_promises(self, problem: Any) -> dict[str, Any]:

@@ -68,6 +68,16 @@ def test_a_tuned_wrapper_is_judged_with_every_config(tmp_path):
     assert "\nfail           matmul.mm mm-40x80x80-fp16-row.row.row 32x64x32-s2-w4-n1 sm_90" in output
 
 
+def test_only_the_configs_that_are_described_are_judged(tmp_path):
+    wrong_second = ("depth < K if", "depth < K - (GROUP == 2) if")
+    one = ("def matmul(a, b)", ONE_DTYPE.replace("}", ', "configs": [1]}'))
+    status, output = judge(changed(tmp_path, "matmul", one, wrong_second), "--seed", "1")
+    assert (status, output.splitlines()[-1]) == (1, "matmul.py: 1 fail; seed 1")
+    assert "-w4-n1 sm_90" in output
+    none = ("def matmul(a, b)", ONE_DTYPE.replace("}", ', "configs": [2]}'))
+    assert judge(changed(tmp_path, "matmul", none)) == (2, "")
+
+
 def test_a_librarys_tuner_entry_and_modules_are_judged_as_they_are():
     status, output = judge(FILES / "library.py", "--seed", "1")
     assert (status, output.splitlines()[-1]) == (0, "library.py: 2 pass; seed 1")
