@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from conformance.families.attention.problem import Attention, Mask, Score
+from conformance.families.examples import EVEN, WHOLE_TILES
 from conformance.families.gemm.problem import OPERATIONS, Bias, Fusion
 from conformance.heuristics.configs import Config, FlexConfig
 from conformance.kernels.families.attention import AttentionFamily
@@ -334,8 +335,9 @@ def kernel_of(recorded: Recorded, folder: Path) -> _FromFile:
     if kind is None:
         operations = ", ".join(name for kind in KINDS for name in kind.computes)
         raise DescriptionError(f"the operation {described.operation!r} is unknown: use one of {operations}")
-    if wrong := {*described.shapes} - {*kind.shapes}:
-        raise DescriptionError(f"the shapes {sorted(wrong)} are unknown: use some of {', '.join(kind.shapes)}")
+    shapes = (*kind.shapes, WHOLE_TILES, EVEN)
+    if wrong := {*described.shapes} - {*shapes}:
+        raise DescriptionError(f"the shapes {sorted(wrong)} are unknown: use some of {', '.join(shapes)}")
     return kind(recorded, folder)
 
 

@@ -78,6 +78,11 @@ def test_a_factor_or_mask_that_the_call_does_not_name_is_that_of_a_function_with
     assert problem_of(tmp_path, "attention", "attention(q, k, v)").mask.kind == "full"
 
 
+def test_a_kernel_without_masks_is_asked_for_whole_tiles(tmp_path):
+    problem = problem_of(tmp_path, "mm", "matmul(a, b)", shapes=("whole-tiles",), tile=(64, 32, 16))
+    assert (problem.M, problem.N, problem.K) == (128, 64, 32)
+
+
 @pytest.mark.parametrize("wrong", [{"dtypes": ("int8",)}, {"fields": {"activation": "relu"}}])
 def test_a_problem_that_cannot_be_is_one_sentence(tmp_path, wrong):
     with pytest.raises(DescriptionError, match=r"int_mm takes int8|unexpected keyword argument 'activation'"):
