@@ -36,6 +36,12 @@ def test_k_that_two_programs_add_is_counted_twice(ranges: tuple[tuple[int, int],
     assert repeated_reads(run.problem, run.footprints) == fact
 
 
+def test_a_part_without_any_k_counts_nothing_twice() -> None:
+    run = parts((0, 8))
+    run.program(1, run.tensors["out"][:4])
+    assert repeated_reads(run.problem, run.footprints) == []
+
+
 def test_programs_of_other_elements_may_read_the_same() -> None:
     run = Run(mm(4, 6, 8))
     a, b, out = (run.tensors[name] for name in ("a", "b", "out"))

@@ -45,12 +45,15 @@ def repeated_reads(problem: Problem, run: Footprints) -> list[str]:
 
 def _shared(problem: Problem, outer: set[str], programs: Sequence[Footprint]) -> dict[str, Tensor]:
     """Returns, for each axis that is not ``outer``, the indices that all ``programs`` read of every operand that has
-    it."""
+    it. Empty if one of them reads nothing of an operand that another one reads."""
     read: dict[str, list[Tensor]] = {}
-    for program in programs:
-        for operand, touched in program.loads.items():
-            if operand in {tensor.name for tensor in problem.operands}:
-                for axis, index in zip(axes(problem, operand), touched, strict=True):
-                    if axis not in outer:
-                        read.setdefault(axis, []).append(index)
+    for operand in (tensor.name for tensor in problem.operands):
+        inner = [(place, axis) for place, axis in enumerate(axes(problem, operand)) if axis not in outer]
+        parts = [program.loads.get(operand) for program in programs]
+        if not inner or not any(parts):
+            continue
+        if not all(parts):
+            return {}
+        for place, axis in inner:
+            read.setdefault(axis, []).extend(part[place] for part in parts if part)
     return {axis: functools.reduce(torch.logical_and, indices) for axis, indices in read.items()}
