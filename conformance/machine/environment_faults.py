@@ -103,6 +103,17 @@ def _temporary() -> list[str]:
     return [folder.rstrip("/") for folder in (os.environ.get("TMPDIR"), tempfile.gettempdir()) if folder]
 
 
+def missing_from_cache(error: BaseException) -> str:
+    """Returns the file in a compiler's cache whose absence ``error``, or an error that it was raised from, reports;
+    empty if it reports none."""
+    for one in causes_of(error, _reports_full_disk):
+        if isinstance(one, OSError) and one.errno == errno.ENOENT and isinstance(one.filename, (str, bytes)):
+            place = os.fsdecode(one.filename)
+            if any(_is_in(place, folder) for folder in _caches()):
+                return place
+    return ""
+
+
 def fault_of_error(error: BaseException) -> Fault | None:
     """Returns the fault of the environment that ``error``, or an error that it was raised from, reports; None if it
     reports none. A failed check reports none, whatever its text says."""

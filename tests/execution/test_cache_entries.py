@@ -6,6 +6,8 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from conformance.execution.compile import cache_entries, cache_faults, compile_w
 from conformance.execution.compile.cache_entries import contents, contradiction, differing
 from conformance.execution.compile.compilation import CompileRequest
 from conformance.execution.compile.compile_worker import Compiler, suspicion
+from conformance.judging.conform import CompiledPlan, cache_fault
 from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import Sample
@@ -89,6 +92,39 @@ def test_metadata_of_another_entry_are_seen(cache: Callable[[Target], dict[str, 
     answer = Compiler(None).answer(request(SM90))
     assert answer.fault is not None
     assert f"its metadata is of the entry {'A' * 52}" in answer.fault.text
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_file_that_is_gone_before_it_was_read_is_the_caches_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, everywhere: bool
+) -> None:
+    """Another process empties the folder. A compiler that writes no file does so in an empty folder, too."""
+    from triton.runtime.cache import FileCacheManager
+
+    original = FileCacheManager.put_group
+
+    def put_group(self: Any, name: str, group: dict[str, str]) -> Any:
+        if everywhere or self.cache_dir.startswith(str(tmp_path)):
+            next(Path(file) for file in group.values() if file.endswith(".json")).unlink()
+        return original(self, name, group)
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(FileCacheManager, "put_group", put_group)
+    answer = Compiler(None).answer(request(SM90))
+    assert answer.status is Status.COMPILE_ERROR
+    assert "FileNotFoundError" in answer.error
+    assert (answer.fault.kind if answer.fault else None) == (None if everywhere else "cache-suspect")
+
+
+def test_a_file_that_is_removed_after_the_compilation_is_the_caches_fault(
+    cache: Callable[[Target], dict[str, Path]],
+) -> None:
+    files = cache(SM90)
+    compiled: Any = CompiledPlan(cast(Any, SimpleNamespace(stages=files)), {})
+    files["ptx"].unlink()
+    fault = cache_fault(cast(Any, None), cast(Any, None), compiled)
+    assert fault is not None
+    assert fault.text.startswith(f"{files['ptx']} was removed after it had been compiled")
 
 
 def test_a_process_that_compiles_again_goes_on_with_other_targets(cache: Callable[[Target], dict[str, Path]]) -> None:

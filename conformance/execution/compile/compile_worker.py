@@ -39,7 +39,7 @@ from conformance.execution.compile.kernel_figures import read_resources
 from conformance.execution.compile.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
 from conformance.machine import stacks
-from conformance.machine.environment_faults import cache_suspect, fault_of_error
+from conformance.machine.environment_faults import cache_suspect, fault_of_error, missing_from_cache
 from conformance.records import Reason, Status
 from conformance.targets import Target
 
@@ -127,17 +127,20 @@ class Compiler:
 
     def _checked(self, launch: Launch, target: Target, deduplicate: bool = True) -> ChildAnswer:
         """Returns the artefact of ``launch``. A kernel from Triton's cache that cannot be loaded is compiled in an
-        empty folder, and so is one whose files contradict each other. If that succeeds, the cache is to blame."""
+        empty folder. So is one whose files contradict each other, or are gone before they were read. If that succeeds,
+        the cache is to blame."""
         with cache_entries.reads_noted() as folders:
             try:
                 artefact = self.compile(launch, target, deduplicate)
                 fault = _fault_of_entry(contents(artefact.stages), target, folders[-1]) if folders else ""
                 answer = ChildAnswer(Status.PASS, artefact)
             except Exception as error:
-                if not folders:
-                    raise
-                fault = with_first_error(error)
                 answer = _failed(error)
+                if not folders and answer.fault is None and (lost := missing_from_cache(error)):
+                    folders.append(os.path.dirname(lost))  # Triton has just written it there
+                if not folders:
+                    return answer
+                fault = with_first_error(error)
         if not fault:
             return answer
         try:
