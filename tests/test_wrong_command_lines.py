@@ -283,13 +283,14 @@ def test_an_open_quote_in_addopts_is_one_sentence(monkeypatch, capsys):
     )
 
 
-def test_a_pytest_that_cannot_begin_is_a_sentence(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("command", ["run", "list"])
+def test_a_pytest_that_cannot_begin_is_a_sentence(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pytest.ini").write_bytes(b"[pytest]\n\xff")
-    assert cli.main(["run", "--no-gpu"]) == 2
+    assert cli.main([command, "--no-gpu"]) == 2
     assert "pytest cannot begin: UnicodeDecodeError: " in capsys.readouterr().err
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert cli.main(["run", "--no-gpu"]) == 2
+    assert cli.main([command, "--no-gpu"]) == 2
     assert "the folder in which it was started was removed" in capsys.readouterr().err

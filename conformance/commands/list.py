@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns pytest's exit status. Raises :class:`CommandError` if no case is left."""
+    """Returns pytest's exit status. Raises :class:`CommandError` if no case is left, or if pytest cannot begin."""
     if arguments.fills:
         if arguments.rest or arguments.left_out or arguments.why:
             raise CommandError("--fills is a table of all fills: it takes no other word")
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     plugins = [lister, left_out_cases] if arguments.left_out else [lister]
     options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
     options += [f"--conformance-case={arguments.why}"] if arguments.why else []
-    code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *joined(arguments.rest)], plugins=plugins)
+    code = suites.run_pytest([*options, *joined(arguments.rest)], plugins)
     print(*lister.cases, sep="\n", end="\n" if lister.cases else "")
     empty_shard = any(word.partition("=")[0] == "--shard" for word in arguments.rest)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED and not empty_shard and not (arguments.why and lister.cases):

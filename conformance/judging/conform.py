@@ -461,8 +461,8 @@ CACHE_CHECK_SECONDS = 60.0
 
 def cache_fault(harness: Harness, plan: Plan, compiled: CompiledPlan) -> Fault | None:
     """Returns the fault of Triton's cache if it holds other kernels of ``plan`` than compilations in an empty folder
-    make, or has lost a file since they were compiled. Returns None if neither is so, or it cannot be compared. A device
-    takes each kernel from the cache."""
+    make. A file that it has lost is such a fault, too. Returns None if there is none, or it cannot be compared. A
+    device takes each kernel from the cache."""
     for artefact in (compiled.main, *compiled.others.values()):
         if lost := [path for path in artefact.stages.values() if not path.exists()]:
             return cache_suspect(f"{lost[0]} was removed after it had been compiled: end what removes files there")

@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from conformance.machine.gpus import Gpus
 from conformance.machine.kept_answers import code_digest
+from conformance.machine.package_metadata import unreadable_metadata
 
 #: NVIDIA's assemblers: Triton brings the second since 3.6.
 ASSEMBLERS = ("ptxas", "ptxas-blackwell")
@@ -91,6 +92,8 @@ def unloadable() -> str | None:
                 if name == "triton" and (sentence := _too_old(getattr(module, "__version__", ""))):
                     return sentence
         except Exception as error:  # whatever a broken package raises
+            if unreadable := unreadable_metadata():
+                return unreadable
             first_line = (str(error).strip().splitlines() or [""])[0]
             return f"{name} is installed and cannot be loaded: {type(error).__name__}: {first_line}"
     return None

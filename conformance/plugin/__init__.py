@@ -88,6 +88,7 @@ def pytest_load_initial_conftests(
     suites = case_ids.early_selects_suites(early_config)
     if suites:
         options.add_short_names(parser)
+        refused_options.check_debug_file(getattr(early_config.known_args_namespace, "debug", None))
         if (
             "PYTEST_XDIST_WORKER" not in os.environ
         ):  # a conftest may keep what it finds in os for the end of the process

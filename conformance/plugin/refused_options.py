@@ -18,6 +18,18 @@ RERUNNING = {
 }
 
 
+def check_debug_file(file: str | None) -> None:
+    """Raises pytest.UsageError if pytest would end with a traceback because it cannot write the file of ``--debug``."""
+    if not file:
+        return
+    try:
+        if os.path.exists(file) and not os.path.isfile(file):
+            raise OSError("it is no regular file")
+        open(file, "ab").close()
+    except OSError as error:
+        raise pytest.UsageError(f"--debug {file}: it cannot be written: {error}") from None
+
+
 def check(config: pytest.Config) -> None:
     """Raises pytest.UsageError for an option that a run cannot have, and says what to give in its place."""
     option = config.option

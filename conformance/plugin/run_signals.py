@@ -94,16 +94,23 @@ class Signals:
 class RunSignals(Signals):
     """Handles the signals of the process that leads a run. Until the run is :attr:`ending`, a signal ends it. The next
     one calls ``hurry``, which must let the end wait for nothing, and interrupts nothing: the records are being merged.
-    The one after that has its usual effect."""
+    The one after that has its usual effect. A signal that comes before :meth:`release` ends the run there, because
+    pytest does not finish a session that has not started."""
 
     def __init__(self, hurry: Callable[[], None], terminal: TextIO) -> None:
         super().__init__()
         self.ending = False
+        self._held = True
         self._hurry = hurry
         self._terminal = terminal
         self._raised = -math.inf  # when a signal was last raised as an exception
         self._last = -math.inf  # when one was last received
         self.hurried = ""  # the name of the signal that came while the run was ending; empty if none did
+
+    def release(self) -> None:
+        """Lets signals end the run at once from now on. Raises :class:`RunEnded` if one has come."""
+        self._held = False
+        self.raise_received()
 
     def _numbers(self) -> tuple[int, ...]:
         return tuple(_DEFAULTS)
@@ -117,7 +124,7 @@ class RunSignals(Signals):
         if self.hurried:
             self.restore()
             signal.raise_signal(number)
-        elif self.ending or now - self._raised < AT_ONCE_S:
+        elif self.ending or (self._held and self.received) or now - self._raised < AT_ONCE_S:
             self.hurried = name
             with contextlib.suppress(ValueError):  # the terminal's stream is closed: the run has all but ended
                 print(
@@ -129,6 +136,8 @@ class RunSignals(Signals):
         else:
             self._raised = now
             self.received = name
+            if self._held:
+                return
             raise KeyboardInterrupt if number == signal.SIGINT else RunEnded(_sentence(name))
 
 

@@ -277,6 +277,7 @@ class SessionRun:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
         """A hook of a plugin or a conftest that fails ends the run with a sentence. A file is no such hook."""
+        self.signals.release()
         try:
             return (yield)
         except (pytest.UsageError, pytest.exit.Exception, pytest.Session.Failed):

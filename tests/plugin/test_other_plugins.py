@@ -57,6 +57,13 @@ def test_other_values_of_these_options_are_taken(name):
     refused_options.check(config(*TAKEN[name]))
 
 
+def test_a_file_of_debug_that_cannot_be_written_is_one_sentence(project):
+    project.suite("good", "def test_a(recorder): recorder.verdict('x', True)\n")
+    project.refused("ERROR: --debug /dev/full: it cannot be written: it is no regular file", "--debug=/dev/full")
+    with pytest.raises(pytest.UsageError, match=r"--debug /proc/no: it cannot be written: .*No such file"):
+        refused_options.check_debug_file("/proc/no")
+
+
 ADDED = """
 def pytest_addoption(parser):
     parser.addoption("--reruns", type=int)

@@ -180,3 +180,23 @@ def test_a_limit_of_threads_at_the_end_is_the_machines(project):
     assert (result.ret, project.statuses) == (1, {"test_bad": "fail"})
     assert [fault.kind for fault in project.info.faults] == ["failed", "limit"]
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "@pytest.hookimpl(trylast=True)\ndef pytest_sessionstart(): end()\n",
+        "from conformance.plugin import session_hooks\nsession_hooks.descendants = end\n",
+    ],
+    ids=["another's", "own"],
+)
+def test_a_signal_before_the_session_has_started_ends_the_run_in_order(project, workers, hook):
+    """pytest finishes no session that has not started."""
+    project.suite("good", "def test_good(recorder): recorder.verdict('x', True)\n")
+    end = "    return set(() if 'PYTEST_XDIST_WORKER' in os.environ else filter(None, [os.kill(os.getpid(), 15)]))\n"
+    (project.path / "conftest.py").write_text(f"import os, pytest\ndef end():\n{end}{hook}")
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert [(fault.kind, fault.text) for fault in project.info.faults] == [("interrupted", "SIGTERM ended the run")]
+    result.stdout.fnmatch_lines(["exit status 2: unfinished *"])
+    assert project.records == {}
