@@ -129,6 +129,9 @@ class DeviceRunner:
 
     def _run(self) -> LaunchRun:
         started = time.monotonic()
+        if torch.cuda.is_current_stream_capturing():
+            self._again(_as_it_is)  # a capture allows no wait
+            raise Unguarded("a CUDA graph is captured")
         try:
             verdicts, notes, before, result = self._over_copies()
         except _Refused as refused:
@@ -142,7 +145,7 @@ class DeviceRunner:
         if "repeat" not in notes:
             verdicts.append(Verdict(_REPEAT, True, "each launch gives the same bits"))
             outputs = self._digests(before, result)
-        elif not self._atomic:
+        elif not self._atomic and all(verdict.passed for verdict in verdicts):
             verdicts.append(Verdict(_REPEAT, False, f"{notes['repeat']}, and the code has no atomic operation"))
         notes["seconds"] = round(time.monotonic() - started, 3)
         integers = {name: digest for name, digest in outputs.items() if name in self._integers}
@@ -175,8 +178,6 @@ class DeviceRunner:
         """Returns why the kernel cannot be launched over copies; "" if it can."""
         if self._objection:
             return self._objection
-        if torch.cuda.is_current_stream_capturing():
-            return "a CUDA graph is captured"
         spans = sorted((one.start, one.start + one.size) for one in self._storages.values())
         if any(first[1] > second[0] for first, second in itertools.pairwise(spans)):
             return "two of its tensors share memory and no storage"

@@ -10,6 +10,7 @@ from conformance.judging.case_recorder import CaseRecorder
 from conformance.plugin.record_files import RecordFile
 from conformance.records import CaseRecord, LineProblems, Status, each_record, record_files
 from conformance.reporting.case_command import WATCHED, case_command
+from conformance.user_files.expected_failures import read_expected_failures
 
 #: What records have as suite and tier.
 SUITE = WATCHED
@@ -28,6 +29,7 @@ class WatchRecords:
         self._file = RecordFile(folder, worker)
         self._seen: dict[str, int] = {}
         self._test: CaseRecorder | None = None
+        self._expected = read_expected_failures()
 
     def recorder(self, case: str) -> CaseRecorder:
         """Returns a recorder of ``case``. A case that was recorded before gets a number behind its id."""
@@ -47,9 +49,10 @@ class WatchRecords:
         self.foresee(self._test, "pytest's process died in this test")
 
     def write(self, recorder: CaseRecorder) -> CaseRecord:
-        """Writes the record and returns it."""
+        """Writes the record and returns it. A known fault of the compiler that its code shows is an expected
+        failure."""
         recorder.keep_artefacts()
-        record = recorder.record()
+        record = self._expected.applied_to_code(recorder.record())
         record = replace(record, repro=case_command(record))
         self._file.write(record)
         if self._test is not None and record.case == self._test.case:

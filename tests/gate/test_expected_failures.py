@@ -153,3 +153,18 @@ def test_a_measured_fusion_may_fail_on_a_device_with_torch_2_11():
         record = CaseRecord(case.format(measured), "inductor_prologues", Status.PASS, stack=stack)
         assert failures.failure(record, Status.COMPILE_ERROR, message).status is status
         assert failures.success(record) is None
+
+
+@pytest.mark.parametrize(
+    ("checks", "excused"), [(["codegen/order/fence"], True), (["numerics/exact", "codegen/x"], False)]
+)
+def test_a_fault_of_the_compiler_excuses_code_and_no_numbers(checks: list[str], excused: bool) -> None:
+    entry_of_all = ExpectedFailure(
+        id="known", cases="*", stack={"torch": ">=2"}, upstream=LINK, seen="x", owner="me", expires=date(2999, 1, 1),
+        checks=("numerics/*", "codegen/*"),
+    )  # fmt: skip
+    verdicts = tuple(Verdict(check, False, "x") for check in checks)
+    record = CaseRecord("a", "s", Status.FAIL, stack={"torch": "2.13"}, verdicts=verdicts, diagnosis="x")
+    expected = ExpectedFailures((entry_of_all,))
+    assert expected.applied(record).status is Status.EXPECTED_FAIL
+    assert expected.applied_to_code(record).status is (Status.EXPECTED_FAIL if excused else Status.FAIL)

@@ -95,9 +95,9 @@ def test_a_load_beyond_a_tensor_that_reaches_the_result_is_seen() -> None:
     def loads(x: Tensor, out: Tensor) -> None:
         out[0] = byte(x.data_ptr() + 32).value
 
-    assert failing(launched(loads))[0] == (
+    assert failing(launched(loads)) == [
         "memory/bounds: byte 2 of 'out_ptr' depends on the bytes around the tensors: a load reaches beyond one of them"
-    )
+    ]
 
 
 @pytest.mark.parametrize("edge", ["behind", "before"])
@@ -156,6 +156,18 @@ def test_what_cannot_be_copied_is_launched_once(ttgir: str, x: Any, why: str) ->
     with pytest.raises(Unguarded, match=why):
         launched(counts, ttgir, x, out)
     assert [one is out for one in launches] == [True]
+
+
+def test_a_launch_that_is_captured_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits() -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", waits)
+    out = torch.zeros(8)
+    with pytest.raises(Unguarded, match="a CUDA graph is captured"):
+        launched(doubles, out=out)
+    assert out[1] == 2
 
 
 def test_arguments_in_tuples_and_descriptors_are_copied() -> None:
