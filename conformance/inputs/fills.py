@@ -145,11 +145,19 @@ def fills(
     """Returns the fills that ``problem`` has under ``contract``, or those of them in ``names``, in the family's order.
 
     Inputs are CPU tensors; ``device`` is where fp64 values are computed and where ``expected`` and ``error`` live
-    (None: the CPU). Raises ValueError for a name that the family does not know or a contract of another output dtype,
-    FillError if a fill breaks its promise.
+    (None: the CPU). Raises ValueError for a name that the family does not know or a contract of another output dtype.
+    Raises FillError if a fill breaks its promise or says nothing about an output.
     """
     chosen = applicable_fills(problem, contract, names)
-    return tuple(fill_set(problem).build(FillRequest(name, problem, contract, seed, device)) for name in chosen)
+    built = tuple(fill_set(problem).build(FillRequest(name, problem, contract, seed, device)) for name in chosen)
+    further = {output.name for output in problem.outputs[1:]}
+    for fill in built:
+        if missing := sorted(further - set(fill.parts)):
+            raise FillError(
+                f"{problem.id}, fill {fill.name}: the outputs {', '.join(missing)} have no expected values: give a "
+                "part for each output after the first"
+            )
+    return built
 
 
 def fill_names(problem: Problem) -> tuple[str, ...]:
