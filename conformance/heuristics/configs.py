@@ -196,6 +196,17 @@ class LinearAttentionConfig(AnyConfig):
     vendor: Vendor = field(default=(), kw_only=True)
 
 
+@dataclass(frozen=True)
+class RowConfig(AnyConfig):
+    """Config of a function of rows: ``block_m`` rows per program, and ``block_n`` columns per step."""
+
+    block_m: int
+    block_n: int
+    num_stages: int
+    num_warps: int
+    vendor: Vendor = field(default=(), kw_only=True)
+
+
 #: 32-bit registers that one thread of an NVIDIA GPU can address, and threads of a warp there.
 REGISTERS_PER_THREAD, WARP_SIZE = 255, 32
 

@@ -85,6 +85,7 @@ ORDER = (
     "weight_gradient",
     "microscaled_mm_batch",
     "microscaled_mm_batch_tiles",
+    "rows",
 )
 
 

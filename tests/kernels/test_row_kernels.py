@@ -1,0 +1,141 @@
+"""Functions of rows: what problems and kernels refuse, their grid, their fills, and what an output needs."""
+
+import dataclasses
+import pickle
+
+import pytest
+import torch
+
+from conformance import reference, targets
+from conformance.families.family import family_of
+from conformance.families.gemm.problem import mm
+from conformance.families.rows import functions
+from conformance.families.rows.problem import RowProblem
+from conformance.heuristics.configs import RowConfig
+from conformance.inputs.fills import FillError, fill_set, fills
+from conformance.judging.plan_rules import expected_grid
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.refusal_rules import objection
+from conformance.numerics.contract import FMA, Contract
+from conformance.problems import Layout
+from conformance.records import ReasonCode
+
+HOPPER = targets.find("sm_90")
+CONFIG = RowConfig(4, 32, 1, 1)
+ROWS = [kernel for kernel in catalogue.own_kernels().values() if kernel.family == "rows"]
+
+
+@pytest.mark.parametrize("kernel", ROWS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    ("config", "variant", "code", "subject"),
+    [
+        (RowConfig(3, 32, 1, 1), Variant(), ReasonCode.CONFIG, "block size"),
+        (RowConfig(4, 48, 1, 1), Variant(), ReasonCode.CONFIG, "block size"),
+        (CONFIG, Variant(flatten=True), ReasonCode.CONFIG, "variant"),
+    ],
+)
+def test_typed_reason(kernel, config, variant, code, subject):
+    problem = kernel.problem("fp16", 9, 40)
+    with pytest.raises(NotApplicable) as refused:
+        kernel.plan(problem, config, HOPPER, variant)
+    reason = refused.value.reason
+    assert (reason.code, reason.subject) == (code, subject), str(reason)
+    assert objection(kernel, kernel.draft(problem, config, HOPPER, variant), reason) is None
+    assert objection(kernel, kernel.draft(problem, CONFIG, HOPPER, Variant(static=True)), reason) is not None
+
+
+@pytest.mark.parametrize("kernel", ROWS, ids=lambda kernel: kernel.name)
+def test_grid_and_other_problems(kernel):
+    plan = kernel.plan(kernel.problem("bf16", 9, 40), CONFIG, HOPPER)
+    assert plan.grid == expected_grid(kernel, plan, 0) == (3,)
+    assert kernel.refusal(kernel.draft(mm(64, 64, 64), CONFIG, HOPPER)).code is ReasonCode.OPERATION
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("dtype", "int8", "dtype 'int8' is unknown"),
+        ("rows", -1, "rows is -1"),
+        ("columns", -2, "columns is -2"),
+        ("eps", 0.0, "eps is 0.0: it must be positive"),
+    ],
+)
+def test_a_problem_that_has_no_result_is_refused(field, value, text):
+    with pytest.raises(ValueError, match=text):
+        dataclasses.replace(RowProblem(functions.SOFTMAX, 3, 4), **{field: value})
+
+
+TORCH = {
+    "softmax": lambda x: torch.softmax(x["x"], -1),
+    "log_softmax": lambda x: torch.log_softmax(x["x"], -1),
+    "rms_norm": lambda x: torch.nn.functional.rms_norm(x["x"], x["x"].shape[-1:], x["weight"], 2.0**-20),
+    "add_rms_norm": lambda x: torch.nn.functional.rms_norm(
+        x["x"] + x["residual"], x["x"].shape[-1:], x["weight"], 2.0**-20
+    ),
+    "layer_norm": lambda x: torch.nn.functional.layer_norm(x["x"], x["x"].shape[-1:], x["weight"], x["bias"], 2.0**-20),
+    "l2_norm": lambda x: x["x"] / torch.sqrt((x["x"] ** 2).sum(-1, keepdim=True) + 2.0**-20),
+}
+
+
+@pytest.mark.parametrize("function", functions.NORMALISATIONS, ids=lambda function: function.name)
+def test_the_value_is_what_torch_computes_in_fp64(function):
+    problem = RowProblem(function, 7, 41, "fp32")
+    for fill in fills(problem, Contract("fp32", FMA), 3):
+        expected = TORCH[function.name]({name: tensor.double() for name, tensor in fill.inputs.items()})
+        torch.testing.assert_close(fill.expected, expected, rtol=1e-12, atol=1e-14, equal_nan=True)
+        assert torch.equal(reference.value(problem, fill.inputs).nan_to_num(7), fill.expected.nan_to_num(7))
+
+
+@pytest.mark.parametrize("function", functions.NORMALISATIONS, ids=lambda function: function.name)
+def test_a_fill_is_exact_where_every_kernel_must_round_alike(function):
+    methods = {}
+    for dtype in ("bf16", "fp16", "fp32"):
+        methods[dtype] = fills(RowProblem(function, 7, 64, dtype), Contract(dtype, FMA), 0, ("exact-rows",))[0].method
+    assert methods == {"bf16": "exact", "fp16": "exact", "fp32": "exact" if function.steps else "bounded"}
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (2, 3)])
+@pytest.mark.parametrize("function", functions.NORMALISATIONS, ids=lambda function: function.name)
+def test_the_smallest_problems_have_fills(function, sizes):
+    problem = RowProblem(function, *sizes)
+    names = [fill.name for fill in fills(problem, Contract("bf16", FMA))]
+    assert names == (["exact-rows"] if 0 in sizes else ["exact-rows", "randn", "spread"])
+
+
+def test_an_output_without_expected_values_is_refused(monkeypatch):
+    problem = RowProblem(functions.ADD_RMS_NORM, 5, 7)
+    whole = fill_set(problem)
+    forgetful = dataclasses.replace(whole, build=lambda request: dataclasses.replace(whole.build(request), parts={}))
+    monkeypatch.setattr("conformance.inputs.fills.fill_set", lambda problem: forgetful)
+    with pytest.raises(FillError, match="the outputs added have no expected values: give a part for each output"):
+        fills(problem, Contract("bf16", FMA))
+
+
+def test_what_an_output_needs():
+    problem = RowProblem(functions.LAYER_NORM, 5, 7)
+    stored = (torch.arange(5) == 2, torch.arange(7) == 3)
+    needed = family_of(problem).needed(problem, {}, "out", stored)
+    assert [needed["x"][0].tolist(), needed["x"][1].all()] == [stored[0].tolist(), True]
+    assert [indices.tolist() for indices in needed["weight"]] == [stored[1].tolist()]
+    axes = family_of(problem).axes
+    assert (axes(problem, "x"), axes(problem, "bias"), axes(problem, "out")) == (
+        ("row", "column"),
+        ("column",),
+        ("row", "column"),
+    )
+
+
+def test_layouts_are_in_the_id_and_go_with_dense():
+    problem = RowProblem(functions.SOFTMAX, 5, 7, layout_x=Layout("col", pad=1), eps=1e-5)
+    assert problem.id == "softmax-5x7-bf16-col+1.row-eps1e-05"
+    assert problem.dense.id == "softmax-5x7-bf16-eps1e-05"
+    assert problem.operand("x").strides == (1, 6)
+
+
+@pytest.mark.parametrize("kernel", ROWS, ids=lambda kernel: kernel.name)
+def test_only_far_operands_have_wide_offsets(kernel):
+    for pad, wide in ((3, False), (2**30, True)):
+        plan = kernel.plan(kernel.problem("bf16", 5, 40, layout_x=Layout(pad=pad)), CONFIG, HOPPER)
+        assert catalogue.meta_launch(plan, HOPPER).arguments["WIDE_INDEX"] is wide
