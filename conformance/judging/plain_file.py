@@ -23,6 +23,7 @@ from conformance.plain_files.asked_problems import Asked
 from conformance.plain_files.description import Described
 from conformance.plain_files.device_functions import ForeignCode
 from conformance.plain_files.file_kernel import Recorded, key
+from conformance.plain_files.lacking import lacked
 from conformance.plain_files.sandbox import SandboxError, is_fenced
 from conformance.records import CompileFailure, ConformanceFailure
 from conformance.targets import Target, devices_seen_elsewhere
@@ -91,8 +92,10 @@ def judge_file(path: Path, entries: Sequence[Described], options: Options, say: 
         try:
             kept.append(asked_problems.recorded(path, entry, targets, options.folder))
         except (SandboxError, ForeignCode) as error:
-            say(f"{'fail':<15}{entry.call}: {error}")
-            judged.statuses["fail"] += 1
+            lacks = lacked(error)
+            status = "not-run" if lacks else "fail"
+            say(f"{status:<15}{entry.call}: {error}" + (f"; {lacks}" if lacks else ""))
+            judged.statuses[status] += 1
     asked_problems.enter([each for each, _ in kept], options.folder)
     # drawn now: the process of the file's code is a copy of this one, and could read it
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
@@ -113,17 +116,20 @@ def _judge(harness: Harness, recorded: Recorded, case: Asked, judged: JudgedFile
     status, text = "pass", ""
     recorder = CaseRecorder(f"{recorded.name}::{case.problem.id}")
     if tape.fault:
-        status, text = "fail", f"{tape.check}: {tape.fault}"
+        lacks = lacked(tape.fault)
+        status, text = ("not-run", lacks) if lacks else ("fail", f"{tape.check}: {tape.fault}")
     else:
         try:
             conform(harness, recorder, kernel, case.problem, config=case.config, target=case.target)
             text = f"by {recorder.record().executor}"
         except CaseEnded as end:
             status, text = end.status.value, str(end.reason)
-        except (ConformanceFailure, CompileFailure) as error:
+        except ConformanceFailure as error:
             status, text = "fail", str(error)
         except Exception as error:
-            status, text = "fail", f"{type(error).__name__}: {error}"
+            words = str(error) if isinstance(error, CompileFailure) else f"{type(error).__name__}: {error}"
+            lacks = lacked(error)
+            status, text = ("not-run", lacks) if lacks else ("fail", words)
     first = status != judged.last  # the whole text of the first of several failures
     judged.statuses[status] += 1
     judged.last = status

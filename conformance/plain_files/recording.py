@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -305,8 +306,8 @@ def record(path: Path, call: str, target: Target, questions: Sequence[Question])
         try:
             names = vars(imported(path))
             _take_tuners()
-        except Exception as error:
-            return encode(Answer((), (), f"{path.name} cannot be imported: {type(error).__name__}: {error}"))
+        except BaseException as error:  # a script may exit
+            return encode(Answer((), (), _import_fault(path, error)))
         tapes = []
         for question in questions:
             first, second = (_tape(functions, recorders, call, names, question) for _ in range(2))
@@ -433,15 +434,26 @@ def imported(path: Path) -> types.ModuleType:
     return module
 
 
+def _import_fault(path: Path, error: BaseException) -> str:
+    """Returns why the file at ``path`` cannot be imported, with the line and what a script needs."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
+    where = f"line {lines[0]} " if lines else ""
+    what = str(error) if isinstance(error, NotRecorded) else f"raises {type(error).__name__}: {error}"
+    text = f"{path.name} cannot be imported: {where}{what}"
+    if not lines or isinstance(error, (ImportError, SyntaxError, NameError)):
+        return text
+    return f"{text}; put the lines that a script runs below 'if __name__ == \"__main__\":'"
+
+
 @contextlib.contextmanager
 def _launches_to(recorders: list[_Recorder]) -> Iterator[None]:
     """Inside, launches go to the last recorder, and tuners take the config that it names."""
     from triton.runtime import autotuner, interpreter, jit
 
     def launch(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> _Compiled:
-        if warmup or not recorders:
-            raise NotRecorded("launch", "launches a kernel while the file is imported, or to warm up")
-        recorders[-1].launched(self, grid, args, kwargs)
+        if warmup:
+            raise NotRecorded("launch", "launches a kernel to warm up, which is not recorded")
+        _last(recorders).launched(self, grid, args, kwargs)
         return _Compiled(self, recorders, args, kwargs)
 
     def tuned(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -451,7 +463,7 @@ def _launches_to(recorders: list[_Recorder]) -> Iterator[None]:
             configs = list(self.early_config_prune(configs, arguments, **kwargs))
         if not configs:
             raise NotRecorded("configs", "has no config left after its early_config_prune")
-        recorder = recorders[-1]
+        recorder = _last(recorders)
         recorder.configs = max(recorder.configs, len(configs))
         config = self.best_config = configs[min(recorder.choice, len(configs) - 1)]
         chosen = config.all_kwargs()
@@ -463,6 +475,13 @@ def _launches_to(recorders: list[_Recorder]) -> Iterator[None]:
         owner.run = method
     autotuner.Autotuner.run = tuned
     yield
+
+
+def _last(recorders: Sequence[_Recorder]) -> _Recorder:
+    """Returns the recorder of the call that runs. Raises NotRecorded if none does."""
+    if not recorders:
+        raise NotRecorded("launch", "launches a kernel")
+    return recorders[-1]
 
 
 def _take_tuners(owner: Any = None) -> None:
@@ -497,7 +516,7 @@ class _Compiled:
         kept = {
             name: value for name, value in bound.items() if name in constants or name not in self.function.arg_names
         }
-        self.recorders[-1].launched(self.function, grid, (), {**kept, **dict(zip(names, args, strict=True))})
+        _last(self.recorders).launched(self.function, grid, (), {**kept, **dict(zip(names, args, strict=True))})
 
 
 class _Driver:

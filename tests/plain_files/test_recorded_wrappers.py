@@ -66,6 +66,29 @@ def test_wrappers_may_do_what_wrappers_do_and_the_rest_has_a_sentence(tmp_path):
         assert text.startswith(expected)
 
 
+SCRIPTS = {
+    "matmul_kernel[(1,)](1)": "launches a kernel",
+    "triton.autotune([triton.Config({})], [])(matmul_kernel)[(1,)](1)": "launches a kernel",
+    "torch.zeros(1, device='cuda').item()": "raises DataDependentOutputException: ",
+    "raise SystemExit(3)": "raises SystemExit: 3",
+}
+
+
+def import_faults(paths):
+    return [decode(record(path, "1", targets.find("sm_90"), [])).fault for path in paths]
+
+
+def test_a_script_is_told_its_line_and_the_guard_that_it_needs(tmp_path):
+    paths = [tmp_path / f"file{number}.py" for number in range(len(SCRIPTS) + 1)]
+    for path, text in zip(paths, [*SCRIPTS, "import unknown"], strict=True):
+        path.write_text(f"import torch, triton\n@triton.jit\ndef matmul_kernel(x):\n    pass\n\n{text}\n")
+    *faults, other = in_interpreter(import_faults, paths)
+    for path, fault, said in zip(paths, faults, SCRIPTS.values(), strict=False):
+        assert fault.startswith(f"{path.name} cannot be imported: line 6 {said}")
+        assert fault.endswith("; put the lines that a script runs below 'if __name__ == \"__main__\":'")
+    assert other.endswith("cannot be imported: line 6 raises ModuleNotFoundError: No module named 'unknown'")
+
+
 def problem_of(tmp_path, operation, call, **fields):
     recorded = Recorded(Described(operation=operation, call=call, **fields), "file.kernel", str(tmp_path))
     return next(problems_of(kernel_of(recorded, tmp_path)))[0]
