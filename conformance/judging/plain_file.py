@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import os
 import secrets
+import select
+import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.conform import conform
 from conformance.judging.harness import Harness, chosen_targets
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get
+from conformance.machine.descendants import adopted, descendants
 from conformance.machine.entry_point_loading import OutsideError
 from conformance.machine.gpus import Gpus
 from conformance.plain_files import asked_problems
@@ -24,13 +30,15 @@ from conformance.plain_files.description import Described
 from conformance.plain_files.device_functions import ForeignCode
 from conformance.plain_files.file_kernel import Recorded, key
 from conformance.plain_files.lacking import lacked
-from conformance.plain_files.sandbox import SandboxError, is_fenced
+from conformance.plain_files.sandbox import SandboxError, end_process, is_fenced
 from conformance.records import CompileFailure, ConformanceFailure
 from conformance.targets import Target, devices_seen_elsewhere
 from conformance.user_files.expected_failures import read_expected_failures
 
 #: The target where none is named and there is no GPU.
 USUAL_TARGET = "sm_90"
+#: Seconds that a case may take.
+CASE_SECONDS = 300.0
 _LINE = "\n"
 
 
@@ -99,38 +107,95 @@ def judge_file(path: Path, entries: Sequence[Described], options: Options, say: 
     asked_problems.enter([each for each, _ in kept], options.folder)
     # drawn now: the process of the file's code is a copy of this one, and could read it
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
-    harness = Harness(dataclasses.replace(settings, seed=seed))
-    with contextlib.closing(harness.pool):
-        for each, cases in kept:
-            for case in cases:
-                _judge(harness, each, case, judged, say)
+    chosen, first = dataclasses.replace(settings, seed=seed), 0
+    cases = [(each, case) for each, cases in kept for case in cases]
+    while first < len(cases):  # a process that a case ends, or that does not end, costs that case
+        first += _judged_apart(cases[first:], chosen, judged, say)
     counts = ", ".join(f"{count} {status}" for status, count in judged.statuses.items())
     say(f"{path.name}: {counts}; seed {seed}")
     return judged
 
 
-def _judge(harness: Harness, recorded: Recorded, case: Asked, judged: JudgedFile, say: Callable[[str], None]) -> None:
-    kernel: Any = get(recorded.name)
-    name = f"{recorded.name} {case.problem.id} {case.config.id} {case.target.id}"
-    tape, _ = recorded.tapes[key(case.problem, case.config, case.target)]
-    status, text = "pass", ""
-    recorder = CaseRecorder(f"{recorded.name}::{case.problem.id}")
-    if tape.fault:
-        lacks = lacked(tape.fault)
-        status, text = ("not-run", lacks) if lacks else ("fail", f"{tape.check}: {tape.fault}")
-    else:
-        try:
-            conform(harness, recorder, kernel, case.problem, config=case.config, target=case.target)
-            text = f"by {recorder.record().executor}"
-        except CaseEnded as end:
-            status, text = end.status.value, str(end.reason)
-        except ConformanceFailure as error:
-            status, text = "fail", str(error)
-        except Exception as error:
-            words = str(error) if isinstance(error, CompileFailure) else f"{type(error).__name__}: {error}"
-            lacks = lacked(error)
-            status, text = ("not-run", lacks) if lacks else ("fail", words)
+def _judged_apart(
+    cases: Sequence[tuple[Recorded, Asked]], settings: Settings, judged: JudgedFile, say: Callable[[str], None]
+) -> int:
+    """Judges ``cases`` in another process, up to one that ends it or is not done in time. Returns their number."""
+    ours, theirs = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    earlier, number = descendants(), 0
+    with adopted():
+        process = os.fork()
+        if not process:
+            os.close(ours)
+            _judge_each(cases, settings, theirs)
+        os.close(theirs)
+        with open(ours, "rb") as answers:
+            try:
+                for number, (recorded, case) in enumerate(cases, 1):  # noqa: B007
+                    is_late = not select.select([answers], [], [], CASE_SECONDS)[0]
+                    line = b"" if is_late else answers.readline()
+                    if line:
+                        status, text = json.loads(line)
+                    else:
+                        late = f"it did not end within {CASE_SECONDS:g} s: a kernel may have a loop without an end"
+                        code = None if is_late else os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+                        status, text = "fail", late if is_late else f"it ended its process, with status {code}"
+                    _say(judged, say, recorded, case, status, text)
+                    if not line:
+                        break
+            finally:
+                end_process(process, earlier)
+    return number
+
+
+def _judge_each(cases: Sequence[tuple[Recorded, Asked]], settings: Settings, answers: int) -> NoReturn:
+    """Judges ``cases``, writes what comes of each to ``answers`` as a line of JSON, and ends the process."""
+    code = 1
+    try:
+        os.setsid()
+        harness = Harness(settings)
+        with contextlib.closing(harness.pool):
+            for recorded, case in cases:
+                line = json.dumps(_judge(harness, recorded, case)) + "\n"
+                written = line.encode(errors="backslashreplace")
+                while written:
+                    written = written[os.write(answers, written) :]
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _say(
+    judged: JudgedFile, say: Callable[[str], None], recorded: Recorded, case: Asked, status: str, text: str
+) -> None:
+    """Counts and says what came of a case."""
     first = status != judged.last  # the whole text of the first of several failures
     judged.statuses[status] += 1
     judged.last = status
+    name = f"{recorded.name} {case.problem.id} {case.config.id} {case.target.id}"
     say(f"{status:<15}{name}" + (f": {text if first else text.partition(_LINE)[0]}" if text else ""))
+
+
+def _judge(harness: Harness, recorded: Recorded, case: Asked) -> tuple[str, str]:
+    """Returns the status of a case, and a text about it."""
+    kernel: Any = get(recorded.name)
+    tape, _ = recorded.tapes[key(case.problem, case.config, case.target)]
+    recorder = CaseRecorder(f"{recorded.name}::{case.problem.id}")
+    if tape.fault:
+        lacks = lacked(tape.fault)
+        return ("not-run", lacks) if lacks else ("fail", f"{tape.check}: {tape.fault}")
+    try:
+        conform(harness, recorder, kernel, case.problem, config=case.config, target=case.target)
+    except CaseEnded as end:
+        return end.status.value, str(end.reason)
+    except ConformanceFailure as error:
+        return "fail", str(error)
+    except Exception as error:
+        lacks = lacked(error)
+        words = str(error) if isinstance(error, CompileFailure) else f"{type(error).__name__}: {error}"
+        return ("not-run", lacks) if lacks else ("fail", words)
+    return "pass", f"by {recorder.record().executor}"

@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from conformance.families.attention.problem import Mask
+from conformance.plain_files.answer_check import MOST_BYTES, MOST_PROGRAMS, bytes_made, check_answer, grid_size
 from conformance.plain_files.description import Described, DescriptionError, root_of
 from conformance.plain_files.device_copy import MOST_DIMENSIONS
-from conformance.plain_files.device_functions import device_functions
+from conformance.plain_files.device_functions import Taken, device_functions, taken
 from conformance.plain_files.file_kernel import KERNELS, VARIABLE, FileGemm, Recorded, kernel_of, key
 from conformance.plain_files.sandbox import SandboxError, run_apart
-from conformance.plain_files.tape import Answer, Copied, Function, Launched, Tape, decode
+from conformance.plain_files.tape import Answer, Copied, Launched, Tape, decode
 from conformance.problems import DTYPES, Layout
 from conformance.targets import Target
 
@@ -83,7 +84,8 @@ def ask(path: Path, described: Described, asked: Sequence[Asked], folder: Path) 
     data = run_apart(lambda: record(path, described.call, target, questions), folder, SECONDS)
     try:
         answer = decode(data)
-    except (ValueError, msgspec.ValidationError) as error:
+        check_answer(answer)
+    except ValueError as error:
         raise SandboxError(f"the file's code sent what is no answer: {error}") from None
     if answer.fault:
         raise SandboxError(answer.fault)
@@ -123,6 +125,16 @@ def _fault(tape: Tape, problem: Any, answer: Answer) -> tuple[str, str] | None:
     for step in launches:
         if not 1 <= len(step.grid) <= 3 or min(step.grid) < 0:
             return "launches", f"the wrapper launches the grid {list(step.grid)}: one to three sizes are required"
+        if grid_size(step) > MOST_PROGRAMS:
+            return (
+                "launches",
+                f"the wrapper launches {grid_size(step)} programs, and at most {MOST_PROGRAMS} are judged",
+            )
+    if bytes_made(tape) > MOST_BYTES:
+        return (
+            "workspaces",
+            f"the wrapper makes {bytes_made(tape)} bytes of memory, and at most {MOST_BYTES} are judged",
+        )
     return _output_fault(tape, problem) or _step_fault(tape, problem)
 
 
@@ -170,9 +182,9 @@ def recorded(path: Path, described: Described, targets: Sequence[Target], folder
     DescriptionError for an operation that files cannot have."""
     name, apart = described.name or f"{path.stem}.{described.operation}".replace("-", "_"), folder / "apart"
     tapes: dict[str, tuple[Tape, int]] = {}
-    functions: list[tuple[Function, ...]] = []
+    functions: list[tuple[Taken, ...]] = []
     cases: list[Asked] = []
-    kernel = kernel_of(Recorded(described, name, str(root_of(path))), folder)
+    kernel = kernel_of(Recorded(described, name), folder)
     try:
         example, config = next(problems_of(kernel))
     except (TypeError, ValueError, LookupError) as error:
@@ -200,8 +212,8 @@ def recorded(path: Path, described: Described, targets: Sequence[Target], folder
             asked = [each for each in every if config in (None, each.config)]
             answer = ask(path, described, asked, apart)
             number = len(functions)
-            device_functions(answer.functions, root_of(path), folder / f"{name}-{number}")
-            functions.append(answer.functions)
+            functions.append(taken(answer.functions, root_of(path), apart))
+            device_functions(functions[-1], folder / f"{name}-{number}")
             for each, tape in zip(asked, answer.tapes, strict=True):
                 tapes[key(each.problem, each.config, target)] = (tape, number)
             cases += asked

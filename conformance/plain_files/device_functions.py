@@ -11,13 +11,15 @@ import ast
 import builtins
 import functools
 import importlib
+import re
 import textwrap
+import tokenize
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import triton
 import triton.language as tl
 
@@ -26,17 +28,14 @@ from conformance.plain_files.tape import Callee, Constant, Dtype, Function, Glob
 #: Functions of Python that the language has, too.
 _BUILTINS = frozenset({"range", "min", "max", "abs", "sum", "len", "int", "float", "bool", "str", "tuple", "list"})
 _BUILTINS |= {"zip", "enumerate", "isinstance", "print", "slice", "ValueError", "AssertionError"}
-#: Statements and expressions that no device function needs, by their class.
-_FOREIGN = (
-    ast.Import,
-    ast.ImportFrom,
-    ast.Global,
-    ast.Nonlocal,
-    ast.ClassDef,
-    ast.Try,
-    ast.Await,
-    ast.Yield,
-    ast.Lambda,
+#: Statements and expressions of device code, by their classes; those of other classes are refused.
+_OF_DEVICE_CODE = (
+    *(ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.With, ast.withitem),
+    *(ast.Raise, ast.Assert, ast.Expr, ast.Pass, ast.Break, ast.Continue),
+    *(ast.BoolOp, ast.NamedExpr, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.ListComp, ast.GeneratorExp),
+    *(ast.comprehension, ast.Compare, ast.Call, ast.keyword, ast.JoinedStr, ast.FormattedValue, ast.Constant),
+    *(ast.Attribute, ast.Subscript, ast.Starred, ast.Name, ast.List, ast.Tuple, ast.Slice),
+    *(ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop),
 )
 #: Arguments of ``triton.jit`` that change neither the code nor the launch: they name the kernel for a profiler.
 _FOR_PROFILERS = frozenset({"launch_metadata", "repr"})
@@ -51,56 +50,112 @@ class ForeignCode(Exception):
     """A device function names what is not of Triton's language."""
 
 
-@dataclass(frozen=True)
-class _Parsed:
-    """One function of the file's text: its statement, the lines that it stands in, and what its decorator says."""
+class Taken(Function, frozen=True, forbid_unknown_fields=True):
+    """A device function with its ``text``, each line where it is in the file, and the ``options`` of its
+    ``triton.jit``. ``is_own``: it is of this package."""
 
-    node: ast.FunctionDef
-    options: Mapping[str, Any]
+    text: str = ""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    is_own: bool = False
+
+    def renamed(self, name: str) -> Taken:
+        """Returns the function with another name."""
+        text = re.sub(rf"^def {self.name}\b", f"def {name}", self.text, count=1, flags=re.MULTILINE)
+        return msgspec.structs.replace(self, name=name, text=text)
 
 
-def device_functions(functions: Sequence[Function], root: Path, folder: Path) -> list[Any]:
-    """Returns what ``triton.jit`` makes of each of ``functions``, whose files lie below ``root``. Their text is written
-    to ``folder``, from where Triton reads it. Raises ForeignCode for one that the text lacks, or that names anything
-    but the language."""
-    for function in functions:
-        if not Path(function.path).resolve().is_relative_to(root):
+def taken(functions: Sequence[Function], root: Path, apart: Path) -> tuple[Taken, ...]:
+    """Returns ``functions`` with their text. Each file is read once, after the process of the file's code has ended.
+
+    Raises ForeignCode for a file that does not lie below ``root``, or lies in ``apart``, where that process could
+    write, and for a function that the text lacks."""
+    texts: dict[str, str] = {}
+    return tuple(_taken(function, root, apart, texts) for function in functions)
+
+
+def _taken(function: Function, root: Path, apart: Path, texts: dict[str, str]) -> Taken:
+    try:
+        path = Path(function.path).resolve()
+        if not path.is_relative_to(root):
             raise ForeignCode(f"{_place(function)} is of a library: only kernels below {root} are judged")
-    parsed = [_parsed(function) for function in functions]
+        if path.is_relative_to(apart.resolve()) or not path.is_file():
+            raise ForeignCode(f"{_place(function)} is in no file of the user: it was made while the file ran")
+        if function.path not in texts:
+            with tokenize.open(path) as file:
+                texts[function.path] = file.read()
+        tree = ast.parse(texts[function.path])
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ForeignCode(f"{_place(function)} cannot be read: {error}") from None
+    for node in ast.walk(tree):
+        first = min((each.lineno for each in getattr(node, "decorator_list", ())), default=0)
+        if isinstance(node, ast.FunctionDef) and node.name == function.name and function.line in (first, node.lineno):
+            # as Python counts lines: str.splitlines counts more
+            lines = texts[function.path].split("\n")[node.lineno - 1 : node.end_lineno]
+            text = "\n" * (node.lineno - 1) + textwrap.dedent("\n".join(lines)) + "\n"
+            options = _options(function, node)
+            text = _without_foreign_annotations(text, _definition(function, text))
+            return Taken(**_fields(function), text=text, options=options)
+    raise ForeignCode(f"{_place(function)} is not in the text of its file: it was made while the file ran")
+
+
+def _fields(function: Function) -> dict[str, Any]:
+    return {name: getattr(function, name) for name in Function.__struct_fields__}
+
+
+def device_functions(functions: Sequence[Taken], folder: Path) -> list[Any]:
+    """Returns what ``triton.jit`` makes of each of ``functions``. Their text is written to ``folder``, from where
+    Triton reads it. Raises ForeignCode for one that names anything but the language."""
+    definitions = [_definition(function, function.text) for function in functions]
     built: list[Any] = []
     scopes: list[dict[str, Any]] = []
-    for number, (function, each) in enumerate(zip(functions, parsed, strict=True)):
-        scope: dict[str, Any] = {"__name__": f"judged_{number}", "__builtins__": builtins, "tl": tl, "triton": triton}
-        python = _compiled(function, each, folder / f"{number}" / Path(function.path).name, scope)
-        built.append(triton.jit(**each.options)(python))
+    for number, (function, node) in enumerate(zip(functions, definitions, strict=True)):
+        scope: dict[str, Any] = {"__name__": f"judged_{number}", "__builtins__": _python(), "tl": tl, "triton": triton}
+        scope["__annotations__"] = dict.fromkeys(function.annotated, tl.constexpr)
+        python = _compiled(function, node, folder / f"{number}" / Path(function.path).name, scope)
+        try:
+            built.append(triton.jit(**function.options)(python))
+        except Exception as error:
+            raise ForeignCode(f"{_place(function)} is no function of triton.jit: {error}") from None
         scopes.append(scope)
-    for function, each, scope in zip(functions, parsed, scopes, strict=True):
-        for name in _named(each.node):
+    for function, node, scope in zip(functions, definitions, scopes, strict=True):
+        if hidden := {name for name in _of_parts(node) if hasattr(builtins, name)} - _BUILTINS:
+            text = f"names {min(hidden)}, which only a part of it makes and Python has, too"
+            raise ForeignCode(f"{_place(function)} {text}")
+        for name in _named(node):
             if name in function.module_globals:
                 scope[name] = _value(function, name, function.module_globals[name], built)
             elif name not in _BUILTINS:
                 raise ForeignCode(
                     f"{_place(function)} names {name}, which is neither a constant nor of Triton's language"
                 )
-        _check(function, each.node, scope, built)
+        _check(function, node, scope, built)
     return built
+
+
+def _of_parts(node: ast.FunctionDef) -> set[str]:
+    """Returns the names that a comprehension makes: outside, they are others."""
+    inner = [each.target for each in ast.walk(node) if isinstance(each, ast.comprehension)]
+    return {each.id for target in inner for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+
+def _python() -> dict[str, Any]:
+    """Returns what device code may have of Python: a name that only a part of a function makes is looked up here."""
+    return {name: getattr(builtins, name) for name in _BUILTINS}
 
 
 def _place(function: Function) -> str:
     return f"{function.name} ({Path(function.path).name}:{function.line})"
 
 
-def _parsed(function: Function) -> _Parsed:
-    """Returns the statement of ``function`` in the text of its file."""
+def _definition(function: Function, text: str) -> ast.FunctionDef:
+    """Returns the one statement of ``text``."""
     try:
-        tree = ast.parse(Path(function.path).read_text())
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ForeignCode(f"{_place(function)} cannot be read: {error}") from None
-    for node in ast.walk(tree):
-        first = min((each.lineno for each in getattr(node, "decorator_list", ())), default=0)
-        if isinstance(node, ast.FunctionDef) and node.name == function.name and function.line in (first, node.lineno):
-            return _Parsed(node, _options(function, node))
-    raise ForeignCode(f"{_place(function)} is not in the text of its file: it was made while the file ran")
+        (node,) = ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        raise ForeignCode(f"{_place(function)} cannot be taken from its file: {error}") from None
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        raise ForeignCode(f"{_place(function)} cannot be taken from its file: it is no function there")
+    return node
 
 
 def _options(function: Function, node: ast.FunctionDef) -> dict[str, Any]:
@@ -118,18 +173,12 @@ def _options(function: Function, node: ast.FunctionDef) -> dict[str, Any]:
     raise ForeignCode(f"{_place(function)} has no decorator triton.jit in the text of its file")
 
 
-def _compiled(function: Function, parsed: _Parsed, path: Path, scope: dict[str, Any]) -> Any:
+def _compiled(function: Taken, definition: ast.FunctionDef, path: Path, scope: dict[str, Any]) -> Any:
     """Returns the function of Python, whose lines have the numbers that they have in the user's file."""
-    lines = Path(function.path).read_text().splitlines()
-    node = parsed.node
-    text = textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
-    text = _without_foreign_annotations("\n" * (node.lineno - 1) + text + "\n")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    tree = ast.parse(text)
-    definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
-    for default in (*definition.args.defaults, *filter(None, definition.args.kw_defaults)):
+    path.write_text(function.text, encoding="utf-8")
+    arguments = definition.args
+    for default in (*arguments.defaults, *filter(None, arguments.kw_defaults)):
         try:
             ast.literal_eval(default)
         except ValueError:
@@ -137,18 +186,18 @@ def _compiled(function: Function, parsed: _Parsed, path: Path, scope: dict[str, 
                 raise ForeignCode(
                     f"{_place(function)}: the default {ast.unparse(default)} must be a literal or a dtype of tl"
                 ) from None
-    exec(compile(tree, str(path), "exec", dont_inherit=True), scope)
-    return scope[node.name]
+    if arguments.vararg or arguments.kwarg or getattr(definition, "type_params", None):
+        raise ForeignCode(f"{_place(function)} has * or ** among its parameters, or parameters of types")
+    exec(compile(ast.Module([definition], []), str(path), "exec", dont_inherit=True), scope)
+    return scope[definition.name]
 
 
-def _without_foreign_annotations(text: str) -> str:
-    """Returns the ``text`` of a function, in which each annotation that Triton does not read is blank. What says
-    ``constexpr`` says ``tl.constexpr``. Lines stay: the interpreter evaluates what stands there."""
-    definition = ast.parse(text).body[0]
-    assert isinstance(definition, ast.FunctionDef)
+def _without_foreign_annotations(text: str, definition: ast.FunctionDef) -> str:
+    """Returns the ``text`` of a function's ``definition``, in which each annotation that Triton does not read is blank.
+    What says ``constexpr`` says ``tl.constexpr``. Lines stay: the interpreter evaluates what stands there."""
     starts = [0]  # of the lines, in bytes, as the columns of the tree are
-    for line in text.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    for line in text.encode().split(b"\n"):
+        starts.append(starts[-1] + len(line) + 1)
     data = text.encode()
     spans: list[tuple[int, int, bytes]] = []
     for argument in (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs):
@@ -186,7 +235,7 @@ def _value(function: Function, name: str, value: Global, built: Sequence[Any]) -
     """Returns the value of a global."""
     if isinstance(value, Module):
         if value.name == "triton" or _is_language(value.name):
-            return importlib.import_module(value.name)
+            return _module(function, value.name)
         raise ForeignCode(f"{_place(function)} names the module {value.name}, which is not Triton's language")
     if isinstance(value, Namespace):
         space = ModuleType(name)
@@ -196,12 +245,24 @@ def _value(function: Function, name: str, value: Global, built: Sequence[Any]) -
         return space
     if isinstance(value, Callee) and value.name:
         module, _, attribute = value.name.partition(":")
-        if _is_language(module):
-            return getattr(importlib.import_module(module), attribute)
         if module.partition(".")[0] == "triton" and attribute in _OF_TRITON:
             return getattr(triton, attribute)
-        raise ForeignCode(f"{_place(function)} names {name} of {module}, which is not Triton's language")
-    return _plain(value, built)
+        # the text is not trusted: what a module of the language imports is not the language
+        of_language = getattr(_module(function, module), attribute, None) if _is_language(module) else None
+        if of_language is None or attribute.startswith("_") or not _is_language(_module_of(of_language)):
+            raise ForeignCode(f"{_place(function)} names {name} of {module}, which is not Triton's language")
+        return of_language
+    try:
+        return _plain(value, built)
+    except AssertionError:
+        raise ForeignCode(f"{_place(function)} names {name}, which has a dtype that Triton lacks") from None
+
+
+def _module(function: Function, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ForeignCode(f"{_place(function)} cannot have {name}: {error}") from None
 
 
 def _is_language(module: str) -> bool:
@@ -221,7 +282,7 @@ def _check(function: Function, node: ast.FunctionDef, scope: Mapping[str, Any], 
     """Raises ForeignCode if the function's code leaves the language."""
     for each in (inside for statement in node.body for inside in ast.walk(statement)):
         line = f"{Path(function.path).name}:{getattr(each, 'lineno', node.lineno)}"
-        if isinstance(each, _FOREIGN):
+        if not isinstance(each, _OF_DEVICE_CODE):
             raise ForeignCode(f"{function.name} ({line}) has a statement that device code may not have")
         if isinstance(each, ast.Attribute):
             if each.attr.startswith("_"):

@@ -27,7 +27,7 @@ from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import FMA, FMA64, INT32, Accumulator, Contract
 from conformance.plain_files import device_copy
 from conformance.plain_files.description import Described, DescriptionError
-from conformance.plain_files.device_functions import device_functions
+from conformance.plain_files.device_functions import Taken, device_functions
 from conformance.plain_files.tape import (
     Callee,
     Constant,
@@ -35,7 +35,6 @@ from conformance.plain_files.tape import (
     Descriptor,
     Dtype,
     Filled,
-    Function,
     Items,
     Launched,
     Tape,
@@ -55,15 +54,14 @@ _TORCH = {str(dtype): dtype for dtype in DTYPES.values()}
 
 class Recorded(msgspec.Struct, frozen=True):
     """One operation of a file: a tape for each plan by :func:`key`, with the number of its device functions among
-    ``functions``. These lie below the folder ``root``. ``tiles`` has the constants of each config of the file's tuner;
+    ``functions``. ``tiles`` has the constants of each config of the file's tuner;
     of a file without a tuner, one entry."""
 
     described: Described
     name: str
-    root: str
     tiles: tuple[dict[str, int], ...] = ({},)
     tapes: dict[str, tuple[Tape, int]] = {}
-    functions: tuple[tuple[Function, ...], ...] = ()
+    functions: tuple[tuple[Taken, ...], ...] = ()
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -189,7 +187,7 @@ class _FromFile(Kernel):
     def _functions(self, number: int) -> list[Any]:
         if number not in self._made:
             functions, folder = self.recorded.functions[number], self.folder / f"{self.name}-{number}"
-            self._made[number] = device_functions(functions, Path(self.recorded.root), folder)
+            self._made[number] = device_functions(functions, folder)
         return self._made[number]
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:

@@ -220,7 +220,7 @@ def _library(name: str) -> str:
 def _number(value: Any) -> Number:
     value = getattr(value, "value", value)
     if isinstance(value, float) and not math.isfinite(value):
-        return Number(special=repr(value))
+        return Number(special="nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
     return Number(value)
 
 
@@ -258,7 +258,9 @@ class _Functions:
             scope = {name: self._global(outside[name], names) for name in names if name in outside}
             named = {name: value for name, value in scope.items() if value is not None}
             path, line = python.__code__.co_filename, python.__code__.co_firstlineno
-            self._answers[number] = Function(python.__name__, path, line, named)
+            said = getattr(inspect.getmodule(python), "__annotations__", {})
+            annotated = tuple(name for name in named if "constexpr" in str(said.get(name, "")))
+            self._answers[number] = Function(python.__name__, path, line, named, annotated)
         return self._known[python]
 
     def _global(self, value: Any, attributes: Sequence[str] = ()) -> Global | None:

@@ -18,8 +18,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from conformance.machine.descendants import adopted, descendants
+
 #: Bytes that an answer may have.
 MOST_BYTES = 64 << 20
+#: Seconds in which all that the process started must end.
+END_SECONDS = 10.0
 
 #: System calls of Landlock, the same on every architecture.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
@@ -73,30 +77,54 @@ def _fence(*writable: str) -> None:
 
 
 def run_apart(work: Callable[[], bytes], folder: Path, seconds: float) -> bytes:
-    """Returns what ``work`` returns in a fork of this process, which writes below ``folder`` alone.
+    """Returns what ``work`` returns in a fork of this process, which writes below ``folder`` alone. All that it started
+    has ended then.
 
-    Raises SandboxError if the process ends without an answer, or is not done within ``seconds``.
+    Raises SandboxError if the process ends without an answer, is not done within ``seconds``, or leaves what does not
+    end.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     ours, theirs = os.pipe()
     errors = folder / "errors.txt"
-    process = os.fork()
-    if not process:
-        _child(work, folder, theirs, errors)
-    os.close(theirs)
-    try:
-        answer, why = _read(ours, seconds)
-    finally:
-        os.close(ours)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-        status = os.waitpid(process, 0)[1]
+    earlier = descendants()
+    with adopted():
+        process = os.fork()
+        if not process:
+            _child(work, folder, theirs, errors)
+        os.close(theirs)
+        try:
+            answer, why = _read(ours, process, seconds)
+        finally:
+            os.close(ours)
+            status = end_process(process, earlier)
     if why or not answer:
         raise SandboxError(why or _ending(status, errors))
     return answer
+
+
+def end_process(process: int, earlier: set[int]) -> int:
+    """Ends the child ``process`` and all descendants that are not ``earlier``. Those that left its group or lost their
+    parent are children of this process, which adopts them. Returns the status of ``process``, 0 if it is known.
+
+    Raises SandboxError if one does not end."""
+    end = time.monotonic() + END_SECONDS
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+    try:
+        status = os.waitpid(process, 0)[1]
+    except ChildProcessError:
+        status = 0
+    while left := descendants() - earlier:
+        if time.monotonic() > end:
+            raise SandboxError(f"the file's code left processes that do not end: {sorted(left)}")
+        for number in left:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(number, signal.SIGKILL)
+                os.waitpid(number, 0)
+    return status
 
 
 def _child(work: Callable[[], bytes], folder: Path, answer: int, errors: Path) -> None:
@@ -128,13 +156,20 @@ def _child(work: Callable[[], bytes], folder: Path, answer: int, errors: Path) -
         os._exit(status)
 
 
-def _read(pipe: int, seconds: float) -> tuple[bytes, str]:
-    """Returns all that comes through ``pipe``, and why that is not to be used."""
+def _read(pipe: int, process: int, seconds: float) -> tuple[bytes, str]:
+    """Returns all that comes through ``pipe`` until ``process`` ends, and why that is not to be used."""
     parts: list[bytes] = []
     size, end = 0, time.monotonic() + seconds
     while True:
         left = end - time.monotonic()
-        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+        ready: list[int] = []
+        while left > 0 and not ready:  # a process that it left may keep the pipe open
+            has_ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            ready = select.select([pipe], [], [], 0 if has_ended else min(left, 0.05))[0]
+            if has_ended and not ready:
+                return b"".join(parts), ""
+            left = end - time.monotonic()
+        if not ready:
             return b"", f"the file's code did not end within {seconds:g} s"
         part = os.read(pipe, 1 << 20)
         if not part:

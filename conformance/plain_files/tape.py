@@ -6,7 +6,12 @@ nor verdicts.
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
+
+#: A number of a memory, a function or an element.
+Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 #: A number, word or nothing.
 Scalar = int | float | bool | str | None
@@ -18,17 +23,17 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     dtype: str
-    size: int
+    size: Index
     workspace: bool
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="tensor"):
     """A tensor in the memory of this number: ``offset`` and ``strides`` are in elements of the memory's dtype."""
 
-    memory: int
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    memory: Index
+    offset: Index
+    shape: tuple[Index, ...]
+    strides: tuple[Index, ...]
     dtype: str
 
 
@@ -45,7 +50,7 @@ class Number(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="numbe
     """A number, a word or None. ``special`` is the text of an infinity or a NaN, which JSON lacks."""
 
     value: Scalar = None
-    special: str = ""
+    special: Literal["", "inf", "-inf", "nan"] = ""
 
     @property
     def python(self) -> Scalar:
@@ -96,7 +101,7 @@ Global = Number | Constant | Dtype | Callee | Module | Namespace
 class Launched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="launch"):
     """A launch of the function of this number."""
 
-    function: int
+    function: Index
     grid: tuple[int, ...]
     arguments: dict[str, Value]
     options: dict[str, Scalar]
@@ -117,12 +122,14 @@ class Copied(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="copy"
 
 
 class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device function: its name and first line in a file, and the globals of its module that its code may name."""
+    """A device function: its name and first line in a file, and the globals of its module that its code may name. Those
+    in ``annotated`` are annotated as constants."""
 
     name: str
     path: str
     line: int
     module_globals: dict[str, Global]
+    annotated: tuple[str, ...] = ()
 
 
 class Tape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,4 +164,7 @@ def encode(answer: object) -> bytes:
 
 def decode(text: bytes) -> Answer:
     """Returns the answer in ``text``. Raises ValueError if it is none."""
-    return msgspec.json.decode(text, type=Answer)
+    try:
+        return msgspec.json.decode(text, type=Answer)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -7,7 +7,7 @@ import inspect
 import pytest
 import triton.language as tl
 
-from conformance.plain_files.device_functions import ForeignCode, device_functions
+from conformance.plain_files.device_functions import ForeignCode, device_functions, taken
 from conformance.plain_files.tape import Callee, Constant, Function, Module, Namespace, Number
 
 TEXT = """import os
@@ -38,7 +38,11 @@ def function(tmp_path, body, **changes):
     path = tmp_path / "file.py"
     path.write_text(TEXT.replace("{body}", body))
     fields = {"name": "twice", "path": str(path), "line": 7, "module_globals": GLOBALS, **changes}
-    return device_functions([Function(**fields)], tmp_path, tmp_path / "made")[0]
+    return built([Function(**fields)], tmp_path)[0]
+
+
+def built(functions, root):
+    return device_functions(taken(functions, root, root / "apart"), root / "made")
 
 
 def test_a_function_keeps_its_lines_and_options(tmp_path):
@@ -62,13 +66,13 @@ def test_annotations_and_defaults_of_the_language_are_kept_and_others_are_blank(
     path = tmp_path / "file.py"
     path.write_text(text.replace("{body}", "tl.store(x + i, é)"))
     given = Function(name="twice", path=str(path), line=7, module_globals=GLOBALS)
-    (built,) = device_functions([given], tmp_path, tmp_path / "made")
-    assert built.fn.__annotations__ == {
+    (annotated,) = built([given], tmp_path)
+    assert annotated.fn.__annotations__ == {
         "n": tl.int64, "m": "fp32", "BLOCK": tl.constexpr, "OUT": tl.constexpr, "return": None,
     }  # fmt: skip
-    assert built.fn.__defaults__ == (tl.float16,)
-    assert built.fn.__code__.co_firstlineno == 8
-    lines = inspect.getsource(built.fn).splitlines()
+    assert annotated.fn.__defaults__ == (tl.float16,)
+    assert annotated.fn.__code__.co_firstlineno == 8
+    lines = inspect.getsource(annotated.fn).splitlines()
     assert lines[-1].strip() == "tl.store(x + i, é)"
 
 
@@ -77,7 +81,7 @@ def test_a_default_that_is_computed_is_refused(tmp_path):
     path.write_text(TEXT.replace("= 16", "= len('ab')").replace("{body}", "tl.store(x + i, n)"))
     given = Function(name="twice", path=str(path), line=7, module_globals=GLOBALS)
     with pytest.raises(ForeignCode, match=r"the default len\('ab'\) must be a literal or a dtype of tl"):
-        device_functions([given], tmp_path, tmp_path / "made")
+        built([given], tmp_path)
 
 
 FOREIGN = {
@@ -92,6 +96,8 @@ FOREIGN = {
     "x.handle.data": "names data, which no value",
     "x.handle": "names handle, which no value",
     "x.__class__": "begins with '_'",
+    "match x:\n            case tl.tensor(handle=h): pass": "a statement that device code may not have",
+    "[open for open in (1,)]; open('f')": "names open, which only a part of it makes",
     "import os": "a statement that device code may not have",
     "(lambda: 1)()": "a statement that device code may not have",
     "unknown": "names unknown",
@@ -109,3 +115,30 @@ def test_a_function_must_be_in_the_text_of_the_users_files(tmp_path):
         function(tmp_path, "pass", line=3)
     with pytest.raises(ForeignCode, match="is of a library"):
         function(tmp_path, "pass", path="/usr/lib/other.py")
+
+
+def test_lines_are_those_of_python(tmp_path):
+    """Words of a comment that other readers take for ends of lines do not move the text that is compiled."""
+    path = tmp_path / "file.py"
+    other = "if False:\n    def twice(x): evil()\n"
+    path.write_text(f"import triton\n# \u2028\u2028\u2028\n\n{other}\n@triton.jit\ndef twice(x):\n    pass\n")
+    (kernel,) = built([Function("twice", str(path), 7, {})], tmp_path)
+    assert (kernel.fn.__code__.co_firstlineno, kernel.fn.__code__.co_names) == (8, ())
+
+
+def test_a_text_that_changes_is_read_once(tmp_path, monkeypatch):
+    path = tmp_path / "file.py"
+    path.write_text(TEXT.replace("{body}", "tl.store(x + i, n)"))
+    functions = taken([Function("twice", str(path), 7, GLOBALS)] * 2, tmp_path, tmp_path / "apart")
+    path.write_text("changed")
+    assert [each.fn.__name__ for each in device_functions(functions, tmp_path / "made")] == ["twice", "twice"]
+
+
+def test_device_code_has_no_other_function_of_python(tmp_path):
+    kernel = function(tmp_path, "tl.store(x + i, n)")
+    assert not {"eval", "open", "__import__", "getattr"} & kernel.fn.__builtins__.keys()
+
+
+def test_a_global_that_is_annotated_as_a_constant_stays_one(tmp_path):
+    kernel = function(tmp_path, "tl.store(x + i, EPS)", annotated=("EPS",))
+    assert kernel.fn.__globals__["__annotations__"] == {"EPS": tl.constexpr}

@@ -85,6 +85,43 @@ def test_a_librarys_tuner_entry_and_modules_are_judged_as_they_are():
     assert "-n1 sm_90: by ttgir" in output
 
 
+def judged_shortly(words):
+    from conformance.judging import plain_file
+
+    plain_file.CASE_SECONDS = 3.0
+    return judged_here(words)
+
+
+def test_a_case_that_does_not_end_is_ended_also_where_python_cannot_be_interrupted(tmp_path):
+    path = changed(
+        tmp_path, "product", ONE_SHAPE, ("for k in range(K - SKIPPED)", "for k in range(sum(range(10**16)))")
+    )
+    status, output = in_interpreter(judged_shortly, [path, "--seed", "1"])
+    assert (status, output.splitlines()[-1]) == (1, "product.py: 1 fail; seed 1")
+    assert "it did not end within 3 s: a kernel may have a loop without an end" in output
+
+
+def test_a_case_that_ends_its_process_costs_that_case_alone(tmp_path):
+    path = changed(tmp_path, "matmul", ("def matmul(a, b)", ONE_DTYPE))
+    status, output = in_interpreter(judged_with_a_death, [path, "--seed", "1"])
+    assert (status, output.splitlines()[-1]) == (1, "matmul.py: 1 fail, 1 pass; seed 1")
+    assert ": it ended its process, with status -9" in output
+
+
+def judged_with_a_death(words):
+    from conformance.judging import plain_file
+
+    judge_case = plain_file._judge
+
+    def dies(harness, recorded, case):
+        if not case.config.number:
+            os.kill(os.getpid(), 9)
+        return judge_case(harness, recorded, case)
+
+    plain_file._judge = dies
+    return judged_here(words)
+
+
 def test_fields_that_an_operation_lacks_are_one_sentence(tmp_path):
     path = changed(tmp_path, "product", ('dtypes = ["fp32"]', 'dtypes = ["int8"]'))
     status, output = judge(path)

@@ -90,7 +90,7 @@ def test_a_script_is_told_its_line_and_the_guard_that_it_needs(tmp_path):
 
 
 def problem_of(tmp_path, operation, call, **fields):
-    recorded = Recorded(Described(operation=operation, call=call, **fields), "file.kernel", str(tmp_path))
+    recorded = Recorded(Described(operation=operation, call=call, **fields), "file.kernel")
     return next(problems_of(kernel_of(recorded, tmp_path)))[0]
 
 

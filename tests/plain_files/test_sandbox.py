@@ -78,3 +78,28 @@ def test_an_end_without_an_answer_is_a_sentence(tmp_path, name):
     work, text = ENDS[name]
     with pytest.raises(SandboxError, match=text):
         run_apart(work, tmp_path, 0.3 if name == "hangs" else 10)
+
+
+def left_behind(folder, keeps_pipe):
+    """Starts a process that leaves the group and outlives its parent."""
+    if not os.fork():
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        if not keeps_pipe:
+            os.close(3)
+        (folder / "left").write_text(str(os.getpid()))
+        time.sleep(60)
+        os._exit(0)
+    while not (folder / "left").exists() or not (folder / "left").read_text():
+        time.sleep(0.01)
+    return b"done"
+
+
+@pytest.mark.parametrize("keeps_pipe", [True, False])
+def test_a_process_that_left_the_group_ends_too_and_delays_nothing(tmp_path, keeps_pipe):
+    before = time.monotonic()
+    assert run_apart(lambda: left_behind(tmp_path, keeps_pipe), tmp_path, 30) == b"done"
+    assert time.monotonic() - before < 20
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "left").read_text()), 0)
