@@ -1,4 +1,4 @@
-"""What the process of a file's code sends is not trusted: an answer that no wrapper gives is refused in a sentence."""
+"""A forged answer of the process of a file's code is refused in a sentence."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_unchanged_answer_is_one():
 
 @pytest.fixture
 def said(monkeypatch, tmp_path):
-    """What the harness makes of bytes from the process of a file's code."""
+    """Returns a function that gives the tape in bytes from the process of a file's code."""
     described = Described(operation="mm", call="mm(a, b)", dtypes=("fp32",))
     kernel = kernel_of(Recorded(described, "file.mm"), tmp_path)
     from conformance.targets import find

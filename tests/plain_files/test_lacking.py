@@ -1,4 +1,4 @@
-"""What a file uses of Triton that the installed one lacks is named, and the case is not run instead of failed."""
+"""Errors that come of what the installed Triton lacks are told from others, and such a case is not run."""
 
 from __future__ import annotations
 
