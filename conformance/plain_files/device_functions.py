@@ -67,8 +67,8 @@ class Taken(Function, frozen=True, forbid_unknown_fields=True):
 def taken(functions: Sequence[Function], root: Path, apart: Path) -> tuple[Taken, ...]:
     """Returns ``functions`` with their text. Each file is read once, after the process of the file's code has ended.
 
-    Raises ForeignCode for a file that does not lie below ``root``, or lies in ``apart``, where that process could
-    write, and for a function that the text lacks."""
+    Raises ForeignCode for a file that is not below ``root``, and for a function that the text lacks. A file in
+    ``apart``, where that process could write, counts as no file."""
     texts: dict[str, str] = {}
     return tuple(_taken(function, root, apart, texts) for function in functions)
 
