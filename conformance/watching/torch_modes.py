@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten, tree_map
 
 from conformance.watching.device_memory import DeviceMemory
+from conformance.watching.mixed_devices import mixed
 from conformance.watching.not_taken import NotTaken
 from conformance.watching.registered_kernels import DeviceKernels
 
@@ -93,10 +94,13 @@ _IS_CPU: Any = vars(torch._C.TensorBase)["is_cpu"].__get__
 
 
 class DeviceOperations(TorchDispatchMode):
-    """Marks what is computed of marked memory. Raises NotTaken for an operation that a CPU lacks. ``kernels`` are what
-    libraries registered for the device; they run with ``functions`` in place."""
+    """Marks what is computed of marked memory. Raises NotTaken for an operation that a CPU lacks, and torch's error for
+    one that a GPU refuses, because its tensors lie on both devices. ``kernels`` are what libraries registered for the
+    device; they run with ``functions`` in place."""
 
-    def __init__(self, memory: DeviceMemory, kernels: DeviceKernels | None = None, functions: Any = None) -> None:
+    def __init__(
+        self, memory: DeviceMemory, kernels: DeviceKernels | None = None, functions: DeviceFunctions | None = None
+    ) -> None:
         super().__init__()
         self.memory, self._kernels, self._functions = memory, kernels or DeviceKernels(), functions
 
@@ -109,13 +113,15 @@ class DeviceOperations(TorchDispatchMode):
         if marked and (kernel := self._kernels.find(func)) is not None:
             with self, self._functions or nullcontext():
                 return kernel(*args, **kwargs)
+        if marked and len(given) > 1 and (refused := mixed(func, args, given, self.memory)):
+            raise RuntimeError(refused)
         try:
             result = self._result(func, args, kwargs, given if marked else [])
         except (NotImplementedError, RuntimeError) as error:
             if marked and (isinstance(error, NotImplementedError) or _LACKING.search(str(error))):
                 raise NotTaken("operation", str(func), f"torch has no {func} for tensors here: {error}") from error
             raise
-        if marked:
+        if marked or (not given and self._functions is not None and self._functions.is_for_device()):
             own = {id(tensor) for tensor in given}
             for tensor in _tensors(result):
                 if id(tensor) not in own:
@@ -145,6 +151,7 @@ class DeviceFunctions(TorchFunctionMode):
     def __init__(self, memory: DeviceMemory) -> None:
         super().__init__()
         self.memory = memory
+        self._calls: list[tuple[Any, Any]] = []  # the arguments of the calls of torch that have not returned
         self._answers: dict[Any, Callable[..., Any]] = {
             _DEVICE_OF: lambda tensor: DEVICE if memory.has(tensor) else _DEVICE_OF(tensor),
             _IS_CUDA: memory.has,
@@ -154,8 +161,8 @@ class DeviceFunctions(TorchFunctionMode):
             Tensor.cuda: lambda tensor, *_, **__: self._on_device(tensor),
             Tensor.cpu: lambda tensor, *_, **__: self._on_cpu(tensor),
             Tensor.to: self._to,
-            Tensor.pin_memory: lambda tensor, *_: tensor,
-            Tensor.is_pinned: lambda tensor, *_: False,
+            Tensor.pin_memory: self._pinned,
+            Tensor.is_pinned: lambda tensor, *_: memory.is_pinned(tensor),
             Tensor.record_stream: lambda tensor, *_: None,
             Tensor.__repr__: self._text,
             Tensor.__deepcopy__: self._like(Tensor.__deepcopy__),
@@ -175,11 +182,15 @@ class DeviceFunctions(TorchFunctionMode):
         return result
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs.get("pin_memory"):
-            kwargs["pin_memory"] = False
+        if kwargs.pop("pin_memory", False):
+            return self._pinned(self._called(func, args, kwargs))
         device = kwargs.get("device")
         if device is None:
-            return func(*args, **kwargs)
+            self._calls.append((args, kwargs))
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self._calls.pop()
         if isinstance(device, int):
             device = torch.device("cuda", device)
         asked = is_device(device)
@@ -194,11 +205,24 @@ class DeviceFunctions(TorchFunctionMode):
                 self.memory.unmark(tensor)
         return result
 
+    def is_for_device(self) -> bool:
+        """True if the innermost call that runs was given a tensor of the device. Memory that torch takes in it for a
+        result, without a tensor as an example, is the device's."""
+        return bool(self._calls) and any(map(self.memory.has, _tensors(self._calls[-1])))
+
     def _on_device(self, tensor: Tensor) -> Tensor:
         if self.memory.has(tensor):
             return tensor
         copy = tensor.clone()
         self.memory.mark(copy)
+        return copy
+
+    def _pinned(self, tensor: Tensor, *_: Any) -> Tensor:
+        """Returns ``tensor`` in memory of the CPU that the device reaches: a copy, unless it is there."""
+        if self.memory.is_pinned(tensor):
+            return tensor
+        copy = tensor.clone()
+        self.memory.pin(copy)
         return copy
 
     def _on_cpu(self, tensor: Tensor) -> Tensor:

@@ -73,6 +73,9 @@ def launched(
     (folder / "run").mkdir(parents=True)
     records = WatchRecords(folder / "run", "main", chosen.id, {})
     judge = LaunchJudge(WatchSettings(target, str(folder / "run")), chosen, memory, records)
+    for value in arguments:
+        if isinstance(value, torch.Tensor):
+            memory.mark(value)
     with driving(StandInDriver(chosen, judge.take), "first"):
         try:
             kernel[grid](*arguments, **words)

@@ -244,6 +244,13 @@ def test_compiled_module():
     assert torch.compile(torch.nn.ReLU())(torch.ones(2, device="cuda")).tolist() == [1.0, 1.0]
 
 
+def test_tensor_of_the_cpu():
+    x = torch.randn(32)
+    with pytest.raises(ValueError, match=r"Pointer argument .at 0. cannot be accessed from Triton .cpu tensor"):
+        scale[(1,)](x, x.cuda(), 32, BLOCK=32)
+    scale[(1,)](x.pin_memory(), x.cuda(), 32, BLOCK=32)
+
+
 class Wrapped:
     """A tensor as libraries wrap one: Triton asks for its address and its dtype."""
 
