@@ -67,8 +67,8 @@ class LaunchJudge:
         again: Again | None = None,
     ) -> None:
         """Judges one launch and leaves its results in the tensors. On a device ``again`` launches. Raises NotTaken if
-        it cannot be run, DeviceLost if it ends in an error of the device, and ValueError with Triton's words if a
-        tensor lies on the CPU where memory stands in for the device's."""
+        it cannot be run, and DeviceLost if it ends in an error of the device. Where memory stands in for a device's, a
+        tensor of the CPU raises ValueError, with Triton's words."""
         with plain():
             for place, value in enumerate(arguments.values()):
                 if self._memory is not None and isinstance(value, Tensor) and not self._memory.reaches(value):
