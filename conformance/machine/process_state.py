@@ -15,10 +15,12 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 
@@ -166,6 +168,7 @@ _CALLED: list[tuple[Any, str]] = [
     (os, "environ open write read close pread stat fstat fsync ftruncate replace unlink getpid kill path _exit"),
     (time, "time monotonic perf_counter sleep"),
     (json, "dumps loads"),
+    (Path, "open read_text write_text exists mkdir unlink"),
 ]
 _READ_CALLED = [(owner, operator.attrgetter(*names.split())) for owner, names in _CALLED]
 
@@ -187,6 +190,19 @@ def _write_functions(before: list[Any]) -> None:
                 setattr(owner, name, function)
 
 
+def _exception_hooks() -> tuple[Any, ...]:
+    return sys.excepthook, sys.unraisablehook, threading.excepthook
+
+
+def _write_exception_hooks(before: tuple[Any, ...]) -> None:
+    sys.excepthook, sys.unraisablehook, threading.excepthook = before
+
+
+def _uncallable(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    """True if a hook is no function; another function may be wanted."""
+    return not all(map(callable, now))
+
+
 def _logging() -> tuple[Any, ...]:
     return logging.root.handlers, tuple(logging.root.handlers or ()), logging.root.level, logging.root.manager.disable
 
@@ -197,6 +213,28 @@ def _write_logging(before: tuple[Any, ...]) -> None:
     logging.root.handlers = handlers
 
 
+def _decimal_context() -> Any:
+    decimal = sys.modules.get("decimal")
+    return decimal.getcontext().copy() if hasattr(decimal, "getcontext") else None  # type: ignore[union-attr]
+
+
+def _decimals_differ(before: Any, now: Any) -> bool:
+    names = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps")
+    return before is not None and any(getattr(before, name) != getattr(now, name) for name in names)
+
+
+def _write_decimal_context(before: Any) -> None:
+    sys.modules["decimal"].setcontext(before.copy())
+
+
+def _write_time_zone(before: tuple[Any, ...]) -> None:
+    if before[0] is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = before[0]
+    time.tzset()
+
+
 def _write_gc(before: bool) -> None:
     (gc.enable if before else gc.disable)()
 
@@ -205,6 +243,7 @@ def _write_gc(before: bool) -> None:
 _PARTS = (
     _Part("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, harmed=operator.gt),
     _Part("functions", _functions, _write_functions, harmed=operator.ne),
+    _Part("hooks of exceptions", _exception_hooks, _write_exception_hooks, _uncallable, harmed=_uncallable),
     _Part("imported modules", lambda: dict(sys.modules), _write_modules, _modules_lost, harmed=_modules_lost),
     _Part("resource limits", lambda: tuple(map(resource.getrlimit, _LIMITS)), _write_limits, harmed=_limited),
     _Part("handlers of signals", lambda: tuple(map(signal.getsignal, _SIGNALS)), _write_handlers),
@@ -220,6 +259,8 @@ _PARTS = (
     _Part("standard streams", lambda: tuple(getattr(sys, name, None) for name in _STREAMS), _write_streams),
     _Part("the logging of Python", _logging, _write_logging),
     _Part("the locale", partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
+    _Part("the time zone", lambda: (os.environ.get("TZ"), time.tzname, time.timezone), _write_time_zone),
+    _Part("the decimal context", _decimal_context, _write_decimal_context, _decimals_differ),
     _Part("the garbage collector", gc.isenabled, _write_gc),
     _Part("the switch interval of threads", sys.getswitchinterval, sys.setswitchinterval),
     _Part("the search path of modules", lambda: list(sys.path), _write_path, _lost),

@@ -26,6 +26,7 @@ from conformance.machine.process_state import ProcessState, also_called
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids, record_files
 from conformance.plugin.case_reports import RAISED
+from conformance.plugin.collection_watch import ends_the_run, left_changed
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
 from conformance.plugin.run_signals import Signals, WorkerSignals
@@ -143,6 +144,7 @@ class ItemRecording:
         self._state = ProcessState(needed=True)  # when the current case began
         self._restored: dict[str, None] = {}  # what the current case had changed of its process, in order
         self._spoiled = ""  # what it has left changed, and cannot be restored
+        self._changed_for_ever = ""  # the first case that did so, and what
         self._process_id = os.getpid()
         self._unreported = ""  # why the report of the current case could not be made
         self._kept_files: KeptFiles | None = None
@@ -277,7 +279,9 @@ class ItemRecording:
         self._end_fork()
         self._restored |= dict.fromkeys(restored)
         if lost:
-            self._spoil(f"left its process changed, and this cannot be restored: {', '.join(lost)}")
+            self._spoil(left_changed(lost))
+            if self._current is not None and not self._changed_for_ever:
+                self._changed_for_ever = f"{self._current[1].case} {left_changed(lost)}"
         return bool(restored)
 
     def _spoil(self, why: str) -> None:
@@ -315,7 +319,7 @@ class ItemRecording:
                 )
             self.file.write(record)
         except OSError as error:
-            self._session.shouldstop = cannot_write(self.process.folder, error)
+            self._stop(error)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, None]:
@@ -505,7 +509,15 @@ class ItemRecording:
             if self._restore(self._state):  # the case had lowered a limit
                 self._foresee(recorder)
             else:
-                self._session.shouldstop = cannot_write(self.process.folder, error)
+                self._stop(error)
+
+    def _stop(self, error: OSError) -> None:
+        """Ends the run, whose records cannot be written because of ``error``. The machine is to blame for that unless a
+        case has changed the process."""
+        if self._changed_for_ever and self.process.end_of_run is not None:
+            self._session.shouldstop = ends_the_run(self._changed_for_ever)
+        else:
+            self._session.shouldstop = cannot_write(self.process.folder, error)
 
     def _end(self, record: CaseRecord) -> None:
         # to others the expected failures were applied

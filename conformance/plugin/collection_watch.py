@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -53,6 +53,20 @@ def marked(folder: Path) -> dict[str, str]:
     except OSError:
         return {}
     return dict(json.loads(line) for line in reversed(lines))
+
+
+#: How the words begin that name what a case or a file has changed of its process for ever.
+LEFT_CHANGED = "left its process changed, and this cannot be restored"
+
+
+def left_changed(lost: Sequence[str]) -> str:
+    """Returns what a case or a file did that has changed the parts ``lost`` of its process for ever."""
+    return f"{LEFT_CHANGED}: {', '.join(lost)}"
+
+
+def ends_the_run(why: str) -> str:
+    """Returns the last sentence of a run whose only process can go on no longer because of ``why``."""
+    return f"{why}; the process is pytest's own, so the run ends here; with '-n 1' or more only a worker ends"
 
 
 #: Seconds that the hooks of other plugins have at least to choose among the items.
@@ -103,6 +117,8 @@ class CollectionWatch:
             if lost and self._folder is not None:  # the process that leads the run then marks the file
                 os.write(2, f"conformance: {nodeid} has changed {', '.join(lost)}; its process ends\n".encode())
                 _exit(os.EX_TEMPFAIL)
+            if lost:
+                pytest.exit(ends_the_run(f"{nodeid} {left_changed(lost)}"))
             self._note("")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

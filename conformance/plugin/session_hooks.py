@@ -43,6 +43,7 @@ from conformance.plugin.case_hooks import (
 from conformance.plugin.case_ids import CaseIds
 from conformance.plugin.case_reports import CaseReports, GuardedOutput
 from conformance.plugin.case_selection import CaseSelection
+from conformance.plugin.collection_watch import LEFT_CHANGED
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.controller_records import ControllerRecords, is_full
 from conformance.plugin.early_reruns import EarlyReruns
@@ -283,6 +284,8 @@ class SessionRun:
         except (pytest.UsageError, pytest.exit.Exception, pytest.Session.Failed):
             raise
         except Exception as error:
+            if isinstance(error.__context__, pytest.exit.Exception):  # hooks are called with the items in any case
+                raise error.__context__ from None
             fault = fault_of_error(error)
             text = f"the collection ended with {text_of(error)}{place_of(error)}"
             self._faults.add(FaultKind(fault.kind) if fault else FaultKind.FAILED, text)
@@ -387,7 +390,10 @@ class SessionRun:
         """Notes ``why`` the run ended before its last case, unless that is known already; empty if it did not."""
         if not why or self._faults.ended_early:
             return
-        if why.startswith(CANNOT_WRITE):
+        if LEFT_CHANGED in why:
+            self._faults.add(FaultKind.OTHER_TEST, why)
+            self._faults.add(FaultKind.STOPPED, "the run was stopped before its last case")
+        elif why.startswith(CANNOT_WRITE):
             fault = fault_of_text(why)
             self._faults.add(FaultKind(fault.kind) if fault else FaultKind.FILES, why)
         else:

@@ -114,7 +114,7 @@ class SharedTeardown:
         try:
             file.write_text("".join(f"{json.dumps(fault)}\n" for fault in faults), encoding="utf-8")
         except OSError as error:
-            self._session.shouldstop = cannot_write(self._folder, error)
+            self._session.shouldstop = self._session.shouldstop or cannot_write(self._folder, error)
 
 
 class LeaderDeadline:

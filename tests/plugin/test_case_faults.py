@@ -145,6 +145,10 @@ CHANGES = {
         "locale.setlocale(locale.LC_ALL, ('C', 'C.UTF-8')['.' not in locale.setlocale(locale.LC_ALL)])",
         "the locale",
     ),
+    "zone": ("os.environ['TZ'] = 'Asia/Kolkata'; time.tzset()", "the time zone"),
+    "decimals": ("decimal.getcontext().prec = 2", "the decimal context"),
+    "hooks": ("sys.excepthook = None; import threading; threading.excepthook = None", "hooks of exceptions"),
+    "pathlib": ("import pathlib; pathlib.Path.open = None; pathlib.Path.mkdir = None", "functions"),
     "collector": ("gc.disable()", "the garbage collector"),
     "interval": ("sys.setswitchinterval(9)", "the switch interval of threads"),
     "path": ("sys.path.clear()", "the search path of modules"),
@@ -152,7 +156,7 @@ CHANGES = {
     "fixture": ("request.getfixturevalue('slight')", "resource limits"),
 }
 STATE = """
-import builtins, gc, locale, logging, numpy, resource, signal, sys
+import builtins, decimal, gc, locale, logging, numpy, resource, signal, sys
 NOFILE = resource.RLIMIT_NOFILE
 @pytest.fixture
 def slight():

@@ -46,6 +46,14 @@ def test_a_file_that_cannot_be_collected_is_one_record(project, fault):
     assert not list(project.folder.glob("collecting-*"))
 
 
+RESTORES_NOTHING = """
+from dataclasses import replace
+from conformance.machine import process_state
+process_state._NEEDED = tuple(replace(part, write=lambda before: 1 / 0) for part in process_state._NEEDED)
+process_state._PARTS = tuple(replace(part, write=lambda before: 1 / 0) for part in process_state._PARTS)
+"""
+
+
 def test_limits_that_a_file_sets_cost_no_other_file(project, workers):
     project.suite("a", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (5, resource.getrlimit(7)[1]))\n")
     project.suite("good", GOOD)
@@ -56,13 +64,23 @@ def test_limits_that_a_file_sets_cost_no_other_file(project, workers):
 def test_a_limit_that_cannot_be_restored_costs_its_own_file(project):
     project.suite("a", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (5, resource.getrlimit(7)[1]))\n")
     project.suite("good", GOOD)
-    (project.path / "conftest.py").write_text(
-        "from dataclasses import replace\nfrom conformance.machine import process_state\n"
-        "process_state._NEEDED = tuple(replace(part, write=lambda before: 1 / 0, changed=part.harmed) "
-        "for part in process_state._NEEDED)\n"
-    )
+    (project.path / "conftest.py").write_text(RESTORES_NOTHING)
     result = project.run("-n", "1")
     assert (result.ret, project.statuses) == (1, {"test_a.py": "fail", "test_good": "pass"})
+
+
+@pytest.mark.parametrize("limits", ["a file", "a case"])
+def test_a_limit_that_pytests_own_process_keeps_is_no_fault_of_the_machine(project, limits):
+    """The run can write nothing from then on, and names who did that."""
+    lowered = "import resource\n{0}resource.setrlimit(resource.RLIMIT_NOFILE, (5, resource.getrlimit(7)[1]))\n"
+    case = "def test_bad(recorder):\n    recorder.verdict('x', True)\n    "
+    project.suite("a", lowered.format("" if limits == "a file" else case))
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(RESTORES_NOTHING)
+    result = project.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    who = "suites/test_a.py" if limits == "a file" else "test_a.py::test_bad"
+    result.stdout.fnmatch_lines([f"regression (other-test): {who} left its process changed, *"])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
