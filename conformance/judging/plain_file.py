@@ -98,7 +98,7 @@ def judge_file(path: Path, entries: Sequence[Described], options: Options, say: 
     kept: list[tuple[Recorded, list[Asked]]] = []
     for entry in entries:
         try:
-            kept.append(asked_problems.recorded(path, entry, targets, options.folder))
+            kept += asked_problems.recorded(path, entry, targets, options.folder)
         except (SandboxError, ForeignCode) as error:
             lacks = lacked(error)
             status = "not-run" if lacks else "fail"

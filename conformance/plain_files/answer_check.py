@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-import msgspec
 import triton.language as tl
 
-from conformance.plain_files.tape import Answer, Callee, Dtype, Launched, Memory, Number, Tape, View
+from conformance.plain_files.tape import Answer, Callee, Dtype, Launched, Memory, Number, Tape, View, parts
 from conformance.problems import DTYPES
 
 #: Bytes that the memory of one call may have.
@@ -27,7 +25,7 @@ def check_answer(answer: Answer) -> None:
     """Raises NoAnswer if ``answer`` names memory, functions, dtypes or numbers that it does not have."""
     count = len(answer.functions)
     names = {each.name for each in vars(tl).values() if isinstance(each, tl.dtype)}
-    for part in _parts(answer):
+    for part in parts(answer):
         if isinstance(part, Callee) and not part.name and not 0 <= part.number < count:
             raise NoAnswer(f"it names function {part.number} of {count}")
         if isinstance(part, Dtype) and part.name not in names:
@@ -39,23 +37,9 @@ def check_answer(answer: Answer) -> None:
         if isinstance(part, Memory) and part.dtype not in _SIZES:
             raise NoAnswer(f"it has memory of {part.dtype}")
         if isinstance(part, Tape):
-            for view in _parts(part):
+            for view in parts(part):
                 if isinstance(view, View) and not _is_inside(view, part):
                     raise NoAnswer(f"it has a tensor outside its memory: {view}")
-
-
-def _parts(value: object) -> Iterator[object]:
-    """Yields ``value`` and all that it consists of."""
-    yield value
-    inner: object = ()
-    if isinstance(value, msgspec.Struct):
-        inner = [getattr(value, name) for name in value.__struct_fields__]
-    elif isinstance(value, dict):
-        inner = value.values()
-    elif isinstance(value, tuple):
-        inner = value
-    for each in inner:  # type: ignore[attr-defined]
-        yield from _parts(each)
 
 
 def _is_inside(view: View, tape: Tape) -> bool:

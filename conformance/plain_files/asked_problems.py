@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +16,21 @@ import msgspec
 from conformance.families.attention.problem import Mask
 from conformance.plain_files.answer_check import MOST_BYTES, MOST_PROGRAMS, bytes_made, check_answer, grid_size
 from conformance.plain_files.description import Described, DescriptionError, root_of
-from conformance.plain_files.device_copy import MOST_DIMENSIONS
 from conformance.plain_files.device_functions import Taken, device_functions, taken
+from conformance.plain_files.device_steps import MOST_DIMENSIONS
 from conformance.plain_files.file_kernel import KERNELS, VARIABLE, FileGemm, Recorded, kernel_of, key
+from conformance.plain_files.replayable import Replayable, called_again, first_launch
 from conformance.plain_files.sandbox import SandboxError, run_apart
-from conformance.plain_files.tape import Answer, Copied, Launched, Tape, decode
+from conformance.plain_files.tape import Added, Answer, Launched, Tape, View, decode, parts
 from conformance.problems import DTYPES, Layout
 from conformance.targets import Target
 
 #: Seconds that the code of a file may take for one target.
 SECONDS = 120.0
+#: Launches, copies, fills and sums of one call, from its first launch on.
+MOST_STEPS = 16
+#: Partial results that torch may add: those of a split K.
+MOST_PARTS = 64
 #: Configs that the tuner of one kernel may have.
 MOST_CONFIGS = 4096
 
@@ -118,10 +122,8 @@ def _fault(tape: Tape, problem: Any, answer: Answer) -> tuple[str, str] | None:
     launches = [step for step in tape.steps if isinstance(step, Launched)]
     if not launches:
         return "launches", "the wrapper launches no kernel: its result has another source"
-    counts = Counter(step.function for step in launches)
-    number, count = counts.most_common(1)[0]
-    if count > 1:
-        return "launches", f"the wrapper launches {answer.functions[number].name} {count} times: once is judged"
+    if len(tape.steps) - first_launch(tape) > MOST_STEPS:
+        return "launches", f"the wrapper does more than {MOST_STEPS} things from its first launch on: do fewer"
     for step in launches:
         if not 1 <= len(step.grid) <= 3 or min(step.grid) < 0:
             return "launches", f"the wrapper launches the grid {list(step.grid)}: one to three sizes are required"
@@ -145,6 +147,8 @@ def _output_fault(tape: Tape, problem: Any) -> tuple[str, str] | None:
         if view is None or view.memory >= len(tape.memories):
             return "outputs", f"the wrapper returns no {output.name}, and was given none"
         memory = tape.memories[view.memory]
+        if memory.kept:
+            return "kept-tensor", f"the wrapper returns memory as {output.name} that it keeps from call to call"
         if memory.name in {operand.name for operand in problem.operands}:
             return "outputs", f"the wrapper returns its operand {memory.name} as {output.name}"
         due = DTYPES[output.dtype]
@@ -161,29 +165,44 @@ def _output_fault(tape: Tape, problem: Any) -> tuple[str, str] | None:
 def _step_fault(tape: Tape, problem: Any) -> tuple[str, str] | None:
     """Returns what is wrong with the steps of the wrapper that are no launches."""
     operands = {operand.name for operand in problem.operands}
-    first = next(place for place, step in enumerate(tape.steps) if isinstance(step, Launched))
-    copies = 0
+    launched: set[int] = set()
+    first = first_launch(tape)
     for place, step in enumerate(tape.steps):
         if isinstance(step, Launched):
+            launched |= {view.memory for view in parts(step.arguments) if isinstance(view, View)}
             continue
-        if tape.memories[step.view.memory].name in operands:
-            return "inputs", f"the wrapper changes its operand {tape.memories[step.view.memory].name}"
-        copies += place > first and isinstance(step, Copied) and len(step.view.shape) <= MOST_DIMENSIONS
-        if place > first and copies != 1:
-            text = "changes memory with torch after a launch: kernels must make the result, which one copy may convert"
+        target = tape.memories[step.view.memory]
+        if target.name in operands:
+            return "inputs", f"the wrapper changes its operand {target.name}"
+        if place > first and len(step.view.shape) > MOST_DIMENSIONS:
+            return "library-call", f"the wrapper changes a tensor of more than {MOST_DIMENSIONS} dimensions with torch"
+        if isinstance(step, Added) and not _adds_partial_results(step, tape, launched, operands):
+            text = f"calls torch's sum: at most {MOST_PARTS} partial results of a kernel may be added by it"
             return "library-call", f"the wrapper {text}"
     return None
 
 
-def recorded(path: Path, described: Described, targets: Sequence[Target], folder: Path) -> tuple[Recorded, list[Asked]]:
-    """Returns one operation of the file at ``path`` as a kernel, and its cases, each of which has a tape.
+def _adds_partial_results(step: Added, tape: Tape, launched: set[int], operands: set[str]) -> bool:
+    source, count = step.source, len(step.source.shape)
+    is_of_kernel = source.memory in launched and tape.memories[source.memory].name not in operands
+    of_floats = {source.dtype, step.view.dtype} <= {"torch.float16", "torch.bfloat16", "torch.float32"}
+    return is_of_kernel and of_floats and step.axis < count <= MOST_DIMENSIONS and source.shape[step.axis] <= MOST_PARTS
+
+
+def recorded(
+    path: Path, described: Described, targets: Sequence[Target], folder: Path
+) -> list[tuple[Recorded, list[Asked]]]:
+    """Returns one operation of the file at ``path`` as a kernel, and its cases, each of which has a tape. If the
+    wrapper keeps memory from call to call, a second kernel is the same after another call.
 
     Raises SandboxError if the file's code gives no answer, ForeignCode for device functions that are none, and
     DescriptionError for an operation that files cannot have."""
     name, apart = described.name or f"{path.stem}.{described.operation}".replace("-", "_"), folder / "apart"
     tapes: dict[str, tuple[Tape, int]] = {}
     functions: list[tuple[Taken, ...]] = []
+    later: dict[str, tuple[Tape, int]] = {}
     cases: list[Asked] = []
+    later_cases: list[Asked] = []
     kernel = kernel_of(Recorded(described, name), folder)
     try:
         example, config = next(problems_of(kernel))
@@ -212,12 +231,20 @@ def recorded(path: Path, described: Described, targets: Sequence[Target], folder
             asked = [each for each in every if config in (None, each.config)]
             answer = ask(path, described, asked, apart)
             number = len(functions)
-            functions.append(taken(answer.functions, root_of(path), apart))
-            device_functions(functions[-1], folder / f"{name}-{number}")
+            replayable = Replayable(taken(answer.functions, root_of(path), apart))
             for each, tape in zip(asked, answer.tapes, strict=True):
-                tapes[key(each.problem, each.config, target)] = (tape, number)
+                place = key(each.problem, each.config, target)
+                tapes[place] = (replayable.tape(tape), number)
+                is_asked = any((each.config, target) == (other.config, other.target) for other in later_cases)
+                if not is_asked and any(memory.kept for memory in tape.memories) and not tape.fault:
+                    later[place] = (replayable.tape(called_again(tape)), number)
+                    later_cases.append(each)
+            functions.append(tuple(replayable.functions))
+            device_functions(functions[-1], folder / f"{name}-{number}")
             cases += asked
-    return msgspec.structs.replace(kernel.recorded, tapes=tapes, functions=tuple(functions)), cases
+    once = msgspec.structs.replace(kernel.recorded, tapes=tapes, functions=tuple(functions))
+    again = msgspec.structs.replace(once, name=f"{name}.again", tapes=later)
+    return [(once, cases), *([(again, later_cases)] if later_cases else [])]
 
 
 def enter(kernels: Sequence[Recorded], folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -25,9 +24,9 @@ from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import FMA, FMA64, INT32, Accumulator, Contract
-from conformance.plain_files import device_copy
 from conformance.plain_files.description import Described, DescriptionError
 from conformance.plain_files.device_functions import Taken, device_functions
+from conformance.plain_files.replayable import first_launch
 from conformance.plain_files.tape import (
     Callee,
     Constant,
@@ -37,6 +36,7 @@ from conformance.plain_files.tape import (
     Filled,
     Items,
     Launched,
+    Step,
     Tape,
     View,
 )
@@ -165,23 +165,29 @@ class _FromFile(Kernel):
         return None
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
-        """See :class:`Kernel`: that of the last launch."""
-        tape = self.tape(plan)
-        assert tape is not None
-        return [step for step in tape.steps if isinstance(step, Launched)][-1].grid
+        """See :class:`Kernel`: that of the file's last launch."""
+        tape, number = self.recorded.tapes[key(plan.problem, plan.config, plan.target)]
+        step = tape.steps[self._main(tape, number)]
+        assert isinstance(step, Launched)
+        return step.grid
+
+    def _main(self, tape: Tape, number: int) -> int:
+        """Returns the place of the last launch of the file's own functions."""
+        functions = self.recorded.functions[number]
+        places = [place for place, step in enumerate(tape.steps) if isinstance(step, Launched)]
+        return max(place for place in places if not functions[tape.steps[place].function].is_own)  # type: ignore[union-attr]
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the last launch of the file, with what comes before and after it. Memory that is filled
-        before the first launch is filled at once; a copy after a launch is a launch, too."""
+        before the first launch is filled at once."""
         check_tensors(self.name, plan.problem, tensors)
         tape, number = self.recorded.tapes[key(plan.problem, plan.config, plan.target)]
         replayed = _Replayed(tape, tensors, self._functions(number))
-        first = next(place for place, step in enumerate(tape.steps) if isinstance(step, Launched))
+        first = first_launch(tape)
         for step in tape.steps[:first]:
             replayed.done(step)
-        steps = tape.steps[first:]
-        launches = [replayed.launch(step) for step in steps]
-        main = max(place for place, step in enumerate(steps) if isinstance(step, Launched))
+        launches = [replayed.launch(step) for step in tape.steps[first:]]
+        main = self._main(tape, number) - first
         return dataclasses.replace(launches[main], before=tuple(launches[:main]), after=tuple(launches[main + 1 :]))
 
     def _functions(self, number: int) -> list[Any]:
@@ -201,7 +207,9 @@ class _FromFile(Kernel):
             "operand": "exact" if problem.precision == "ieee" else problem.precision,
             "flushes_subnormals": plan.target.vendor == "amd",
         }
-        promised = {**fields, **self.more_promises(problem), **self.recorded.described.contract}
+        given = self.recorded.described.contract
+        fields["stores_once"] = given.get("deterministic", True)  # what adds to memory stores to it more than once
+        promised = {**fields, **self.more_promises(problem), **given}
         return Contract(problem.output_dtype, accumulator, **promised)
 
     def more_promises(self, problem: Any) -> dict[str, Any]:
@@ -230,31 +238,21 @@ class _Replayed:
                 self.bases.append(tensors[name])
             else:
                 self.bases.append(workspace((memory.size,), _TORCH[memory.dtype], like=like))
+                if memory.kept and memory.initial is not None:
+                    self.bases[-1].fill_(memory.initial.python)  # type: ignore[arg-type]
 
-    def done(self, step: Launched | Filled | Copied) -> None:
+    def done(self, step: Step) -> None:
         """Fills or copies."""
         if isinstance(step, Filled):
             self.tensor(step.view).fill_(step.number.python)  # type: ignore[arg-type]
         elif isinstance(step, Copied):
             self.tensor(step.view).copy_(self.tensor(step.source))
 
-    def launch(self, step: Launched | Filled | Copied) -> Launch:
-        """Returns a launch of the file, or one that copies."""
-        if isinstance(step, Copied):
-            return self._copy(step)
+    def launch(self, step: Step) -> Launch:
+        """Returns a launch of the file, or one that does what torch does after a launch."""
         assert isinstance(step, Launched)
         arguments = {name: self.value(value) for name, value in step.arguments.items()}
         return Launch(self.functions[step.function], step.grid, arguments, step.options)  # type: ignore[arg-type]
-
-    def _copy(self, step: Copied) -> Launch:
-        missing = device_copy.MOST_DIMENSIONS - len(step.view.shape)
-        sizes = (1,) * missing + step.view.shape
-        strides = {"from": (0,) * missing + step.source.strides, "to": (0,) * missing + step.view.strides}
-        arguments = {"source": self.tensor(step.source), "target": self.tensor(step.view), "count": math.prod(sizes)}
-        arguments |= {f"size_{axis}": sizes[axis] for axis in (1, 2, 3)}
-        arguments |= {f"{end}_{axis}": stride for end, each in strides.items() for axis, stride in enumerate(each)}
-        grid = (-(-math.prod(sizes) // device_copy.BLOCK),)
-        return Launch(device_copy.copied_after_launch, grid, {**arguments, "BLOCK": device_copy.BLOCK})
 
     def tensor(self, view: View) -> Tensor:
         """Returns the tensor in the memory that it has here."""

@@ -35,6 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.plain_files.description import root_of
 from conformance.plain_files.tape import (
+    Added,
     Answer,
     Callee,
     Constant,
@@ -51,10 +52,12 @@ from conformance.plain_files.tape import (
     Namespace,
     Number,
     Scalar,
+    Step,
     Tape,
     Value,
     View,
     encode,
+    in_order,
 )
 from conformance.problems import DTYPES, Operand
 from conformance.targets import Target
@@ -89,13 +92,66 @@ class Question:
 
 
 @dataclass
+class _Allocation:
+    """Memory that the file made at any time, and the number with which it was filled before its first launch. It is
+    ``usable`` in a later call if nothing was copied to it: it holds nothing of an earlier one then."""
+
+    storage: Any
+    dtype: str
+    size: int
+    initial: Number | None = None
+    is_launched: bool = False
+    usable: bool = True
+
+    def fill(self, tensor: Tensor, number: Number) -> None:
+        """Takes that ``tensor`` in this memory was filled."""
+        if not self.is_launched:
+            self.initial = number
+            self.usable = self.usable and tensor.numel() == self.size
+
+
+class _Allocations(dict[int, _Allocation]):
+    """The memory that the file made, by the numbers of its storages, which it keeps."""
+
+    def take(self, func: Any, result: Any, args: Any) -> None:
+        """Takes an operation of torch that gave ``result``."""
+        name = func.overloadpacket.__name__
+        if isinstance(result, Tensor) and name in {*_EMPTY, *_FILLED, *_FULL}:
+            storage = result.untyped_storage()
+            size = storage.nbytes() // result.element_size()
+            allocation = self[storage._cdata] = _Allocation(storage, str(result.dtype), int(size))
+            if name not in _EMPTY:
+                allocation.fill(result, _filled_with(name, args))
+        elif func._schema.is_mutable and args and isinstance(args[0], Tensor):
+            changed = self.get(args[0].untyped_storage()._cdata)
+            if changed is not None and name in ("zero_", "fill_"):
+                changed.fill(args[0], _number(0 if name == "zero_" else args[1]))
+            elif changed is not None:
+                changed.usable = False
+
+
+class _Importing(TorchDispatchMode):
+    """Sees which memory a file makes while it is imported."""
+
+    def __init__(self, allocations: _Allocations) -> None:
+        super().__init__()
+        self._allocations = allocations
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self._allocations.take(func, result, args)
+        return result
+
+
+@dataclass
 class _Recorder(TorchDispatchMode):
-    """Records what happens to memory while a wrapper runs."""
+    """Records what happens to memory while a wrapper runs. ``allocations`` has all memory that the file has made."""
 
     functions: _Functions
     choice: int
+    allocations: _Allocations
     memories: list[Memory] = field(default_factory=list)
-    steps: list[Launched | Filled | Copied] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     configs: int = 1
     tile: dict[str, int] = field(default_factory=dict)
 
@@ -119,19 +175,32 @@ class _Recorder(TorchDispatchMode):
 
     def view(self, tensor: Tensor) -> View:
         """Returns ``tensor`` as data. Raises NotRecorded if it was not made by this call."""
-        number = self._numbers.get(tensor.untyped_storage()._cdata)
+        identity = tensor.untyped_storage()._cdata
+        number, allocation = self._numbers.get(identity), self.allocations.get(identity)
+        if number is None and allocation is not None and allocation.usable:
+            number = self._numbers[identity] = len(self.memories)
+            name = f"workspace {number}"
+            self.memories.append(
+                Memory(name, allocation.dtype, allocation.size, True, kept=True, initial=allocation.initial)
+            )
         if number is None:
             raise NotRecorded("kept-tensor", "uses a tensor that this call did not make: it is kept from before")
         shape, strides = map(int, tensor.shape), map(int, tensor.stride())
         return View(number, int(tensor.storage_offset()), tuple(shape), tuple(strides), str(tensor.dtype))
 
+    def _launched_view(self, tensor: Tensor) -> View:
+        view, allocation = self.view(tensor), self.allocations.get(tensor.untyped_storage()._cdata)
+        if allocation is not None:
+            allocation.is_launched = True
+        return view
+
     def value(self, value: Any, where: str) -> Value:
         """Returns an argument as data."""
         if isinstance(value, Tensor):
-            return self.view(value)
+            return self._launched_view(value)
         if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), Tensor):
             sizes = [tuple(map(int, each)) for each in (value.shape, value.strides, value.block_shape)]
-            return Descriptor(self.view(value.base), *sizes)
+            return Descriptor(self._launched_view(value.base), *sizes)
         if isinstance(value, (tuple, list)):
             return Items(tuple(self.value(each, where) for each in value))
         plain = _encoded(value)
@@ -172,6 +241,7 @@ class _Recorder(TorchDispatchMode):
                 return own(*args, **kwargs)
         before = set(self._numbers)
         result = func(*args, **kwargs)
+        self.allocations.take(func, result, args)
         if not isinstance(result, Tensor):
             if isinstance(result, (tuple, list)) and all(self._is_view(each, before) for each in result):
                 return result
@@ -191,8 +261,11 @@ class _Recorder(TorchDispatchMode):
             if name in _COPIES:
                 self.steps.append(Copied(self.view(result), self.view(args[0])))
             elif name not in _EMPTY:
-                number = _FILLED[name] if name in _FILLED else args[1 if name == "full" else -1]
-                self.steps.append(Filled(self.view(result), _number(number)))
+                self.steps.append(Filled(self.view(result), _filled_with(name, args)))
+        elif func is torch.ops.aten.sum.dim_IntList and len(args[1] or ()) == 1:
+            self._know(result, f"workspace {len(self.memories)}", workspace=True)
+            axis = args[1][0] % args[0].dim()
+            self.steps.append(Added(self.view(result), self.view(args[0]), axis))
         else:
             raise NotRecorded("library-call", _library(name))
         return result
@@ -215,6 +288,11 @@ def _is_size(name: str) -> bool:
 
 def _library(name: str) -> str:
     return f"calls torch's {name}: the result must come from the kernels of the file alone"
+
+
+def _filled_with(name: str, args: Any) -> Number:
+    """Returns the number with which the operation ``name`` of torch fills the memory that it makes."""
+    return _number(_FILLED[name] if name in _FILLED else args[1 if name == "full" else -1])
 
 
 def _number(value: Any) -> Number:
@@ -304,15 +382,22 @@ def record(path: Path, call: str, target: Target, questions: Sequence[Question])
     multiprocessing.Lock = multiprocessing.RLock = threading.RLock  # type: ignore[assignment]
     functions = _Functions()
     recorders: list[_Recorder] = []
+    allocations = _Allocations()
     with _device(target), FakeTensorMode(allow_non_fake_inputs=True), _launches_to(recorders):
         try:
-            names = vars(imported(path))
+            with _Importing(allocations):
+                names = vars(imported(path))
             _take_tuners()
         except BaseException as error:  # a script may exit
             return encode(Answer((), (), _import_fault(path, error)))
         tapes = []
         for question in questions:
-            first, second = (_tape(functions, recorders, call, names, question) for _ in range(2))
+            (first, numbers), (second, others) = (
+                _tape(_Recorder(functions, question.config, allocations), recorders, call, names, question)
+                for _ in range(2)
+            )
+            if not any(tape.fault or tape.refused for tape in (first, second)):
+                first, second = _as_kept(first, numbers, second, others), in_order(second)
             # the second call may launch the kernel that the first one's tuner left
             again = msgspec.structs.replace(second, configs=first.configs, tile=first.tile)
             if first != again and not first.fault and not first.refused:
@@ -322,10 +407,33 @@ def record(path: Path, call: str, target: Target, questions: Sequence[Question])
     return encode(Answer(functions.answers, tuple(tapes)))
 
 
+def _as_kept(first: Tape, numbers: Mapping[int, int], second: Tape, others: Mapping[int, int]) -> Tape:
+    """Returns the tape of a first call. Memory that the ``second`` keeps from it is as there: its first fill is no
+    step. ``numbers`` and ``others`` have the memory of both calls by its storage."""
+    memories, steps = list(first.memories), list(first.steps)
+    for identity, other in others.items():
+        number = numbers.get(identity)
+        if number is None or not second.memories[other].kept or memories[number].kept:
+            continue
+        memories[number] = second.memories[other]
+        fills = [step for step in steps if isinstance(step, Filled) and step.view.memory == number]
+        again = sum(isinstance(step, Filled) and step.view.memory == other for step in second.steps)
+        for step in fills[: max(len(fills) - again, 0)]:
+            steps.remove(step)
+    return in_order(msgspec.structs.replace(first, memories=tuple(memories), steps=tuple(steps)))
+
+
 def _tape(
-    functions: _Functions, recorders: list[_Recorder], call: str, names: Mapping[str, Any], question: Question
+    recorder: _Recorder, recorders: list[_Recorder], call: str, names: Mapping[str, Any], question: Question
+) -> tuple[Tape, Mapping[int, int]]:
+    """Returns the tape of one call, and the numbers of its memory by their storages."""
+    tape = _recorded(recorder, recorders, call, names, question)
+    return tape, recorder._numbers
+
+
+def _recorded(
+    recorder: _Recorder, recorders: list[_Recorder], call: str, names: Mapping[str, Any], question: Question
 ) -> Tape:
-    recorder = _Recorder(functions, question.config)
     tensors = {operand.name: recorder.place(operand) for operand in (*question.operands, *question.outputs)}
     recorders.append(recorder)
     try:

@@ -6,7 +6,8 @@ nor verdicts.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -19,12 +20,15 @@ Scalar = int | float | bool | str | None
 
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An allocation of ``size`` elements. ``name`` is that of an operand or output of the problem, or of a workspace
-    that the wrapper made."""
+    that the wrapper made. It may be ``kept`` from call to call; then it was filled with ``initial`` when it was made,
+    or with nothing."""
 
     name: str
     dtype: str
     size: Index
     workspace: bool
+    kept: bool = False
+    initial: Number | None = None
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="tensor"):
@@ -121,6 +125,17 @@ class Copied(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="copy"
     source: View
 
 
+class Added(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="add"):
+    """``view`` gets the sum of ``source`` over this ``axis``."""
+
+    view: View
+    source: View
+    axis: Index
+
+
+Step = Launched | Filled | Copied | Added
+
+
 class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device function: its name and first line in a file, and the globals of its module that its code may name. Those
     in ``annotated`` are annotated as constants."""
@@ -140,7 +155,7 @@ class Tape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     memories: tuple[Memory, ...] = ()
-    steps: tuple[Launched | Filled | Copied, ...] = ()
+    steps: tuple[Step, ...] = ()
     outputs: dict[str, View] = {}
     refused: str = ""
     fault: str = ""
@@ -168,3 +183,43 @@ def decode(text: bytes) -> Answer:
         return msgspec.json.decode(text, type=Answer)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def parts(value: object) -> Iterator[object]:
+    """Yields ``value`` and all that it consists of."""
+    yield value
+    inner: Iterable[object] = ()
+    if isinstance(value, msgspec.Struct):
+        inner = [getattr(value, name) for name in value.__struct_fields__]
+    elif isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, tuple):
+        inner = value
+    for each in inner:
+        yield from parts(each)
+
+
+def moved(value: Any, numbers: Mapping[int, int]) -> Any:
+    """Returns ``value`` with the memory of other ``numbers``."""
+    if isinstance(value, View):
+        return msgspec.structs.replace(value, memory=numbers[value.memory])
+    if isinstance(value, msgspec.Struct):
+        fields = {name: moved(getattr(value, name), numbers) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
+    if isinstance(value, dict):
+        return {name: moved(each, numbers) for name, each in value.items()}
+    return tuple(moved(each, numbers) for each in value) if isinstance(value, tuple) else value
+
+
+def in_order(tape: Tape) -> Tape:
+    """Returns ``tape`` with the memory that a wrapper made in the order of its first use, and without unused memory."""
+    kept = [number for number, memory in enumerate(tape.memories) if not memory.workspace]
+    used = [view.memory for view in parts((tape.steps, tape.outputs)) if isinstance(view, View)]
+    order = {old: new for new, old in enumerate(dict.fromkeys([*kept, *used]))}
+    memories = [
+        msgspec.structs.replace(memory, name=f"workspace {new}") if memory.workspace else memory
+        for old, new in order.items()
+        for memory in [tape.memories[old]]
+    ]
+    steps, outputs = moved(tape.steps, order), moved(tape.outputs, order)
+    return msgspec.structs.replace(tape, memories=tuple(memories), steps=steps, outputs=outputs)

@@ -28,7 +28,7 @@ def verdicts(folder):
         place.mkdir(parents=True)
         path.write_text(cheats.text_of(name))
         try:
-            kernel, (case,) = asked_problems.recorded(path, described, [find("sm_90")], folder / name / "ours")
+            [(kernel, (case,)), *_] = asked_problems.recorded(path, described, [find("sm_90")], folder / name / "ours")
             ours = judged(kernel, case, folder / name / "ours")
         except (SandboxError, ForeignCode) as error:
             ours = f"{type(error).__name__}: {error}"
