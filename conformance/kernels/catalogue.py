@@ -86,6 +86,7 @@ ORDER = (
     "microscaled_mm_batch",
     "microscaled_mm_batch_tiles",
     "rows",
+    "elementwise",
 )
 
 

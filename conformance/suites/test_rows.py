@@ -36,7 +36,7 @@ LAYOUTS: dict[str, dict[str, Layout]] = {
     columns=list(COLUMNS),
     rotate={"rows": list(ROWS), "static": [False, True]},
     configs=2,
-    quick=named("softmax", "layer_norm", "add_rms_norm"),
+    quick=named("softmax", "layer_norm", "add_rms_norm", "swiglu"),
 )
 def test_sizes(conform, kernel, target, dtype, config, columns, rows, static):
     """The last block of columns is ragged or whole, and so is the last block of rows."""
@@ -51,7 +51,7 @@ def test_nothing(conform, kernel, target, dtype, config, empty):
     conform(kernel, kernel.problem(dtype, *sizes), config=config, target=target)
 
 
-@scenario(where(family="rows"), layouts=list(LAYOUTS), configs=1, quick=named("log_softmax", "rms_norm"))
+@scenario(where(family="rows"), layouts=list(LAYOUTS), configs=1, quick=named("log_softmax", "rms_norm", "geglu"))
 def test_layouts(conform, kernel, target, dtype, config, layouts):
     """Rows and columns with any strides, of the operands and of the outputs."""
     problem = kernel.problem(dtype, 2 * config.block_m + 1, config.block_n + 9, **LAYOUTS[layouts])
@@ -67,7 +67,7 @@ FAR: dict[str, tuple[str, str]] = {
 }
 
 
-@scenario(where(family="rows"), far=list(FAR), dtypes=("bf16",), configs=1, quick=named("l2_norm"))
+@scenario(where(family="rows"), far=list(FAR), dtypes=("bf16",), configs=1, quick=named("l2_norm", "gelu"))
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
     """The last row or column lies that far behind the first. Below the full tier one fill shows what was read and
     written."""

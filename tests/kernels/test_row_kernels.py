@@ -10,6 +10,7 @@ from conformance import reference, targets
 from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.rows import functions
+from conformance.families.rows.elementwise import ELEMENTWISE
 from conformance.families.rows.problem import RowProblem
 from conformance.heuristics.configs import RowConfig
 from conformance.inputs.fills import FillError, fill_set, fills
@@ -23,6 +24,7 @@ from conformance.records import ReasonCode
 
 HOPPER = targets.find("sm_90")
 CONFIG = RowConfig(4, 32, 1, 1)
+EVERY = (*functions.NORMALISATIONS, *ELEMENTWISE)
 ROWS = [kernel for kernel in catalogue.own_kernels().values() if kernel.family == "rows"]
 
 
@@ -75,11 +77,21 @@ TORCH = {
         x["x"] + x["residual"], x["x"].shape[-1:], x["weight"], 2.0**-20
     ),
     "layer_norm": lambda x: torch.nn.functional.layer_norm(x["x"], x["x"].shape[-1:], x["weight"], x["bias"], 2.0**-20),
+    "relu": lambda x: torch.relu(x["x"]),
+    "leaky_relu": lambda x: torch.nn.functional.leaky_relu(x["x"], 2.0**-3),
+    "elu": lambda x: torch.nn.functional.elu(x["x"]),
+    "gelu": lambda x: x["x"] * torch.special.ndtr(x["x"]),
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x["x"], approximate="tanh"),
+    "silu": lambda x: torch.nn.functional.silu(x["x"]),
+    "sigmoid": lambda x: torch.sigmoid(x["x"]),
+    "tanh": lambda x: torch.tanh(x["x"]),
+    "swiglu": lambda x: torch.nn.functional.silu(x["x"]) * x["gate"],
+    "geglu": lambda x: x["x"] * torch.special.ndtr(x["x"]) * x["gate"],
     "l2_norm": lambda x: x["x"] / torch.sqrt((x["x"] ** 2).sum(-1, keepdim=True) + 2.0**-20),
 }
 
 
-@pytest.mark.parametrize("function", functions.NORMALISATIONS, ids=lambda function: function.name)
+@pytest.mark.parametrize("function", EVERY, ids=lambda function: function.name)
 def test_the_value_is_what_torch_computes_in_fp64(function):
     problem = RowProblem(function, 7, 41, "fp32")
     for fill in fills(problem, Contract("fp32", FMA), 3):
@@ -88,7 +100,7 @@ def test_the_value_is_what_torch_computes_in_fp64(function):
         assert torch.equal(reference.value(problem, fill.inputs).nan_to_num(7), fill.expected.nan_to_num(7))
 
 
-@pytest.mark.parametrize("function", functions.NORMALISATIONS, ids=lambda function: function.name)
+@pytest.mark.parametrize("function", EVERY, ids=lambda function: function.name)
 def test_a_fill_is_exact_where_every_kernel_must_round_alike(function):
     methods = {}
     for dtype in ("bf16", "fp16", "fp32"):
@@ -97,7 +109,7 @@ def test_a_fill_is_exact_where_every_kernel_must_round_alike(function):
 
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (2, 3)])
-@pytest.mark.parametrize("function", functions.NORMALISATIONS, ids=lambda function: function.name)
+@pytest.mark.parametrize("function", EVERY, ids=lambda function: function.name)
 def test_the_smallest_problems_have_fills(function, sizes):
     problem = RowProblem(function, *sizes)
     names = [fill.name for fill in fills(problem, Contract("bf16", FMA))]

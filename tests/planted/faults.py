@@ -15,6 +15,7 @@ from tests.planted.causes import CAUSES
 from tests.planted.conv_faults import CONVOLUTION
 from tests.planted.depthwise_faults import DEPTHWISE
 from tests.planted.descriptor_faults import DESCRIPTORS
+from tests.planted.elementwise_faults import ELEMENTS
 from tests.planted.family_faults import FAMILY
 from tests.planted.fnuz_faults import FNUZ_FORMATS
 from tests.planted.grouped_faults import GROUPED
@@ -65,6 +66,7 @@ _PLANTED: tuple[Fault, ...] = (
     *FNUZ_FORMATS,
     *MICROSCALED_BATCH_TILES,
     *ROWS,
+    *ELEMENTS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))
