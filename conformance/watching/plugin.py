@@ -24,6 +24,7 @@ from conformance.machine.device_state import device_fault
 from conformance.machine.gpus import find_gpus
 from conformance.machine.versions import machine_stack
 from conformance.records import Reason, ReasonCode, Status
+from conformance.watching import accelerator
 from conformance.watching.compiled_functions import CompiledFunctions
 from conformance.watching.device_driver import DeviceLaunches, untimed_inductor, watching_device
 from conformance.watching.device_memory import DeviceMemory
@@ -70,6 +71,7 @@ class Watch:
         functions, kernels = DeviceFunctions(self._memory), DeviceKernels()
         self._entered.enter_context(kernels.noting())
         self._entered.enter_context(answering(self._target))
+        accelerator.prepare()
         self._driving.enter_context(driving(driver, self._settings.configs))
         self._entered.enter_context(also_in_backward(functions))
         self._entered.enter_context(self._compiled.installed())

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 
 from conformance.inductor.compile.deviceless import capability, properties
+from conformance.inductor.compile.rocm_registration import ASSUMED
 from conformance.targets import Target
 from conformance.watching.not_taken import NotTaken
 from conformance.watching.torch_modes import DEVICE, is_device
@@ -207,5 +208,5 @@ def answering(target: Target) -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
         if getattr(torch.version, version) is None:
             # Libraries choose their code by the version that torch was built for.
-            stack.enter_context(mock.patch.object(torch.version, version, "12.8" if version == "cuda" else "6.4"))
+            stack.enter_context(mock.patch.object(torch.version, version, "12.8" if version == "cuda" else ASSUMED))
         yield

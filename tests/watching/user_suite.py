@@ -241,7 +241,13 @@ def test_compiled_with_gradient():
 
 
 def test_compiled_module():
-    assert torch.compile(torch.nn.ReLU())(torch.ones(2, device="cuda")).tolist() == [1.0, 1.0]
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.LayerNorm(16)).cuda()
+    x = torch.randn(8, 16, device="cuda")
+    torch.testing.assert_close(torch.compile(model)(x), model(x))
+
+
+def test_compiled_on_the_cpu():
+    assert torch.compile(torch.nn.ReLU())(torch.ones(2)).tolist() == [1.0, 1.0]
 
 
 def test_tensor_of_the_cpu():
