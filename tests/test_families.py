@@ -14,7 +14,7 @@ from conformance.families.draw import Draw
 from conformance.families.family import REGISTERED, UNKNOWN, Family, family_of
 from conformance.families.gemm.problem import Bias, addmm, baddbmm, mm_plus_mm
 from conformance.families.grouped.problem import GroupedGemm
-from conformance.families.int4.problem import Int4Gemm
+from conformance.families.linear_attention.problem import LinearAttention
 from conformance.families.weight_gradient.problem import WeightGradient
 from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
@@ -31,11 +31,11 @@ LISTED = {
 #: Families that lack an answer, by field. A family that gets one is taken off. Each has the fields that are not here.
 LACKING = {
     "magnitude": {"Attention", "LinearAttention"},
-    "axes": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
-    "needed": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
+    "axes": {"LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
+    "needed": {"LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
     "grid": {"GroupedGemm", "MicroscaledGroupedGemm"},
-    "products": {"Attention", "Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
-    "alterations": {"Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
+    "products": {"Attention", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
+    "alterations": {"LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
     "unit": {"Attention", "Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
 }
 
@@ -88,10 +88,10 @@ def test_a_class_without_a_family_has_no_answers():
 
 
 def test_a_family_that_does_not_say_what_is_read_says_why():
-    kernel = catalogue.get("int4_mm")
+    kernel = catalogue.get("gated_linear_attention")
     problem = kernel.example(kernel.dtype_names()[0], kernel.configs[0])
-    assert REGISTERED[Int4Gemm].needed is None
-    with pytest.raises(TypeError, match="packed weights, scales and zero points"):
+    assert REGISTERED[LinearAttention].needed is None
+    with pytest.raises(TypeError, match="needs all earlier positions"):
         axes(problem, "a")
 
 

@@ -32,6 +32,7 @@ from conformance.families.gemm.problem import (
     scaled_mm,
 )
 from conformance.families.grouped.problem import GroupedGemm
+from conformance.families.int4.problem import Int4Gemm
 from conformance.inputs.fills import fills
 from conformance.numerics.alterations import Tiling, WorkBudget
 from conformance.numerics.contract import FMA, INT32, Contract
@@ -49,6 +50,7 @@ SCALED = scaled_mm(40, 56, 88)
 FUSED = fused_mm(40, 24, 24, fusion=Fusion(None, None, ("bias", "relu", "residual")), bias=Bias())
 GATHERED = fused_mm(40, 24, 24, fusion=Fusion("gather"))
 CONV = conv2d(3, 22, (6, 5), 40, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1))
+CODES = Int4Gemm("fp16", 40, 24, 96, False, "k", 32, "float")
 ROWS = GroupedGemm("2d-3d", (40, 0, 25), None, 56, 40, "fp16")
 FORWARD = Attention("attention", 2, 4, 24, 40, 16, kv_heads=2, mask=Mask("causal"))
 CAPPED = Attention("attention", 1, 2, 24, 40, 16, score=Score("soft-cap", 20.0))
@@ -146,6 +148,22 @@ def _of_first_heads(problem, fill):
     return {"grad_q": right.grad_q, "grad_k": grad_k, "grad_v": grad_v}
 
 
+def _maximum_from_sums(problem, fill):
+    """FlashAttention's kernel for Triton, without its rescaling: the maximum of a step is the logarithm of the sum so
+    far, or more."""
+    scored = meaning.scores(problem, fill.inputs)
+    score = torch.where(scored.visible, scored.score, -torch.inf)
+    logarithm, out = torch.full_like(score[..., :1], -torch.inf), torch.zeros_like(score[..., :1])
+    for start in range(0, problem.keys, 32):
+        part = score[..., start : start + 32]
+        top = torch.maximum(logarithm, part.amax(-1, keepdim=True))
+        weights = torch.where(top.isfinite(), torch.exp(part - top), 0.0)
+        out = out + weights @ scored.v[:, :, start : start + 32]
+        logarithm = torch.logaddexp(logarithm, part.logsumexp(-1, keepdim=True))
+    live = logarithm.isfinite()
+    return {"out": torch.where(live, out * torch.exp(top - logarithm), 0.0), "lse": logarithm[..., 0]}
+
+
 #: problem, what was computed, the cause, or its beginning
 FAULTS = {
     "first matrix": (BMM, of_inputs(a=lambda t: t[:1].expand_as(t)), "A of another matrix: the first one is used for"),
@@ -187,6 +205,25 @@ FAULTS = {
         "x of another group: the first one is used for all",
     ),
     "flipped": (CONV, of_inputs(w=lambda t: t.flip(2)), "the weights are flipped along height"),
+    "no zero point": (CODES, of_inputs(zero=torch.zeros_like), "the zero point is not subtracted"),
+    "scales of 1": (CODES, of_inputs(scale=torch.ones_like), "the scale is not applied"),
+    "halves": (CODES, of_inputs(b=lambda t: t << 4 | t >> 4), "the halves of each byte are exchanged"),
+    "first group of scales": (
+        CODES,
+        of_inputs(scale=lambda t: t[:1].expand_as(t), zero=lambda t: t[:1].expand_as(t)),
+        "scale and zero of another group: the first one is used for all",
+    ),
+    "next column's scale": (
+        CODES,
+        of_inputs(scale=lambda t: t[:, [*range(1, 24), 23]]),
+        "scale of another column: the next one is used",
+    ),
+    "last codes": (
+        CODES,
+        of_inputs(a=lambda t: torch.where(torch.arange(96) < 80, t, 0)),
+        "k-block 5 of 6 (BLOCK_K=16) is skipped",
+    ),
+    "next group of B": (ROWS, of_inputs(b=lambda t: t[[1, 2, 0]]), "B: that of the next group is used, cyclically"),
     "B of the first group": (ROWS, of_inputs(b=lambda t: t[[0, 0, 0]]), "B: that of the first group is used for all"),
     "diagonal": (FORWARD, masked(lambda offset: offset < 0), "the mask is off by one: a query does not see its own"),
     "later key": (FORWARD, masked(lambda offset: offset <= 1), "the mask is off by one: a query sees the key behind"),
@@ -204,6 +241,16 @@ FAULTS = {
         FORWARD,
         of_scores(lambda problem, scored: replace(scored, v=scored.v[:, :, (torch.arange(40) - 32).clamp(min=0)])),
         "v of the previous block of 32 keys is used",
+    ),
+    "maximum from sums": (
+        FORWARD,
+        _maximum_from_sums,
+        "the output is not rescaled when the maximum grows, from the logarithm of the sum so far (32 keys a step)",
+    ),
+    "first head": (
+        Attention("attention", 1, 2, 24, 40, 16),
+        of_scores(lambda problem, scored: replace(scored, v=scored.v[:, [0, 0]])),
+        "k and v of another head: the first one is used for all (in v only)",
     ),
     "one head of two": (
         BACKWARD,
@@ -278,7 +325,7 @@ def test_a_fault_of_each_family_is_named(name):
     assert len(result.causes) == 1, result.text
 
 
-PROBLEMS = [BMM, PLUS, INT, MIXED, BLOCKS, SCALED, FUSED, GATHERED, CONV, ROWS, FORWARD, CAPPED, BACKWARD]
+PROBLEMS = [BMM, PLUS, INT, MIXED, BLOCKS, SCALED, FUSED, GATHERED, CONV, ROWS, CODES, FORWARD, CAPPED, BACKWARD]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)

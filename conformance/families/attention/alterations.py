@@ -155,8 +155,9 @@ def about_softmax(problem: Attention, contract: Contract, tiling: Tiling) -> Ite
         ("the sum of the weights is not rescaled when the maximum grows", (True, False)),
         ("neither output nor sum is rescaled when the maximum grows", (False, False)),
     ):
-        stepped = functools.partial(_by_blocks, problem, contract, block, options)
-        yield Alteration(f"{cause} ({block} keys a step)", stepped)
+        for more, from_sums in (("", False), (", from the logarithm of the sum so far", True)):
+            stepped = functools.partial(_by_blocks, problem, contract, block, options, from_sums)
+            yield Alteration(f"{cause}{more} ({block} keys a step)", stepped)
     for cause, largest in (
         ("no maximum is subtracted from the scores", lambda top: 0 * top),
         ("the running maximum begins at 0", lambda top: top.clamp(min=0.0)),
@@ -174,9 +175,11 @@ def _by_blocks(
     contract: Contract,
     block: int,
     rescaled: tuple[bool, bool],
+    from_sums: bool,
     inputs: Inputs,
 ) -> Outputs:
-    """The softmax in steps of ``block`` keys; ``rescaled``: whether the output and the sum so far are."""
+    """The softmax in steps of ``block`` keys; ``rescaled``: whether the output and the sum so far are. ``from_sums``:
+    the maximum grows from the logarithm of the sum so far, as in FlashAttention's kernel for Triton."""
     rescale_out, rescale_sum = rescaled
     scored = meaning.scores(problem, inputs)
     hidden = torch.where(scored.visible, scored.score, -math.inf)
@@ -185,7 +188,8 @@ def _by_blocks(
     total, out = torch.zeros(shape).double(), torch.zeros(*hidden.shape[:-1], scored.v.shape[-1]).double()
     for start in range(0, problem.keys, block):
         part = hidden[..., start : start + block]
-        larger = torch.maximum(top, part.amax(-1, keepdim=True))
+        before = top + torch.log(total) if from_sums else top
+        larger = torch.maximum(before, part.amax(-1, keepdim=True))
         reference = torch.where(larger.isfinite(), larger, 0.0)
         shrink = torch.exp(torch.where(top.isfinite(), top - reference, -math.inf))
         weights = torch.exp(part - reference)
@@ -653,9 +657,10 @@ def _about_heads(problem: Attention) -> Iterator[tuple[str, Rescored]]:
     which: dict[str, Tensor] = {}
     if problem.key_heads > 1:
         right = own // group
-        which["key head h % (heads // kv_heads) is used, not h // (heads // kv_heads)"] = (own % group).clamp(
-            max=problem.key_heads - 1
-        )
+        if group > 1:
+            which["key head h % (heads // kv_heads) is used, not h // (heads // kv_heads)"] = (own % group).clamp(
+                max=problem.key_heads - 1
+            )
         which["key head h % kv_heads is used, not h // (heads // kv_heads)"] = own % problem.key_heads
         for what, index in other_indices(problem.key_heads):
             which[f"k and v of another head: {what}"] = index[right]

@@ -33,6 +33,7 @@ def alterations(problem: GroupedGemm, contract: Contract, tiling: Tiling, exact:
         "that of the first group is used for all": [0] * count,
         "that of the previous group is used": [max(group - 1, 0) for group in range(count)],
         "that of the next group is used": [min(group + 1, count - 1) for group in range(count)],
+        "that of the next group is used, cyclically": [(group + 1) % count for group in range(count)],
         "that of the last group is used for all": [count - 1] * count,
     }
     for name in ("a", "b"):
