@@ -29,6 +29,8 @@ FUNCTIONS = ("rsqrt", "sqrt", "log10", "log1p", "log2", "log", "asin", "acos", "
 LANES = "the mask of the load leaves lanes without a value"
 #: What a load reads where no operand lies.
 OUTSIDE = "memory outside the operands is read"
+#: The verb of an origin that is an element of an operand.
+HELD = " holds "
 #: The operands of an operation in words.
 FIRST = ("the first operand", "the second operand", "the third operand")
 

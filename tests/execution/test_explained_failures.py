@@ -134,6 +134,16 @@ def test_nan_has_an_origin_and_no_guess():
     assert "no operand holds NaN" in without
 
 
+def test_reads_that_are_missing_explain_the_nan_of_other_elements():
+    plan, missing = plan_of(PROBLEM), "program (0, 0, 0) stores out without row 8 of b, and reads row 9"
+    held = BEGINS.replace("0 / 0", "b holds NaN at [9, 3]")
+    arguments = (plan, CONTRACT, nan_seen(), (), plan.grid, ("numerics/transparent",))
+    text = explain(*arguments, lambda: [missing], lambda fill: [held, BEGINS])
+    assert f"CAUSE {missing} | CAUSE {BEGINS}" in text
+    assert held not in text
+    assert f"CAUSE {held}" in explain(*arguments, tuple, lambda fill: [held, BEGINS])
+
+
 def test_memory_outside_the_operands_is_told_once():
     plan, disturbed = plan_of(PROBLEM), [f"{FAR} 9 behind the last element of 'b'"]
     outside = BEGINS.replace("0 / 0", "memory outside the operands is read")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.execution.interpreter.repeated_reads import repeated_reads
+from conformance.execution.interpreter.repeated_reads import lost_stores, repeated_reads
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm.problem import mm
 from tests.execution.test_missing_reads import SPLIT, Run
@@ -40,6 +40,18 @@ def test_a_part_without_any_k_counts_nothing_twice() -> None:
     run = parts((0, 8))
     run.program(1, run.tensors["out"][:4])
     assert repeated_reads(run.problem, run.footprints) == []
+
+
+def test_parts_that_are_stored_and_not_added_are_lost() -> None:
+    """Programs that read the same store the same: tiles of some kernels overlap."""
+    text = "programs (0, 0, 0) and (1, 0, 0) store to the same elements of out, and neither adds to them"
+    run = parts((0, 4), (4, 8))
+    assert lost_stores(run.problem, run.footprints) == [text]
+    for footprint in run.footprints.footprints:
+        footprint.changed.add("out")
+    assert lost_stores(run.problem, run.footprints) == []
+    alike = parts((0, 8), (0, 8))
+    assert lost_stores(alike.problem, alike.footprints) == []
 
 
 def test_programs_of_other_elements_may_read_the_same() -> None:

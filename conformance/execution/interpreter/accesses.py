@@ -109,13 +109,15 @@ Touched = tuple[Tensor, ...]
 @dataclass
 class Footprint:
     """The accesses of one ``program`` of launch number ``launch``, by operand: the indices along each dimension.
-    ``lines`` are those of the kernel, as file:line, that read it."""
+    ``lines`` are those of the kernel, as file:line, that read it, ``changed`` the operands that it changes by atomic
+    operations."""
 
     launch: int
     program: tuple[int, ...]
     loads: dict[str, Touched] = field(default_factory=dict)
     stores: dict[str, Touched] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
 
 
 class Footprints:
@@ -148,7 +150,9 @@ class Footprints:
         for region, _ in self._workspaces:
             region.name = names.get(region.first, region.name)
 
-    def touched(self, what: str, program: tuple[int, ...], addresses: np.ndarray, line: str) -> None:
+    def touched(
+        self, what: str, program: tuple[int, ...], addresses: np.ndarray, line: str, *, atomic: bool = False
+    ) -> None:
         """``program`` "loads" or "stores" (``what``) at ``addresses``, in this ``line`` of the kernel."""
         if not addresses.size:
             return
@@ -161,6 +165,7 @@ class Footprints:
                 continue
             footprint = self._by_program.setdefault((self._launch, program), Footprint(self._launch, program))
             by_operand = getattr(footprint, what)
+            footprint.changed |= {region.name} if atomic else set()
             if region.name not in by_operand:
                 by_operand[region.name] = tuple(torch.zeros(extent, dtype=torch.bool) for extent in region.shape)
             for axis, index in zip(by_operand[region.name], region.coordinates(inside), strict=True):
@@ -252,13 +257,13 @@ class Accesses:
         """The program at ``index`` of the grid begins."""
         self._programs.append(index)
 
-    def stored(self, pointers: Any, mask: Any) -> None:
+    def stored(self, pointers: Any, mask: Any, *, atomic: bool = False) -> None:
         """Elements at ``pointers`` that the ``mask`` has are stored to. A second store to one of ``once`` is noted."""
         addresses = np.asarray(pointers).view(np.int64)[np.asarray(mask, dtype=bool)]
         if addresses.size and self._written is not None:
             self._into_inputs(addresses)
         if self._footprints is not None and self._programs:
-            self._footprints.touched("stores", self._programs[-1], addresses, kernel_line())
+            self._footprints.touched("stores", self._programs[-1], addresses, kernel_line(), atomic=atomic)
         for region, writers in zip(self._once, self._writers, strict=True):
             inside = addresses[region.holds(addresses, 1)]
             if not inside.size:
@@ -460,7 +465,7 @@ def watched(native: Any, accesses: Accesses) -> dict[str, Callable[..., Any]]:
         """The part of the ``mask`` that an atomic operation may change."""
         outside = accesses.judge("changes", pointers, mask, size)
         mask = mask if outside is None else np.asarray(mask) & ~outside
-        accesses.stored(pointers, mask)
+        accesses.stored(pointers, mask, atomic=True)
         return mask
 
     def watched_rmw(operation: Any, pointers: Any, values: Any, mask: Any, semantic: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from conformance.diagnosis.nan_origins import OUTSIDE, Origin, Origins, Value
+from conformance.diagnosis.nan_origins import HELD, OUTSIDE, Origin, Origins, Value
 from conformance.execution.interpreter.accesses import TensorRegion, kernel_line, regions
 from conformance.execution.interpreter.numbers import as_numbers, scaled_operand
 from conformance.execution.interpreter.savings import Replacements
@@ -53,7 +53,7 @@ class TracedMemory:
             if region.name not in self._outputs and any(region is operand for operand in self._operands):
                 places = [0 if index is None else int(index[0]) for index in region.coordinates(np.array([address]))]
                 held = "NaN" if np.isnan(value) else f"{value:g}"
-                return Origin("operand", line, f"{region.name} holds {held}", ("", tuple(places)))
+                return Origin("operand", line, f"{region.name}{HELD}{held}", ("", tuple(places)))
             return Origin("not stored", line, f"{region.name} is read where no program has stored")
         return Origin("outside", line, OUTSIDE)
 

@@ -1,4 +1,4 @@
-"""Finds terms of a sum that two programs read, and that both add to the same elements of a result."""
+"""Finds programs that store to the same elements of a result: terms that both add to it, and results that are lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance.diagnosis.diagnose import axes, runs
-from conformance.execution.interpreter.accesses import Footprint, Footprints
+from conformance.execution.interpreter.accesses import Footprint, Footprints, Touched
 from conformance.execution.interpreter.missing_reads import storing_together
 from conformance.families.family import family_of
 from conformance.problems import Problem
@@ -41,6 +41,28 @@ def repeated_reads(problem: Problem, run: Footprints) -> list[str]:
                 facts.append(f"{terms} counted twice: {programs}, which both add to {where}, read it")
                 break
     return [f"{facts[0]} [so do {len(facts) - 1} others]" if len(facts) > 1 else facts[0]] if facts else []
+
+
+def lost_stores(problem: Problem, run: Footprints) -> list[str]:
+    """Returns a sentence if two programs of ``run`` store to the same elements of an output, neither by an atomic
+    operation, and read different elements of the operands: what one of them stored is lost."""
+    operands = {operand.name for operand in problem.operands}
+    facts: list[str] = []
+    for together in storing_together(problem, run.footprints).values():
+        for first, second in itertools.combinations(together[:COMPARED], 2):
+            lost = sorted({*first.stores, *second.stores} - first.changed - second.changed)
+            if lost and any(not _alike(first.loads.get(name), second.loads.get(name)) for name in operands):
+                programs = f"programs {first.program} and {second.program}"
+                facts.append(f"{programs} store to the same elements of {' and '.join(lost)}, and neither adds to them")
+                break
+    return [f"{facts[0]} [so do {len(facts) - 1} others]" if len(facts) > 1 else facts[0]] if facts else []
+
+
+def _alike(first: Touched | None, second: Touched | None) -> bool:
+    """True if two programs read the same indices of an operand."""
+    if first is None or second is None:
+        return first is second
+    return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 def _shared(problem: Problem, outer: set[str], programs: Sequence[Footprint]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.diagnosis.diagnose import FROM_NO_OPERAND, Diagnosis, diagnose
-from conformance.diagnosis.nan_origins import OUTSIDE
+from conformance.diagnosis.nan_origins import HELD, OUTSIDE
 from conformance.diagnosis.tile_search import NAN_FROM_OUTSIDE
 from conformance.diagnosis.wrapped_numbers import overflow_words
 from conformance.families.family import family_of
@@ -78,11 +78,12 @@ def explain(
         fill = wrong[0][0].fill if wrong else seen[0].fill
         sentences, failed_trace = _traced(overflows, fill, "an overflow")
         facts, notes = sentences + facts, notes + failed_trace
-    facts += [text for text in origins if not (strayed and OUTSIDE in text)]
     twice = numbers is not None and any("twice" in cause for cause in numbers.causes)
     doubtful = twice or numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
-    if not facts and doubtful:
-        facts += unread()[:2]
+    missing = list(unread()[:2]) if not facts and doubtful else []
+    # an operand's own NaN is wrong where another element should have been read
+    hidden = [OUTSIDE] * strayed + [HELD] * bool(missing)
+    facts += missing + [text for text in origins if not any(each in text for each in hidden)]
     if numbers is None:
         head = f"FAIL {failed[0]}"
         return " | ".join([head, *(f"CAUSE {fact}" for fact in facts)]) if facts else ""

@@ -17,7 +17,7 @@ from conformance.execution.device.page_edges import Edge, NoEdge, PageEdges
 from conformance.execution.interpreter.accesses import Footprints, Lanes
 from conformance.execution.interpreter.lane_words import lane_words
 from conformance.execution.interpreter.missing_reads import missing_reads
-from conformance.execution.interpreter.repeated_reads import repeated_reads
+from conformance.execution.interpreter.repeated_reads import lost_stores, repeated_reads
 from conformance.execution.trial.explained_failures import explain, wrong_nan, wrong_tiles
 from conformance.execution.trial.fill_groups import (
     FillGroup,
@@ -252,7 +252,8 @@ def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Seq
         with workspaces_from(footprints.workspace):
             launch = launcher(views)
         starter(executor)(launch, observe=False)
-    return repeated_reads(problem, footprints) or missing_reads(problem, fills[0].inputs, footprints)
+    again = lost_stores(problem, footprints) or repeated_reads(problem, footprints)
+    return again or missing_reads(problem, fills[0].inputs, footprints)
 
 
 def _traced(
