@@ -68,6 +68,9 @@ _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 
 _FULL = {"full", "full_like", "new_full"}
 #: Those that copy.
 _COPIES = {"clone", "_to_copy", "copy", "contiguous", "_reshape_copy", "lift_fresh"}
+#: Multiprocessors that the device is said to have: the problems are small, and a persistent kernel must take several
+#: tiles for each of its programs.
+_MULTIPROCESSORS = 2
 #: Exceptions by which a wrapper refuses what it is given.
 _REFUSALS = (AssertionError, ValueError, NotImplementedError, RuntimeError)
 
@@ -663,19 +666,18 @@ def _device(target: Target) -> Iterator[None]:
 
     number = target.arch if isinstance(target.arch, int) else 94
     limits = target.limits
-    processors = target.multiprocessors or target.architecture.multiprocessors or 1
     properties = types.SimpleNamespace(
         name=target.name or target.id,
         major=number // 10,
         minor=number % 10,
-        multi_processor_count=processors,
+        multi_processor_count=_MULTIPROCESSORS,
         warp_size=target.warp_size,
         total_memory=80 << 30,
         shared_memory_per_block=limits.shared_memory,
         shared_memory_per_block_optin=limits.shared_memory,
         gcnArchName=str(target.arch),
     )
-    of_triton = {"multiprocessor_count": processors, "max_shared_mem": limits.shared_memory}
+    of_triton = {"multiprocessor_count": _MULTIPROCESSORS, "max_shared_mem": limits.shared_memory}
     driver.set_active(_Driver(GPUTarget(target.backend, target.arch, target.warp_size), of_triton))
     values = {
         "is_available": True,

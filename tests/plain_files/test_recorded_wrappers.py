@@ -25,6 +25,8 @@ TAKEN = [
     "torch.empty_like(a).copy_(a)",
     "torch.promote_types(a.dtype, torch.float32)",
     "['CUDA'][torch.version.cuda is None]",
+    "['two'][torch.cuda.get_device_properties(0).multi_processor_count - 2]",
+    "['two'][triton.runtime.driver.active.utils.get_device_properties(0)['multiprocessor_count'] - 2]",
     "registered(a)",
     "torch.ops.recorded.registered(a)",
     "triton.runtime.driver.active.get_device_interface().current_device()",
