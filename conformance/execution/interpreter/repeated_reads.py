@@ -44,8 +44,8 @@ def repeated_reads(problem: Problem, run: Footprints) -> list[str]:
 
 
 def lost_stores(problem: Problem, run: Footprints) -> list[str]:
-    """Returns a sentence if two programs of ``run`` store to the same elements of an output, neither by an atomic
-    operation, and read different elements of the operands: what one of them stored is lost."""
+    """Returns a sentence if two programs of ``run`` store to the same elements of an output without an atomic operation.
+    They must read different elements of the operands: what one of them stored is then lost."""
     operands = {operand.name for operand in problem.operands}
     facts: list[str] = []
     for together in storing_together(problem, run.footprints).values():
