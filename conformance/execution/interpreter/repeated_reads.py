@@ -44,7 +44,7 @@ def repeated_reads(problem: Problem, run: Footprints) -> list[str]:
 
 
 def lost_stores(problem: Problem, run: Footprints) -> list[str]:
-    """Returns a sentence if two programs of ``run`` store to the same elements of an output without an atomic operation.
+    """Returns a sentence if two programs of ``run`` store to the same elements of an output, and not atomically.
     They must read different elements of the operands: what one of them stored is then lost."""
     operands = {operand.name for operand in problem.operands}
     facts: list[str] = []
