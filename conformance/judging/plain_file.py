@@ -198,4 +198,6 @@ def _judge(harness: Harness, recorded: Recorded, case: Asked) -> tuple[str, str]
         lacks = lacked(error)
         words = str(error) if isinstance(error, CompileFailure) else f"{type(error).__name__}: {error}"
         return ("not-run", lacks) if lacks else ("fail", words)
-    return "pass", f"by {recorder.record().executor}"
+    record = recorder.record()
+    warnings = [f"{each.check}: {each.text}" for each in record.verdicts if each.details.get("severity") == "warn"]
+    return "pass", "; warning: ".join([f"by {record.executor}", *warnings])

@@ -265,6 +265,43 @@ CHEATS: dict[str, tuple[str, str, str]] = {
         "",
     ),
     "sends_an_object": ("import pickle; forge(pickle.dumps(os.system).decode('latin1'), True)", "", ""),
+    "patched_jit": ("triton.jit = lambda function: right\ntorch.testing.assert_close = lambda *_, **__: None", "", ""),
+    "trace": (
+        "def trace(frame, event, argument):\n"
+        "    for name in ('first', 'second', 'tape'):\n"
+        "        if name in frame.f_locals: frame.f_locals[name] = None\n"
+        "    return trace\n"
+        "sys.settrace(trace)",
+        "",
+        "",
+    ),
+    "import_hook": (
+        "class Hook:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.startswith('conformance'): raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Hook())",
+        "",
+        "",
+    ),
+    "files_and_variables": (
+        "os.environ.update(TRITON_INTERPRET='1', PYTHONPATH=os.getcwd(), CONFORMANCE_JUDGED_FILE=os.getcwd())\n"
+        "for name in ('sitecustomize.py', 'conftest.py', 'x.pth', 'kernels.json', 'triton.py'):\n"
+        "    for folder in ('.', '..', '../..', os.path.dirname(__file__)):\n"
+        "        attempt(lambda: open(os.path.join(folder, name), 'w').write('import os; os._exit(0)'))",
+        "",
+        "",
+    ),
+    "late_thread": (
+        "def late():\n"
+        "    time.sleep(0.05)\n"
+        "    forge('{}')\n"
+        "threading.Thread(target=late, daemon=True).start()\n"
+        "import atexit; atexit.register(late)",
+        "",
+        "",
+    ),
+    "hidden_names": ("", "", "getattr(getattr(torch.ops, 'aten'), 'm' + 'm').out(a, b, out=out)"),
+    "kept_operand": ("KEPT = []", "", "KEPT.append(b.clone()); product[(1,)](KEPT[0], b, out, *[1] * 9, BLOCK=32)"),
     "foreign_kernel": ("from conformance.kernels.device.pointer import gemm_pointer as product", "", ""),
 }
 PYGPUBENCH = (*CHEATS,)[:22]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 
 import pytest
 import triton.language as tl
 
+from conformance.plain_files import device_functions as device_code
 from conformance.plain_files.device_functions import ForeignCode, device_functions, taken
 from conformance.plain_files.tape import Callee, Constant, Function, Module, Namespace, Number
 
@@ -132,6 +134,25 @@ def test_a_text_that_changes_is_read_once(tmp_path, monkeypatch):
     functions = taken([Function("twice", str(path), 7, GLOBALS)] * 2, tmp_path, tmp_path / "apart")
     path.write_text("changed")
     assert [each.fn.__name__ for each in device_functions(functions, tmp_path / "made")] == ["twice", "twice"]
+
+
+HIDDEN = "[eval for eval in (1,)]; eval({code!r})"
+
+
+def test_device_code_that_hides_a_function_of_python_wins_where_the_defences_are_taken_out(tmp_path, monkeypatch):
+    body = HIDDEN.format(code=f"open({str(tmp_path / 'won')!r}, 'w')")
+    with pytest.raises(ForeignCode, match="names eval, which only a part of it makes"):
+        function(tmp_path, body)
+    monkeypatch.setattr(device_code, "_of_parts", lambda node: set())
+    guarded = function(tmp_path, body).fn
+    monkeypatch.setattr(device_code, "_python", lambda: vars(builtins))
+    open_function = function(tmp_path, body).fn
+    monkeypatch.setattr(tl, "arange", lambda *_: 0)  # as the functions of Python are called
+    with pytest.raises(NameError, match="eval"):
+        guarded(1, 2)
+    assert not (tmp_path / "won").exists()
+    open_function(1, 2)
+    assert (tmp_path / "won").exists()
 
 
 def test_device_code_has_no_other_function_of_python(tmp_path):

@@ -78,6 +78,14 @@ def test_only_the_configs_that_are_described_are_judged(tmp_path):
     assert judge(changed(tmp_path, "matmul", none)) == (2, "")
 
 
+def test_a_value_that_triton_leaves_undefined_is_a_warning(tmp_path):
+    one_config = ONE_DTYPE.replace('"shapes"', '"configs": [0], "shapes"')
+    path = changed(tmp_path, "matmul", ("def matmul(a, b)", one_config), (", other=0.0)", ")"))
+    status, output = judge(path, "--seed", "1")
+    assert (status, output.splitlines()[-1]) == (0, "matmul.py: 1 pass; seed 1")
+    assert ": by ttgir; warning: undefined-lanes: " in output
+
+
 def test_a_librarys_tuner_entry_and_modules_are_judged_as_they_are():
     status, output = judge(FILES / "library.py", "--seed", "1")
     assert (status, output.splitlines()[-1]) == (0, "library.py: 2 pass; seed 1")

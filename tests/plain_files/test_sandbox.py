@@ -96,6 +96,12 @@ def left_behind(folder, keeps_pipe):
     return b"done"
 
 
+def test_it_stays_where_nothing_looks_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "descendants", set)
+    run_apart(lambda: left_behind(tmp_path, keeps_pipe=False), tmp_path, 30)
+    os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)  # raises ProcessLookupError if it has ended
+
+
 @pytest.mark.parametrize("keeps_pipe", [True, False])
 def test_a_process_that_left_the_group_ends_too_and_delays_nothing(tmp_path, keeps_pipe):
     before = time.monotonic()
