@@ -457,7 +457,7 @@ class Stop:
         pytest.exit("understood", returncode=0)
 
 main, (program, *words) = pytest.main, sys.argv[1:]
-pytest.main = lambda words, plugins=(): main(words, plugins=[*plugins, Stop()])
+pytest.main = lambda words, plugins=None: main(words, plugins=[*(plugins or ()), Stop()])
 gate_runs.runs = lambda *arguments: sys.exit(0)
 if program == "pytest":
     sys.exit(pytest.main(words))
