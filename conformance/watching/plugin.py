@@ -13,7 +13,6 @@ import random
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ from conformance.watching.device_memory import DeviceMemory
 from conformance.watching.launch_judge import LaunchJudge
 from conformance.watching.not_taken import NotTaken
 from conformance.watching.registered_kernels import DeviceKernels
-from conformance.watching.run_records import WatchRecords, recorded_cases
+from conformance.watching.run_records import WatchRecords
 from conformance.watching.settings import LOST_DEVICE, WatchSettings
 from conformance.watching.torch_cuda import answering
 from conformance.watching.torch_modes import DeviceFunctions, DeviceOperations, also_in_backward
@@ -79,8 +78,11 @@ class Watch:
         self._entered.enter_context(functions)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leaves out tests that have a record: an earlier process of this run died after them."""
-        done = recorded_cases(Path(self._settings.folder))
+        """Leaves out the tests that an earlier process of this run has done. Each worker of xdist leaves out the same
+        ones, also one that takes the place of another."""
+        if not self._settings.done:
+            return
+        done = set(Path(self._settings.done).read_text().splitlines())
         if again := [item for item in items if item.nodeid in done]:
             items[:] = [item for item in items if item.nodeid not in done]
             config.hook.pytest_deselected(items=again)
@@ -162,7 +164,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     settings = WatchSettings.of_environment()
     if settings is None:
         raise pytest.UsageError("conformance.watching.plugin is loaded by 'conformance watch': run that")
-    workerinput: dict[str, Any] = getattr(early_config, "workerinput", {})
-    watch = Watch(settings, str(workerinput.get("workerid", "main")))
+    # xdist gives the options of a worker no name yet; each process has files of its own
+    watch = Watch(settings, f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}")
     early_config.pluginmanager.register(watch, "conformance-watch")
     watch.enter()

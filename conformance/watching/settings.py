@@ -18,7 +18,7 @@ LOST_DEVICE = 90
 class WatchSettings:
     """``target`` is what kernels are compiled for, ``folder`` that of the run. ``configs`` is one of :data:`CONFIGS`.
     ``device``: launches are made on a GPU, which is the target. Else a launch has ``launch_s`` seconds, and one of more
-    than ``programs`` programs is not run."""
+    than ``programs`` programs is not run. ``done`` is a file of node ids, one a line: these tests are left out."""
 
     target: str
     folder: str
@@ -26,6 +26,7 @@ class WatchSettings:
     launch_s: float = 60.0
     programs: int = 4096
     device: bool = False
+    done: str = ""
 
     def variables(self) -> dict[str, str]:
         """Returns the variables of the environment that hold the settings."""

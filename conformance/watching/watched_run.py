@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,18 +91,23 @@ class WatchedRun:
         status, recorded = self._pytest(), 0
         while status == LOST_DEVICE or (status < 0 and -status not in _ORDERED):
             self._write_lost(status)
-            cases = len(recorded_cases(self.folder))
-            if cases == recorded:
+            cases = recorded_cases(self.folder)
+            if len(cases) == recorded:
                 break  # it died before it ran another test
-            recorded, status = cases, self._pytest()
+            recorded = len(cases)
+            with tempfile.NamedTemporaryFile("w", prefix="conformance-watch-") as done:
+                done.write("\n".join(cases))
+                done.flush()
+                status = self._pytest(done.name)
             status = 1 if status in _WHOLE else status  # the test that died has failed
         return self.finish(status)
 
-    def _pytest(self) -> int:
-        """Runs pytest for the tests that have no record yet, and returns its exit status."""
+    def _pytest(self, done: str = "") -> int:
+        """Runs pytest for the tests that are not in the file ``done``, and returns its exit status."""
         command = [sys.executable, "-m", "pytest", "-p", PLUGIN, *self._words]
         paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables = {**os.environ, **self._settings.variables(), "PYTHONPATH": os.pathsep.join(paths)}
+        settings = replace(self._settings, done=done)
+        variables = {**os.environ, **settings.variables(), "PYTHONPATH": os.pathsep.join(paths)}
         if self._settings.device:
             variables |= INDUCTOR
         with _stopped_by_signals(), subprocess.Popen(command, env=variables) as process:

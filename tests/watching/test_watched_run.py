@@ -130,13 +130,16 @@ def test_records_are_the_same_in_every_run(
     assert "FAILED: 1 of 9 judged cases failed" in capfd.readouterr().out
 
 
-def test_of_a_process_that_dies_one_test_is_lost(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    status, records = watched(tmp_path, "-k", "kills or test_scale or test_of_its_own")
+@pytest.mark.parametrize(("words", "why"), [((), ": SIGKILL ended it"), (("-n", "1"), "")])
+def test_of_a_process_that_dies_one_test_is_lost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
+) -> None:
+    status, records = watched(tmp_path, "-k", "kills or test_scale or test_of_its_own", *words)
     assert status == 1
     assert launch_of(records, "test_kills_the_process").status.value == "pass"
     crashed = records["test_kills_the_process"]
     assert crashed.status.value == "crash"
-    assert crashed.diagnosis == "pytest's process died in this test: SIGKILL ended it"
+    assert crashed.diagnosis == f"pytest's process died in this test{why}"
     assert records["test_scale[100]"].status.value == "pass"
     assert records["test_of_its_own"].status.value == "fail"
     assert "FAILED: 2 of 7 judged cases failed" in capfd.readouterr().out
