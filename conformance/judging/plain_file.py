@@ -109,6 +109,12 @@ def judge_file(path: Path, entries: Sequence[Described], options: Options, say: 
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     chosen, first = dataclasses.replace(settings, seed=seed), 0
     cases = [(each, case) for each, cases in kept for case in cases]
+    if chosen.has_gpu:  # no fork of this process can use the GPU
+        harness = Harness(chosen)
+        with contextlib.closing(harness.pool):
+            for each, case in cases:
+                _say(judged, say, each, case, *_judge(harness, each, case))
+        first = len(cases)
     while first < len(cases):  # a process that a case ends, or that does not end, costs that case
         first += _judged_apart(cases[first:], chosen, judged, say)
     counts = ", ".join(f"{count} {status}" for status, count in judged.statuses.items())

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgspec
 import torch
@@ -373,13 +372,9 @@ class _Functions:
 
 @functools.cache
 def prepare() -> None:
-    """Has torch import what tensors without values need, which takes seconds: once, before processes are forked. Torch
-    must not look for a GPU meanwhile: after that, forks of this process cannot use it."""
-    with (
-        mock.patch.object(torch.cuda, "is_available", return_value=False),
-        mock.patch.object(torch.accelerator, "current_accelerator", return_value=None),
-        FakeTensorMode(),
-    ):
+    """Has torch import what tensors without values need, which takes seconds: once, before processes are forked. On a
+    machine with a GPU this process has it from then on, and processes that are forked from it cannot use it."""
+    with FakeTensorMode():
         torch.empty(2, 2, device="cuda").t()
 
 

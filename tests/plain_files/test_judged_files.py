@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from conformance import cli
+from conformance import cli, targets
 from conformance.machine.gpus import Gpus
 from conformance.plain_files.description import DescriptionError, described
 from conformance.user_files.expected_failures import read_expected_failures
@@ -127,6 +128,27 @@ def judged_with_a_death(words):
         return judge_case(harness, recorded, case)
 
     plain_file._judge = dies
+    return judged_here(words)
+
+
+def test_on_a_gpu_cases_are_judged_in_the_process_of_the_command(tmp_path):
+    path = changed(tmp_path, "matmul", ("def matmul(a, b)", ONE_DTYPE))
+    status, output = in_interpreter(judged_on_a_gpu, [path, "--seed", "1"])
+    assert status == 0
+    assert output.count(": in the same process") == 2
+    assert output.endswith("matmul.py: 2 pass; seed 1\n")
+
+
+def judged_on_a_gpu(words):
+    """Returns what :func:`judged_here` does, where cases have a GPU."""
+    from conformance.judging import plain_file
+    from conformance.judging.settings import Settings
+
+    process = os.getpid()
+    Settings.has_gpu = True
+    plain_file.targets_of = lambda settings: [targets.find("sm_90")]
+    plain_file.Harness = lambda settings: SimpleNamespace(pool=io.BytesIO())
+    plain_file._judge = lambda *case: ("pass", f"in {'the same' if os.getpid() == process else 'another'} process")
     return judged_here(words)
 
 

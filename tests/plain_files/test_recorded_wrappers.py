@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from conformance import targets
-from conformance.plain_files import asked_problems, recording
+from conformance.plain_files import asked_problems
 from conformance.plain_files.asked_problems import problems_of
 from conformance.plain_files.description import Described, DescriptionError
 from conformance.plain_files.file_kernel import Recorded, kernel_of
@@ -121,12 +120,3 @@ def test_a_forged_number_of_configs_costs_no_memory(monkeypatch, tmp_path):
     described = Described(operation="mm", call="mm(a, b)", dtypes=("fp32",))
     with pytest.raises(SandboxError, match="names 1000000000 configs, and at most 4096 are judged"):
         asked_problems.recorded(tmp_path / "mm.py", described, [targets.find("sm_90")], tmp_path)
-
-
-def test_torch_is_not_asked_for_a_gpu_before_processes_are_forked(monkeypatch):
-    """Torch's own question for the number of GPUs makes them unusable in forks."""
-    asked = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append("is_available"))
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *words: asked.append("current_accelerator"))
-    recording.prepare.__wrapped__()
-    assert asked == []
