@@ -267,7 +267,7 @@ def test_each_command_is_a_module_and_says_what_it_does(capsys):
 
 def test_run_passes_options_on(monkeypatch):
     seen = []
-    monkeypatch.setattr(pytest, "main", lambda words: seen.append(words) or pytest.ExitCode.TESTS_FAILED)
+    monkeypatch.setattr(pytest, "main", lambda words, plugins: seen.append(words) or pytest.ExitCode.TESTS_FAILED)
     assert cli.main(["run", "-n", "4", "-k", "mm and not fp8", "--tier", "full"]) == 1
     suites = ["-p", "conformance.plugin", "--pyargs", "conformance.suites"]
     assert seen == [[*suites, "-n", "4", "-k", "mm and not fp8", "--tier", "full"]]

@@ -14,12 +14,12 @@ SUITE = """
 def test_row(recorder, kernel, config):
     recorder.verdict("ran", True)
 """
-CASE = "test_rows.py::test_row[{}]"
+CASE = "test_asked_rows.py::test_row[{}]"
 
 
 @pytest.fixture
 def rows(project):
-    project.suite("rows", SUITE)
+    project.suite("asked_rows", SUITE)
     return project
 
 
