@@ -137,6 +137,9 @@ def serve(listening: socket.socket, folder: str) -> tuple[dict[str, Any], list[i
         if listening in waiting:
             asker, _ = listening.accept()
             _, files, _, _ = socket.recv_fds(asker, 64, 250)
+            if not files:  # its asker was killed before it sent a request
+                asker.close()
+                continue
             pid = os.fork()
             if pid == 0:
                 os.setsid()
@@ -145,7 +148,8 @@ def serve(listening: socket.socket, folder: str) -> tuple[dict[str, Any], list[i
                     return marshal.load(file), files[1:]
             for file in files:
                 os.close(file)
-            asker.send(str(pid).encode())
+            with contextlib.suppress(OSError):  # a fork can write, and its asker be killed, before this is sent
+                asker.send(str(pid).encode())
             living[os.pidfd_open(pid)] = pid, asker
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +114,19 @@ def test_what_an_interpreter_reads_at_its_start_is_not_forked(tmp_path, name, va
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), **variables}
     code = f"import sys, {name}; print({name}.__file__, hash('a') if {bool(variables)} else 0)"
     assert both("-c", code, env=environment)[0] == 0
+
+
+def test_the_server_outlives_those_that_are_killed_while_they_ask():
+    script = forked_python.executable()
+    address = "\0" + re.search(r"forked-python-\d+-[\w-]+", Path(script).read_text()).group()
+    request = {"words": ["-c", ""], "environment": {}, "folder": "/", "numbers": [], "unbuffered": False}
+    for asks in (False, True, False, True):
+        with tempfile.TemporaryFile(buffering=0) as file, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asker:
+            file.write(marshal.dumps(request))
+            asker.connect(address)
+            if asks:
+                socket.send_fds(asker, [b"fork"], [file.fileno()])
+    assert subprocess.check_output([script, "-c", "print('still there')"], text=True) == "still there\n"
 
 
 def test_a_test_asks_for_it(forked):
