@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conformance.numerics.contract import Contract
+from conformance.numerics.contract import FMA, Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import DTYPES, Device, Problem
 
@@ -89,11 +89,13 @@ class FillSet:
 
     ``kinds``: every fill of the family, in the order in which they run. ``applicable(problem, contract)``: the names
     of those that this problem has. ``build(request)``: one of them; it raises FillError if the fill breaks its promise.
+    ``sample``: a small problem with all outputs of the family. Its fills are built when they are registered.
     """
 
     kinds: tuple[FillKind, ...]
     applicable: Callable[[Any, Contract], tuple[str, ...]]
     build: Callable[[FillRequest[Any]], Fill]
+    sample: Problem | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,7 +117,13 @@ def fill_set(problem: Problem) -> FillSet:
 
 
 def register_fills(family: type[Problem], fills: FillSet) -> None:
-    """Makes ``fills`` the fills of the problems of class ``family`` and of its subclasses."""
+    """Makes ``fills`` the fills of the problems of class ``family`` and of its subclasses.
+
+    Raises FillError if a fill of ``fills.sample`` breaks its promise or says nothing about an output.
+    """
+    if (sample := fills.sample) is not None:
+        contract = Contract(sample.output_dtype, FMA)
+        _built(fills, sample, contract, 0, fills.applicable(sample, contract), None)
     REGISTERED[family] = fills
     fill_set.register(family, lambda problem: fills)
 
@@ -149,7 +157,14 @@ def fills(
     Raises FillError if a fill breaks its promise or says nothing about an output.
     """
     chosen = applicable_fills(problem, contract, names)
-    built = tuple(fill_set(problem).build(FillRequest(name, problem, contract, seed, device)) for name in chosen)
+    return _built(fill_set(problem), problem, contract, seed, chosen, device)
+
+
+def _built(
+    fills: FillSet, problem: Problem, contract: Contract, seed: int, names: Sequence[str], device: Device
+) -> tuple[Fill, ...]:
+    """Returns the fills called ``names``. Raises FillError if one of them says nothing about an output."""
+    built = tuple(fills.build(FillRequest(name, problem, contract, seed, device)) for name in names)
     further = {output.name for output in problem.outputs[1:]}
     for fill in built:
         if missing := sorted(further - set(fill.parts)):

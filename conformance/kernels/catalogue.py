@@ -87,6 +87,7 @@ ORDER = (
     "microscaled_mm_batch_tiles",
     "rows",
     "elementwise",
+    "row_functions",
 )
 
 

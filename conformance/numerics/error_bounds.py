@@ -36,7 +36,7 @@ So no bound depends on the machine. It costs a factor of two where one machine i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -141,6 +141,11 @@ class Computed:
         total, count = self.sum(dim, roundings), self.value.shape[dim]
         return rounded(total.value / count, total.low / count, total.high / count, ULPS["mean"])
 
+    def moved(self, change: Callable[[Tensor], Tensor]) -> Computed:
+        """Returns the quantity whose elements ``change`` selects or puts elsewhere, such as ``lambda x: x[:, ::2]``. It
+        must not compute: no kernel rounds it."""
+        return Computed(change(self.value), change(self.low), change(self.high))
+
     def where(self, mask: Tensor, other: Computed | float) -> Computed:
         """Returns this quantity where ``mask`` is True, else ``other``."""
         other = _quantity(other, self)
@@ -168,6 +173,16 @@ def operand(tensor: Tensor, device: torch.device | str | None = None) -> Compute
     default where the tensor is."""
     value = tensor.to(tensor.device if device is None else device).double()
     return Computed(value, value, value)
+
+
+def joined(parts: Sequence[Computed], dim: int) -> Computed:
+    """Returns ``parts`` one after the other along ``dim``."""
+    return Computed(*(torch.cat([getattr(part, end) for part in parts], dim) for end in ("value", "low", "high")))
+
+
+def either(first: Computed, second: Computed) -> Computed:
+    """Returns a quantity that a kernel may compute in two ways. ``value`` is that of the first."""
+    return Computed(first.value, torch.minimum(first.low, second.low), torch.maximum(first.high, second.high))
 
 
 def _quantity(other: Computed | float, like: Computed) -> Computed:

@@ -36,7 +36,7 @@ LAYOUTS: dict[str, dict[str, Layout]] = {
     columns=list(COLUMNS),
     rotate={"rows": list(ROWS), "static": [False, True]},
     configs=2,
-    quick=named("softmax", "layer_norm", "add_rms_norm", "swiglu"),
+    quick=named("softmax", "layer_norm", "add_rms_norm", "swiglu", "cross_entropy", "row_max", "layer_norm_backward"),
 )
 def test_sizes(conform, kernel, target, dtype, config, columns, rows, static):
     """The last block of columns is ragged or whole, and so is the last block of rows."""
@@ -44,14 +44,19 @@ def test_sizes(conform, kernel, target, dtype, config, columns, rows, static):
     conform(kernel, kernel.problem(dtype, *sizes), config=config, target=target, static=static)
 
 
-@scenario(where(family="rows"), empty=["rows", "columns"], configs=1, quick=named("log_softmax"))
+@scenario(where(family="rows"), empty=["rows", "columns"], configs=1, quick=named("log_softmax", "rms_norm_backward"))
 def test_nothing(conform, kernel, target, dtype, config, empty):
     """Without a row nothing is launched; without a column each program runs, and stores what nothing gives."""
     sizes = (0, 5) if empty == "rows" else (5, 0)
     conform(kernel, kernel.problem(dtype, *sizes), config=config, target=target)
 
 
-@scenario(where(family="rows"), layouts=list(LAYOUTS), configs=1, quick=named("log_softmax", "rms_norm", "geglu"))
+@scenario(
+    where(family="rows"),
+    layouts=list(LAYOUTS),
+    configs=1,
+    quick=named("log_softmax", "rms_norm", "geglu", "rotary", "cross_entropy_smoothed_backward"),
+)
 def test_layouts(conform, kernel, target, dtype, config, layouts):
     """Rows and columns with any strides, of the operands and of the outputs."""
     problem = kernel.problem(dtype, 2 * config.block_m + 1, config.block_n + 9, **LAYOUTS[layouts])
@@ -67,7 +72,23 @@ FAR: dict[str, tuple[str, str]] = {
 }
 
 
-@scenario(where(family="rows"), far=list(FAR), dtypes=("bf16",), configs=1, quick=named("l2_norm", "gelu"))
+def far_matrices(kernel: Any) -> list[str]:
+    """Returns the matrices of ``kernel`` that have a layout: not a result with a number per row."""
+    matrices = [
+        field
+        for part, field in ((kernel.function.operands[0], "layout_x"), (kernel.function.outputs[0], "layout_out"))
+        if len(part.axes) == 2
+    ]
+    return [name for name, (field, _) in FAR.items() if field in matrices]
+
+
+@scenario(
+    where(family="rows"),
+    far=far_matrices,
+    dtypes=("bf16",),
+    configs=1,
+    quick=named("l2_norm", "gelu", "rotary_neighbours", "cross_entropy_smoothed"),
+)
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
     """The last row or column lies that far behind the first. Below the full tier one fill shows what was read and
     written."""

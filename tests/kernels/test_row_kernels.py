@@ -10,10 +10,15 @@ from conformance import reference, targets
 from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.rows import functions
+from conformance.families.rows.cross_entropy import IGNORED, LOSSES, SMOOTHING
 from conformance.families.rows.elementwise import ELEMENTWISE
+from conformance.families.rows.norm_gradients import NORM_GRADIENTS
 from conformance.families.rows.problem import RowProblem
+from conformance.families.rows.reductions import REDUCTIONS, ROW_MAX
+from conformance.families.rows.reference import evaluated
+from conformance.families.rows.rotary import ROTATIONS
 from conformance.heuristics.configs import RowConfig
-from conformance.inputs.fills import FillError, fill_set, fills
+from conformance.inputs.fills import REGISTERED, FillError, fill_set, fills, register_fills
 from conformance.judging.plan_rules import expected_grid
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
@@ -24,7 +29,7 @@ from conformance.records import ReasonCode
 
 HOPPER = targets.find("sm_90")
 CONFIG = RowConfig(4, 32, 1, 1)
-EVERY = (*functions.NORMALISATIONS, *ELEMENTWISE)
+EVERY = (*functions.NORMALISATIONS, *ELEMENTWISE, *ROTATIONS, *LOSSES, *REDUCTIONS, *NORM_GRADIENTS)
 ROWS = [kernel for kernel in catalogue.own_kernels().values() if kernel.family == "rows"]
 
 
@@ -69,7 +74,49 @@ def test_a_problem_that_has_no_result_is_refused(field, value, text):
         dataclasses.replace(RowProblem(functions.SOFTMAX, 3, 4), **{field: value})
 
 
+def rotated(x, neighbours):
+    """Returns x with its pairs of columns turned as complex numbers."""
+    half = x["cos"].shape[1]
+    pairs = x["x"][:, : 2 * half].reshape(-1, half, 2) if neighbours else x["x"][:, : 2 * half].reshape(-1, 2, half).mT
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.complex(x["cos"], x["sin"]))
+    turned = turned if neighbours else turned.mT
+    return torch.cat([turned.reshape(-1, 2 * half), x["x"][:, 2 * half :]], 1)
+
+
+def loss(x, smoothing):
+    target = x["target"].long()
+    return torch.nn.functional.cross_entropy(
+        x["x"], target, ignore_index=IGNORED, label_smoothing=smoothing, reduction="none"
+    )
+
+
+def loss_gradient(x, smoothing):
+    """Returns the gradient by its formula, since lse is an operand."""
+    target = x["target"].long()[:, None]
+    counts = target != IGNORED
+    weight = torch.zeros_like(x["x"]).scatter(1, target.clamp(min=0), 1 - smoothing) + smoothing / x["x"].shape[1]
+    return torch.where(counts, ((x["x"] - x["lse"][:, None]).exp() - weight) * x["grad"][:, None], 0.0)
+
+
+def norm_gradient(x):
+    """Returns the gradient by its formula, since the mean and the root are operands."""
+    mean, rstd = x.get("mean", torch.zeros_like(x["rstd"]))[:, None], x["rstd"][:, None]
+    y, g = (x["x"] - mean) * rstd, x["grad"] * x["weight"]
+    even = g.mean(1, keepdim=True) if "mean" in x else 0.0
+    return (g - y * (y * g).mean(1, keepdim=True) - even) * rstd
+
+
 TORCH = {
+    "rotary": lambda x: rotated(x, False),
+    "rotary_neighbours": lambda x: rotated(x, True),
+    "cross_entropy": lambda x: loss(x, 0.0),
+    "cross_entropy_smoothed": lambda x: loss(x, SMOOTHING),
+    "cross_entropy_backward": lambda x: loss_gradient(x, 0.0),
+    "cross_entropy_smoothed_backward": lambda x: loss_gradient(x, SMOOTHING),
+    "row_sum": lambda x: x["x"].sum(1),
+    "row_max": lambda x: x["x"].amax(1),
+    "layer_norm_backward": norm_gradient,
+    "rms_norm_backward": norm_gradient,
     "softmax": lambda x: torch.softmax(x["x"], -1),
     "log_softmax": lambda x: torch.log_softmax(x["x"], -1),
     "rms_norm": lambda x: torch.nn.functional.rms_norm(x["x"], x["x"].shape[-1:], x["weight"], 2.0**-20),
@@ -94,7 +141,7 @@ TORCH = {
 @pytest.mark.parametrize("function", EVERY, ids=lambda function: function.name)
 def test_the_value_is_what_torch_computes_in_fp64(function):
     problem = RowProblem(function, 7, 41, "fp32")
-    for fill in fills(problem, Contract("fp32", FMA), 3):
+    for fill in fills(problem, Contract(problem.output_dtype, FMA), 3):
         expected = TORCH[function.name]({name: tensor.double() for name, tensor in fill.inputs.items()})
         torch.testing.assert_close(fill.expected, expected, rtol=1e-12, atol=1e-14, equal_nan=True)
         assert torch.equal(reference.value(problem, fill.inputs).nan_to_num(7), fill.expected.nan_to_num(7))
@@ -104,15 +151,20 @@ def test_the_value_is_what_torch_computes_in_fp64(function):
 def test_a_fill_is_exact_where_every_kernel_must_round_alike(function):
     methods = {}
     for dtype in ("bf16", "fp16", "fp32"):
-        methods[dtype] = fills(RowProblem(function, 7, 64, dtype), Contract(dtype, FMA), 0, ("exact-rows",))[0].method
-    assert methods == {"bf16": "exact", "fp16": "exact", "fp32": "exact" if function.steps else "bounded"}
+        problem = RowProblem(function, 7, 64, dtype)
+        for output in problem.outputs:
+            fill = fills(problem, Contract(problem.output_dtype, FMA), 0, ("exact-rows",))[0].of(output.name)
+            methods[dtype, output.name] = fill.method
+            exact = output.dtype != "fp32" or function.exact_steps(output.name)
+            if function.name != "cross_entropy_smoothed_backward":  # 1 - 1 / 512 has a bit too many for bf16 alone
+                assert fill.method == ("exact" if exact else "bounded"), methods
 
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (1, 1), (2, 3)])
 @pytest.mark.parametrize("function", EVERY, ids=lambda function: function.name)
 def test_the_smallest_problems_have_fills(function, sizes):
     problem = RowProblem(function, *sizes)
-    names = [fill.name for fill in fills(problem, Contract("bf16", FMA))]
+    names = [fill.name for fill in fills(problem, Contract(problem.output_dtype, FMA))]
     assert names == (["exact-rows"] if 0 in sizes else ["exact-rows", "randn", "spread"])
 
 
@@ -123,6 +175,18 @@ def test_an_output_without_expected_values_is_refused(monkeypatch):
     monkeypatch.setattr("conformance.inputs.fills.fill_set", lambda problem: forgetful)
     with pytest.raises(FillError, match="the outputs added have no expected values: give a part for each output"):
         fills(problem, Contract("bf16", FMA))
+
+
+def test_fills_of_a_sample_are_refused_when_they_are_registered():
+    problem = RowProblem(functions.ADD_RMS_NORM, 5, 7)
+    whole, before = fill_set(problem), dict(REGISTERED)
+    forgetful = dataclasses.replace(
+        whole, build=lambda request: dataclasses.replace(whole.build(request), parts={}), sample=problem
+    )
+    with pytest.raises(FillError, match="the outputs added have no expected values"):
+        register_fills(RowProblem, forgetful)
+    assert before == REGISTERED
+    assert fill_set(problem) is whole
 
 
 def test_what_an_output_needs():
@@ -151,3 +215,22 @@ def test_only_far_operands_have_wide_offsets(kernel):
     for pad, wide in ((3, False), (2**30, True)):
         plan = kernel.plan(kernel.problem("bf16", 5, 40, layout_x=Layout(pad=pad)), CONFIG, HOPPER)
         assert catalogue.meta_launch(plan, HOPPER).arguments["WIDE_INDEX"] is wide
+
+
+def test_the_gradients_of_norms_are_those_of_torch():
+    x = torch.randn(5, 40, dtype=torch.float64, requires_grad=True)
+    weight, bias = (torch.randn(40, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    grad = torch.randn(5, 40, dtype=torch.float64)
+    torch.nn.functional.layer_norm(x, (40,), weight, bias, 2.0**-20).backward(grad)
+    mean, rstd = x.mean(1), (x.var(1, correction=0) + 2.0**-20).rsqrt()
+    inputs = {"x": x, "grad": grad, "weight": weight, "mean": mean, "rstd": rstd}
+    outputs = evaluated(RowProblem(NORM_GRADIENTS[0], 5, 40, "fp32"), {k: v.detach() for k, v in inputs.items()})
+    for name, expected in (("out", x.grad), ("grad_weight", weight.grad), ("grad_bias", bias.grad)):
+        torch.testing.assert_close(outputs[name].value, expected)
+
+
+def test_of_equal_maxima_the_first_counts_and_nan_is_the_largest():
+    x = torch.tensor([[1.0, 3.0, 3.0], [2.0, float("nan"), float("nan")], [-float("inf")] * 3])
+    outputs = evaluated(RowProblem(ROW_MAX, 3, 3, "fp32"), {"x": x})
+    assert outputs["index"].value.tolist() == [1, 1, 0]
+    assert outputs["out"].value.isnan().tolist() == [False, True, False]

@@ -28,6 +28,7 @@ from tests.planted.microscaled_batch_tiles_faults import MICROSCALED_BATCH_TILES
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
 from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
 from tests.planted.row_faults import ROWS
+from tests.planted.row_function_faults import FUNCTIONS
 from tests.planted.specialised_faults import SPECIALISED
 from tests.planted.stream_k_faults import SHARED_TILES
 from tests.planted.transposed_faults import TRANSPOSED
@@ -67,6 +68,7 @@ _PLANTED: tuple[Fault, ...] = (
     *MICROSCALED_BATCH_TILES,
     *ROWS,
     *ELEMENTS,
+    *FUNCTIONS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

@@ -1,4 +1,4 @@
-"""Functions of the rows and elements of a matrix: softmax, norms, activations and gates."""
+"""Functions of the rows and elements of a matrix: softmax, norms, activations and gates, losses, sums, rotations."""
 
 from conformance.families.family import Family, register_family
 from conformance.families.rows import alterations, examples, fills, problem, reference, refusals
@@ -20,6 +20,7 @@ register_family(
         needed=alterations.needed,
         tiles=problem.tiles,
         grid=problem.grid,
+        judged_tiles=problem.judged_tiles,
         lacks={
             "magnitude": "the bounds follow every step of the computation",
             "unit": NO_PRODUCT,

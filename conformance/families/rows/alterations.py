@@ -18,8 +18,6 @@ from conformance.families.rows.reference import evaluated
 from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 
-NAMES = {"r": "row", "c": "column"}
-
 
 def alterations(problem: RowProblem, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:
     """Every alteration of ``problem``; ``exact``: the fills are judged bit by bit."""
@@ -27,13 +25,14 @@ def alterations(problem: RowProblem, contract: Contract, tiling: Tiling, exact: 
     for cause, compute in problem.function.faults:
         yield Alteration(cause, functools.partial(make, compute, {}))
     parts = problem.function.operands
-    matrices = tuple(part for part in parts if len(part.axes) == 2)
-    for group in dict.fromkeys(((matrices), *((part,) for part in parts))):
+    matrices = tuple(part for part in parts if part.axes == "rc")
+    for group in dict.fromkeys(filter(None, (matrices, *((part,) for part in parts)))):
         names = " and ".join(part.name for part in group)
         for dim, axis in enumerate(group[0].axes):
             for what, index in other_indices(problem.extents(group[0])[dim]):
                 changes = {part.name: lines(index, dim) for part in group}
-                yield Alteration(f"{names} of another {NAMES[axis]}: {what}", functools.partial(make, None, changes))
+                cause = f"{names} of another {problem.function.axis(axis).name}: {what}"
+                yield Alteration(cause, functools.partial(make, None, changes))
 
 
 def _computed(
@@ -45,22 +44,23 @@ def _computed(
 
 
 def axes(problem: RowProblem, name: str) -> tuple[str, ...]:
-    """Names the indices of an operand or output: rows and columns mean the same in all of them."""
+    """Names the indices of an operand or output: those of an axis mean the same in all of them."""
     function = problem.function
     (part,) = (part for part in (*function.operands, *function.outputs) if part.name == name)
-    return tuple(NAMES[axis] for axis in part.axes)
+    return tuple(function.axis(letter).name for letter in part.axes)
 
 
 def needed(problem: RowProblem, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
-    """Returns the whole rows of the elements ``stored``; their columns of operands with a number per column."""
+    """Returns the whole rows of the elements ``stored``; their columns of operands without rows, and all rows of these
+    columns for an output without rows."""
     (part,) = (part for part in problem.function.outputs if part.name == output)
     along = dict(zip(part.axes, stored, strict=True))
     result: Needed = {}
     for other in problem.function.operands:
-        whole_rows = len(other.axes) == 2
+        whole_rows = "r" in along and "r" in other.axes
         indices = [
-            along[axis] if axis in along and not (axis == "c" and whole_rows) else every(extent)
-            for axis, extent in zip(other.axes, problem.extents(other), strict=True)
+            along[letter] if letter in along and not (letter != "r" and whole_rows) else every(extent)
+            for letter, extent in zip(other.axes, problem.extents(other), strict=True)
         ]
         result[other.name] = tuple(indices)
     return result

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.families.rows.problem import Arrays, RowProblem
+from conformance.families.rows.problem import RowProblem
 from conformance.families.rows.reference import evaluated
 from conformance.inputs.fills import FillKind, FillRequest, FillSet
 from conformance.numerics.contract import Contract
@@ -42,7 +42,7 @@ LEAST_ROWS = 3
 
 def applicable(problem: RowProblem, contract: Contract) -> tuple[str, ...]:
     """All of them; without an element the first alone, and without three rows no "special"."""
-    if not all(part.numel for part in problem.operands):
+    if not problem.operands[0].numel:
         return (EXACT.name,)
     return FILLS.names if problem.rows >= LEAST_ROWS else FILLS.names[:3]
 
@@ -50,12 +50,11 @@ def applicable(problem: RowProblem, contract: Contract) -> tuple[str, ...]:
 def build(request: FillRequest[RowProblem]) -> Fill:
     """Returns the fill that ``request`` names; see :class:`FillSet`."""
     problem, draws, function = request.problem, request.draws(), request.problem.function
-    draw = {EXACT.name: function.exact, SPREAD.name: function.spread}.get(request.name)
-    normal: Arrays = {part.name: draws.normal(problem.extents(part)) for part in function.operands if draw is None}
-    arrays = normal if draw is None else draw(problem, draws)
+    draw = {EXACT.name: function.exact, SPREAD.name: function.spread}.get(request.name, function.usual)
+    arrays = draw(problem, draws)
     if request.name == SPECIAL.name:
         places = draws.below(problem.columns, (2,))
-        arrays["x"][0, places[0]], arrays["x"][1, places[1]] = np.nan, np.inf
+        arrays["x"][0, places[0]], arrays["x"][1, places[1]] = np.nan, function.infinity
     inputs = {
         part.name: round_to(torch.from_numpy(np.ascontiguousarray(arrays[part.name], np.float64)), part.dtype)
         for part in problem.operands
@@ -71,7 +70,7 @@ def _of_output(request: FillRequest[RowProblem], inputs: dict[str, Tensor], name
     if request.name == SPECIAL.name:
         return request.fill("special", inputs, part.value, part.error())
     dtype = request.problem.operand(name).dtype
-    if request.name == EXACT.name and (request.problem.function.steps or rounds_alike(part, dtype)):
+    if request.name == EXACT.name and (request.problem.function.exact_steps(name) or rounds_alike(part, dtype)):
         return request.fill("exact", inputs, part.value, None)
     return request.bounded_fill("bounded", inputs, part.value, part.error())
 

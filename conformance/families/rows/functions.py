@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
 
 from conformance.families.rows.problem import Arrays, Part, RowFunction, RowProblem
 from conformance.inputs.fills import Draws, Floats
-from conformance.numerics.error_bounds import ULP, ULPS, Computed, U, exp, log, rsqrt
+from conformance.numerics.error_bounds import ULP, ULPS, Computed, U, either, exp, log, rsqrt
 
 Quantities = Mapping[str, Computed]
 Compute = Callable[[RowProblem, Quantities], Quantities]
@@ -30,15 +29,10 @@ BLOCK = 16
 APART = 128.0
 
 
-def either(first: Computed, second: Computed) -> Computed:
-    """Returns a quantity that a kernel may compute in two ways. ``value`` is that of the first."""
-    return Computed(first.value, torch.minimum(first.low, second.low), torch.maximum(first.high, second.high))
-
-
 # Softmax
 
 
-def _weights(x: Computed) -> tuple[Computed, Computed, Computed]:
+def weights_of(x: Computed) -> tuple[Computed, Computed, Computed]:
     """Returns x minus the maximum of its row, the exponentials of these differences, and their sum.
 
     A running sum is multiplied by an exponential at each update of the maximum, which passes an error of 4 ulp and a
@@ -54,17 +48,17 @@ def _weights(x: Computed) -> tuple[Computed, Computed, Computed]:
 
 def softmax(problem: RowProblem, q: Quantities) -> Quantities:
     """``out = exp(x - max) / sum(exp(x - max))`` along each row."""
-    _, weights, total = _weights(q["x"])
+    _, weights, total = weights_of(q["x"])
     return {"out": weights / total}
 
 
 def log_softmax(problem: RowProblem, q: Quantities) -> Quantities:
     """``out = x - max - log(sum(exp(x - max)))``, or x minus the sum of the maximum and the logarithm."""
-    shifted, _, total = _weights(q["x"])
+    shifted, _, total = weights_of(q["x"])
     return {"out": either(shifted - log(total), q["x"] - (q["x"].max(-1) + log(total)))}
 
 
-def _one_or_several(most: Callable[[int], int]) -> Callable[[RowProblem, Draws], Arrays]:
+def one_or_several(most: Callable[[int], int]) -> Callable[[RowProblem, Draws], Arrays]:
     """Returns rows whose largest lanes are 2**k equal ones, k up to ``most(log2(columns))``; others are far below, each
     at a distance of its own, or -infinity."""
 
@@ -80,19 +74,19 @@ def _one_or_several(most: Callable[[int], int]) -> Callable[[RowProblem, Draws],
     return draw
 
 
-def _shifted_rows(problem: RowProblem, draws: Draws) -> Arrays:
+def shifted_rows(problem: RowProblem, draws: Draws) -> Arrays:
     """Rows of a few binades, far from zero: without the maximum their exponentials are infinite or zero."""
     shape = (problem.rows, problem.columns)
     return {"x": 4 * draws.normal(shape) + 100.0 * draws.signs((problem.rows, 1))}
 
 
-def _scaled(name: str, change: Callable[[Computed], Computed], compute: Compute) -> Compute:
+def changed(name: str, change: Callable[[Computed], Computed], compute: Compute) -> Compute:
     """Returns ``compute`` with one operand changed."""
     return lambda problem, q: compute(problem, {**q, name: change(q[name])})
 
 
 def _unscaled(problem: RowProblem, q: Quantities) -> Quantities:
-    _, weights, _ = _weights(q["x"])
+    _, weights, _ = weights_of(q["x"])
     return {"out": weights}
 
 
@@ -100,8 +94,8 @@ def _no_logarithm(problem: RowProblem, q: Quantities) -> Quantities:
     return {"out": q["x"] - q["x"].max(-1)}
 
 
-def _in_base_two(compute: Compute) -> tuple[str, Compute]:
-    return "the exponentials have base 2, not e", _scaled("x", lambda x: x * math.log(2), compute)
+def in_base_two(compute: Compute) -> tuple[str, Compute]:
+    return "the exponentials have base 2, not e", changed("x", lambda x: x * math.log(2), compute)
 
 
 # Norms
@@ -174,7 +168,7 @@ def _power_of_four(problem: RowProblem, draws: Draws) -> Arrays:
     return {"x": np.where(order < count, size * draws.signs((rows, columns)), 0.0)}
 
 
-def _unlike_rows(*more: str) -> Callable[[RowProblem, Draws], Arrays]:
+def unlike_rows(*more: str) -> Callable[[RowProblem, Draws], Arrays]:
     """Returns near-normal rows times 2**-12 to 2**3: in the smallest eps is most of what the root is taken of."""
 
     def draw(problem: RowProblem, draws: Draws) -> Arrays:
@@ -186,23 +180,19 @@ def _unlike_rows(*more: str) -> Callable[[RowProblem, Draws], Arrays]:
     return draw
 
 
-def _another(name: str, shift: int) -> Callable[[Compute], tuple[str, Compute]]:
+def another(name: str, shift: int) -> Callable[[Compute], tuple[str, Compute]]:
     def fault(compute: Compute) -> tuple[str, Compute]:
         cause = f"the {name} of the {'next' if shift < 0 else 'previous'} column is used"
-        return cause, _scaled(name, lambda part: Computed(*(torch.roll(t, shift, -1) for t in _parts(part))), compute)
+        return cause, changed(name, lambda part: part.moved(lambda t: torch.roll(t, shift, -1)), compute)
 
     return fault
 
 
-def _parts(part: Computed) -> tuple[Any, Any, Any]:
-    return part.value, part.low, part.high
-
-
-def _constant(name: str, value: float, cause: str) -> Callable[[Compute], tuple[str, Compute]]:
+def constant(name: str, value: float, cause: str) -> Callable[[Compute], tuple[str, Compute]]:
     def change(part: Computed) -> Computed:
-        return Computed(*(torch.full_like(tensor, value) for tensor in _parts(part)))
+        return part.moved(lambda tensor: torch.full_like(tensor, value))
 
-    return lambda compute: (cause, _scaled(name, change, compute))
+    return lambda compute: (cause, changed(name, change, compute))
 
 
 def _no_eps(compute: Compute) -> tuple[str, Compute]:
@@ -214,8 +204,8 @@ def _times_n(compute: Compute, by: Callable[[int], float], cause: str) -> tuple[
 
     def fault(problem: RowProblem, q: Quantities) -> Quantities:
         factor = math.sqrt(by(problem.columns))
-        changed = dataclasses.replace(problem, eps=problem.eps / factor**2)
-        outputs = compute(changed, q)
+        scaled = dataclasses.replace(problem, eps=problem.eps / factor**2)
+        outputs = compute(scaled, q)
         return {**outputs, "out": outputs["out"] * (1 / factor)}
 
     return cause, fault
@@ -223,16 +213,16 @@ def _times_n(compute: Compute, by: Callable[[int], float], cause: str) -> tuple[
 
 _SUM_OF_SQUARES = "the squares are summed, not averaged"
 SOFTMAX = RowFunction(
-    "softmax", (X,), (OUT,), softmax, _one_or_several(lambda most: most), _shifted_rows, steps=True,
-    faults=(_in_base_two(softmax), ("the sum of the exponentials is not divided by", _unscaled)),
+    "softmax", (X,), (OUT,), softmax, one_or_several(lambda most: most), shifted_rows, steps=True,
+    faults=(in_base_two(softmax), ("the sum of the exponentials is not divided by", _unscaled)),
 )  # fmt: skip
 LOG_SOFTMAX = RowFunction(
-    "log_softmax", (X,), (OUT,), log_softmax, _one_or_several(lambda most: 0), _shifted_rows, steps=True,
+    "log_softmax", (X,), (OUT,), log_softmax, one_or_several(lambda most: 0), shifted_rows, steps=True,
     faults=(("the logarithm of the sum is not subtracted", _no_logarithm),),
 )  # fmt: skip
-_OF_WEIGHT = (_constant("weight", 1.0, "the weight is left out"), _another("weight", -1), _another("weight", 1))
+_OF_WEIGHT = (constant("weight", 1.0, "the weight is left out"), another("weight", -1), another("weight", 1))
 RMS_NORM = RowFunction(
-    "rms_norm", (X, WEIGHT), (OUT,), rms_norm, _one_size, _unlike_rows("weight"),
+    "rms_norm", (X, WEIGHT), (OUT,), rms_norm, _one_size, unlike_rows("weight"),
     faults=(
         *(fault(rms_norm) for fault in _OF_WEIGHT),
         _no_eps(rms_norm),
@@ -241,26 +231,26 @@ RMS_NORM = RowFunction(
 )  # fmt: skip
 ADD_RMS_NORM = RowFunction(
     "add_rms_norm", (X, RESIDUAL, WEIGHT), (OUT, ADDED), add_rms_norm, _split_in_two,
-    _unlike_rows("residual", "weight"),
+    unlike_rows("residual", "weight"),
     faults=(
-        _constant("residual", 0.0, "the residual is left out")(add_rms_norm),
+        constant("residual", 0.0, "the residual is left out")(add_rms_norm),
         *(fault(add_rms_norm) for fault in _OF_WEIGHT),
         _no_eps(add_rms_norm),
         _times_n(add_rms_norm, lambda n: n, _SUM_OF_SQUARES),
     ),
 )  # fmt: skip
 LAYER_NORM = RowFunction(
-    "layer_norm", (X, WEIGHT, BIAS), (OUT,), layer_norm, _two_values, _unlike_rows("weight", "bias"),
+    "layer_norm", (X, WEIGHT, BIAS), (OUT,), layer_norm, _two_values, unlike_rows("weight", "bias"),
     faults=(
         *(fault(layer_norm) for fault in _OF_WEIGHT),
-        _constant("bias", 0.0, "the bias is left out")(layer_norm),
-        _another("bias", -1)(layer_norm),
-        _another("bias", 1)(layer_norm),
+        constant("bias", 0.0, "the bias is left out")(layer_norm),
+        another("bias", -1)(layer_norm),
+        another("bias", 1)(layer_norm),
         _no_eps(layer_norm),
     ),
 )  # fmt: skip
 L2_NORM = RowFunction(
-    "l2_norm", (X,), (OUT,), l2_norm, _power_of_four, _unlike_rows(),
+    "l2_norm", (X,), (OUT,), l2_norm, _power_of_four, unlike_rows(),
     faults=(_no_eps(l2_norm), _times_n(l2_norm, lambda n: 1 / max(n, 1), "the squares are averaged, not summed")),
 )  # fmt: skip
 NORMALISATIONS = (SOFTMAX, LOG_SOFTMAX, RMS_NORM, ADD_RMS_NORM, LAYER_NORM, L2_NORM)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.families.examples import FLOATS
@@ -26,7 +27,8 @@ EPS = 2.0**-20
 class Part:
     """One operand or output: its ``name``, ``axes`` and ``dtype``, which is None for the problem's.
 
-    The axes are "rc" for rows and columns, "r" for a number per row, and "c" for one per column.
+    The axes are "rc" for rows and columns, "r" for a number per row, and "c" for one per column. A function may have
+    further axes.
     """
 
     name: str
@@ -34,8 +36,25 @@ class Part:
     dtype: str | None = None
 
 
+@dataclass(frozen=True)
+class Axis:
+    """A further axis of a function: what one index of it is called, and its ``extent`` in a problem."""
+
+    name: str
+    extent: Callable[[RowProblem], int]
+
+
+#: The axes that every function has, by their letters.
+ROW, COLUMN = Axis("row", lambda problem: problem.rows), Axis("column", lambda problem: problem.columns)
+AXES = {"r": ROW, "c": COLUMN}
+
 #: Arrays of operands by name.
 Arrays = dict[str, Floats]
+
+
+def normal_values(problem: RowProblem, draws: Draws) -> Arrays:
+    """Returns near-normal values for every operand."""
+    return {part.name: draws.normal(problem.extents(part)) for part in problem.function.operands}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,8 +65,11 @@ class RowFunction:
 
     ``compute(problem, quantities)`` returns the quantities of the outputs by name, from those of the operands.
     ``exact(problem, draws)`` returns operands whose results every kernel within the bound rounds alike, as fp64 that
-    the problem's dtype holds. ``steps``: these results are exact in every step, whatever the dtype. ``spread(problem,
-    draws)`` returns rows of sizes far apart. ``faults``: other computations, by the cause that they stand for.
+    the problem's dtype holds. ``steps``: these results are exact in every step, whatever the dtype; True, or the names
+    of the outputs of which this holds. ``spread(problem, draws)`` returns rows of sizes far apart, and ``usual`` plain
+    ones. ``infinity``: the value in the second row of the fill "special", NaN if an ignored first row hides its own.
+    ``of_nothing``: the outputs of a problem without an element that are not 0. ``faults``: other computations, by the
+    cause that they stand for. ``axes``: further axes by their letters.
     """
 
     name: str
@@ -56,11 +78,23 @@ class RowFunction:
     compute: Callable[[RowProblem, Mapping[str, Computed]], Mapping[str, Computed]]
     exact: Callable[[RowProblem, Draws], Arrays]
     spread: Callable[[RowProblem, Draws], Arrays]
-    steps: bool = False
+    steps: bool | tuple[str, ...] = False
     faults: tuple[tuple[str, Callable[[RowProblem, Mapping[str, Computed]], Mapping[str, Computed]]], ...] = ()
+    usual: Callable[[RowProblem, Draws], Arrays] = normal_values
+    infinity: float = math.inf
+    of_nothing: Mapping[str, float] = field(default_factory=dict)
+    axes: Mapping[str, Axis] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         FUNCTIONS[self.name] = self
+
+    def axis(self, letter: str) -> Axis:
+        """Returns the axis that ``letter`` stands for. Raises KeyError for one that the function does not have."""
+        return AXES[letter] if letter in AXES else self.axes[letter]
+
+    def exact_steps(self, output: str) -> bool:
+        """True if ``output`` is exact in every step of the exact fill."""
+        return self.steps if isinstance(self.steps, bool) else output in self.steps
 
     def __repr__(self) -> str:
         return f"<function of rows {self.name}>"
@@ -82,7 +116,8 @@ def function_of(module: str, name: str) -> RowFunction:
 @dataclass(frozen=True)
 class RowProblem(Problem):
     """``function`` of a matrix x of ``rows`` and ``columns``. Its other operands and its outputs are those that the
-    function lists; matrices among the operands have ``layout_x``, outputs ``layout_out``, the rest is contiguous.
+    function lists. Operands with the axes of the first one have ``layout_x``, outputs with those of the first output
+    ``layout_out``. The rest is contiguous.
 
     Raises ValueError for sizes below 0, an ``eps`` that is not positive, and dtypes that are not bf16, fp16 or fp32.
     """
@@ -114,22 +149,28 @@ class RowProblem(Problem):
 
     def extents(self, part: Part) -> tuple[int, ...]:
         """Returns the shape of an operand or output."""
-        sizes = {"r": self.rows, "c": self.columns}
-        return tuple(sizes[axis] for axis in part.axes)
+        return tuple(self.function.axis(letter).extent(self) for letter in part.axes)
 
-    def _operand(self, part: Part, layout: Layout) -> Operand:
-        shape, dtype = self.extents(part), part.dtype or self.dtype
-        return layout.operand(part.name, shape, dtype) if len(shape) == 2 else Operand(part.name, shape, (1,), dtype)
+    def _tensors(self, parts: tuple[Part, ...], layout: Layout) -> tuple[Operand, ...]:
+        tensors = []
+        for part in parts:
+            shape, dtype = self.extents(part), part.dtype or self.dtype
+            if len(shape) == 1:
+                tensors.append(Operand(part.name, shape, (1,), dtype))
+            else:
+                own = layout if part.axes == parts[0].axes else Layout()
+                tensors.append(own.operand(part.name, shape, dtype))
+        return tuple(tensors)
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of the function."""
-        return tuple(self._operand(part, self.layout_x) for part in self.function.operands)
+        return self._tensors(self.function.operands, self.layout_x)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
         """The outputs of the function."""
-        return tuple(self._operand(part, self.layout_out) for part in self.function.outputs)
+        return self._tensors(self.function.outputs, self.layout_out)
 
     @functools.cached_property
     def id(self) -> str:
@@ -149,3 +190,10 @@ def tiles(problem: RowProblem, config: Any) -> Tiles:
 def grid(kernel: Any, plan: Any, tiles: Tiles, free: int) -> tuple[int, ...]:
     """Returns a program for each block of rows."""
     return tiles[:1]
+
+
+def judged_tiles(problem: RowProblem, config: Any) -> tuple[int, int]:
+    """Returns the blocks of rows and of columns that the first output has; 1 along an axis that it lacks."""
+    letters = problem.function.outputs[0].axes
+    rows = -(-problem.rows // config.block_m) if "r" in letters else 1
+    return rows, -(-problem.columns // config.block_n) if "c" in letters else 1

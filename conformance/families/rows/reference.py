@@ -23,9 +23,14 @@ def evaluated(
     """Returns the quantities of the outputs by name: of the problem's function, or of another ``compute``. Raises
     KeyError or ValueError for inputs that are missing or of another shape."""
     check_inputs(problem, inputs)
-    if not all(part.numel for part in problem.operands):
-        zeros = {part.name: torch.zeros(part.shape, dtype=torch.float64, device=device) for part in problem.outputs}
-        return {name: Computed(zero, zero, zero) for name, zero in zeros.items()}
+    if not problem.operands[0].numel:
+        constants = {
+            part.name: torch.full(
+                part.shape, problem.function.of_nothing.get(part.name, 0.0), dtype=torch.float64, device=device
+            )
+            for part in problem.outputs
+        }
+        return {name: Computed(constant, constant, constant) for name, constant in constants.items()}
     quantities = {part.name: operand(inputs[part.name], device) for part in problem.operands}
     outputs = (compute or problem.function.compute)(problem, quantities)
     shapes = {part.name: part.shape for part in problem.outputs}

@@ -74,27 +74,33 @@ class RowFamily(Kernel):
 
 
 class PlainRowKernel(RowFamily):
-    """A kernel of this package: its device ``code`` takes all operands and outputs, sizes, eps and two pairs of
-    strides, and ``constants``."""
+    """A kernel of this package: its device ``code`` takes all operands and outputs, sizes, eps, the strides of the
+    first operand and of the first output if it is a matrix, and ``constants``.
+
+    ``after``: the code of a second launch, with a program for each block of columns, that takes the same.
+    """
 
     limits = KernelLimits(variant=frozenset({"static"}))
 
-    def __init__(self, function: RowFunction, code: Any, configs: tuple[Any, ...], **constants: Any) -> None:
+    def __init__(
+        self, function: RowFunction, code: Any, configs: tuple[Any, ...], after: Any = None, **constants: Any
+    ) -> None:
         self.name, self.function = function.name, function
         self.operations = frozenset({function.name})
-        self.configs, self._code, self._constants = configs, code, constants
+        self.configs, self._code, self._after, self._constants = configs, code, after, constants
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         problem, config = plan.problem, plan.config
         check_tensors(self.name, problem, tensors)
         strides = {"x": problem.operands[0].strides, "o": problem.outputs[0].strides}
+        matrices = {name: both for name, both in strides.items() if len(both) == 2}
         arguments = {
             **{f"{part.name}_ptr": tensors[part.name] for part in problem.tensors},
             **size_arguments({"rows": problem.rows, "columns": problem.columns}, plan.variant.static),
             "eps": problem.eps,
             **{
                 f"stride_{name}{axis}": stride
-                for name, both in strides.items()
+                for name, both in matrices.items()
                 for axis, stride in zip("mn", both, strict=True)
             },
             **self._constants,
@@ -102,4 +108,13 @@ class PlainRowKernel(RowFamily):
             "BLOCK_N": config.block_n,
             "WIDE_INDEX": spans_wide(problem),
         }
-        return Launch(self._code, plan.grid, arguments, config.options)
+        if self._after is None:
+            return Launch(self._code, plan.grid, arguments, config.options)
+        columns = (triton.cdiv(problem.columns, config.block_n),)
+        after = Launch(self._after, columns, _of(self._after, arguments), config.options)
+        return Launch(self._code, plan.grid, _of(self._code, arguments), config.options, after=(after,))
+
+
+def _of(code: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments that ``code`` takes."""
+    return {name: arguments[name] for name in code.arg_names}
