@@ -61,8 +61,8 @@ def _ties(problem: RowProblem, draws: Draws) -> Arrays:
 
 def _negative(problem: RowProblem, draws: Draws) -> Arrays:
     """Rows below zero of all sizes: what stands for columns that do not exist must not win. Four kinds of rows take
-    turns: with NaN in the last column and in another one, with the largest in the last column, in the first, and
-    anywhere."""
+    turns. The first has NaN in the last column and in another one. The largest is in the last column of the second
+    kind, in the first column of the third, and anywhere in the fourth."""
     rows, columns = problem.rows, problem.columns
     x = -np.ldexp(1.0, draws.below(24, (rows, 1)) - 12) * (1 + draws.uniform((rows, columns)))
     kind = np.arange(rows) % 4

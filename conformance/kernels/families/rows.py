@@ -74,8 +74,8 @@ class RowFamily(Kernel):
 
 
 class PlainRowKernel(RowFamily):
-    """A kernel of this package: its device ``code`` takes all operands and outputs, sizes, eps, the strides of the
-    first operand and of the first output if it is a matrix, and ``constants``.
+    """A kernel of this package: its device ``code`` takes all operands and outputs, sizes, eps, strides and
+    ``constants``. The strides are those of the first operand, and of the first output if it is a matrix.
 
     ``after``: the code of a second launch, with a program for each block of columns, that takes the same.
     """
