@@ -26,8 +26,10 @@ from conformance.gate.runs.run_environment import environment
 from conformance.judging.settings import Settings
 from conformance.machine import overdue, process_exit, stacks
 from conformance.machine.entry_point_loading import VARIABLE as LEFT_OUT_VARIABLE
+from conformance.machine.environment_faults import fault_of_error
 from conformance.machine.gpus import Gpus, core_count, lacking, worker_count, worker_environment
 from conformance.machine.open_files import too_few_files
+from conformance.machine.thread_limit import too_few_threads
 from conformance.machine.versions import machine_stack
 from conformance.plugin import (
     case_ids,
@@ -51,7 +53,7 @@ from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import breakage_file, refusal_file, stacks_file
 from conformance.plugin.reruns import Reruns
 from conformance.plugin.resuming import Resume, begins_again
-from conformance.plugin.run_faults import INFRASTRUCTURE
+from conformance.plugin.run_faults import INFRASTRUCTURE, MACHINE_ENDED, MachineErrors
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.sharding import Sharding, ShardListing
 from conformance.plugin.shared_collection import SharedCollection
@@ -165,7 +167,14 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     untold = getattr(option, "numprocesses", 0) is None and option.dist == "no" and not option.tx
     if untold and not here:
         option.numprocesses = 1
-    return (yield)
+    try:
+        return (yield)
+    except Exception as error:
+        fault = fault_of_error(error)
+        if fault is None:
+            raise
+        print(f"conformance: {MACHINE_ENDED}: {fault.text}", file=sys.__stderr__)
+        return INFRASTRUCTURE
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -194,7 +203,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
     workers = _workers(config)
-    if text := too_few_files(workers):
+    config.pluginmanager.register(MachineErrors(), "conformance-machine-errors")
+    if text := too_few_files(workers) or too_few_threads(workers):
         pytest.exit(text, returncode=INFRASTRUCTURE)
     settings, ids = options.settings(config), CaseIds(config)
     if workers > 1 and case_ids.selects_package(config):

@@ -134,7 +134,8 @@ class RunProgress:
         self._cases: Sequence[str] = ()
         self._earlier = EarlierDurations(folder.parent)
         self._reading = threading.Thread(target=self._read_earlier, name="earlier-durations", daemon=True)
-        self._reading.start()
+        with contextlib.suppress(RuntimeError):  # a limit of threads: no durations are known
+            self._reading.start()
 
     def _read_earlier(self) -> None:
         self._earlier = earlier_durations(self._folder)
@@ -171,7 +172,8 @@ class RunProgress:
         if case is None or self._silent:
             return
         if self._counts is None:
-            self._reading.join()
+            if self._reading.is_alive():
+                self._reading.join()
             self._counts = CaseCounts(self._cases, self._workers, self._earlier)
             reporter = self._config.pluginmanager.get_plugin("terminalreporter")
             if self._display.redraws and reporter is not None:

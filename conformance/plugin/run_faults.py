@@ -11,12 +11,15 @@ from collections import Counter
 import pytest
 
 from conformance.faults import Fault, FaultClass, FaultKind, deciding
+from conformance.machine.environment_faults import fault_of_error
 from conformance.proof_level import ProofLevel, proof_level, proof_limit
 from conformance.records import CaseRecord, ReasonCode, Status, first_of
 
 #: The exit status of a run that its machine or environment broke: EX_TEMPFAIL of sysexits.h, "try again". The numbers
 #: after 5 are no choice: pytest has begun to take them (6 says that there were more warnings than are allowed).
 INFRASTRUCTURE = os.EX_TEMPFAIL
+#: How the sentence begins with which an error of the machine ends a run outside its cases.
+MACHINE_ENDED = "the machine ended the run"
 #: Exit statuses of pytest that stay, whatever became of the cases: an internal error and a wrong command line.
 _OF_PYTEST = (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 _STATUSES = {
@@ -24,6 +27,16 @@ _STATUSES = {
     FaultClass.INFRASTRUCTURE: INFRASTRUCTURE,
     FaultClass.UNFINISHED: int(pytest.ExitCode.INTERRUPTED),
 }
+
+
+class MachineErrors:
+    """Ends a run with a sentence if an error of the machine, such as a full disk, ends it outside the cases. pytest
+    would print a traceback."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        if (fault := fault_of_error(excinfo.value)) is not None:
+            pytest.exit(f"{MACHINE_ENDED}: {fault.text}", returncode=INFRASTRUCTURE)
 
 
 class RunFaults:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from conformance.exception_text import place_of, text_of, words_of
+from conformance.exception_text import place_of, text_of
 from conformance.execution.compile.carried_kernels import backend_hashes
 from conformance.faults import FaultKind
 from conformance.gate.runs.bill_of_materials import bill_of_materials, with_backend_hashes
@@ -57,7 +57,7 @@ from conformance.plugin.record_files import (
 )
 from conformance.plugin.reruns import Reruns
 from conformance.plugin.resuming import NOT_COLLECTED, Resume, lock_folder
-from conformance.plugin.run_faults import RequiredProof, RunFaults
+from conformance.plugin.run_faults import MACHINE_ENDED, RequiredProof, RunFaults
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.sharding import Sharding
 from conformance.plugin.worker_deaths import WorkerDeaths
@@ -276,12 +276,16 @@ class SessionRun:
         self._write_environment()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection(self) -> Generator[None, Any, Any]:
+    def pytest_collection(self, session: pytest.Session) -> Generator[None, Any, Any]:
         """A hook of a plugin or a conftest that fails ends the run with a sentence. A file is no such hook."""
         self.signals.release()
         try:
             return (yield)
-        except (pytest.UsageError, pytest.exit.Exception, pytest.Session.Failed):
+        except pytest.UsageError as error:
+            if session.testsfailed:  # pytest finds no case in what it could not collect, which has a record
+                raise session.Failed(str(error)) from None
+            raise
+        except (pytest.exit.Exception, pytest.Session.Failed):
             raise
         except Exception as error:
             if isinstance(error.__context__, pytest.exit.Exception):  # hooks are called with the items in any case
@@ -308,8 +312,8 @@ class SessionRun:
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         fault = fault_of_error(excinfo.value)
         kind = FaultKind(fault.kind) if fault else FaultKind.HARNESS
-        text = fault.text if fault else f"{type(excinfo.value).__name__}: {excinfo.value}"
-        self._faults.add(kind, f"an internal error ended the run: {text}")
+        ended = MACHINE_ENDED if fault else "an internal error ended the run"
+        self._faults.add(kind, f"{ended}: {fault.text if fault else text_of(excinfo.value)}")
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
@@ -353,10 +357,9 @@ class SessionRun:
             with overdue.deadline("a hook", max(self._settings.case_timeout_s, shared_teardown.LEAST_S)):
                 yield
         except Exception as error:  # of a conftest or another plugin; pytest's junit.xml may have no place
-            if not isinstance(error, OSError) or not self._records.concerns_folder(error):
-                fault = fault_of_error(error)
-                kind = FaultKind(fault.kind) if fault else FaultKind.HARNESS
-                self._faults.add(kind, f"a hook at the end of the run raised {type(error).__name__}: {words_of(error)}")
+            fault = fault_of_error(error)
+            kind = FaultKind(fault.kind) if fault else FaultKind.HARNESS
+            self._faults.add(kind, f"a hook at the end of the run raised {text_of(error)}")
         finally:
             late.cancel()
         if self._selection.places == [] and session.exitstatus in _NOTHING:
@@ -457,8 +460,8 @@ class SessionRun:
 
         self._selection.write_held()  # the run ended before the cut
         self._records.close()
-        for text in shared_teardown.noted_faults(self.folder):
-            self._faults.add(FaultKind.OTHER_TEST, text)
+        for kind, text in shared_teardown.noted_faults(self.folder):
+            self._faults.add(kind, text)
         recorded, damaged, self._records_digest = merge(self.folder, take, self._judged_again)
         missing = incompleteness([*(self._selection.selected or ()), *self._selection.uncollectable], recorded)
         contradictions = [*missed, *stage.waste()] if stage is not None else []

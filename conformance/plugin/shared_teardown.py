@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from conformance.exception_text import text_of
+from conformance.faults import FaultKind
+from conformance.machine.environment_faults import fault_of_error
 from conformance.machine.overdue import Overdue, deadline
 from conformance.plugin.case_hooks import cannot_write
 from conformance.plugin.case_ids import CaseIds
@@ -28,9 +30,10 @@ FAULT_FILES = "faults-*.jsonl"
 LEAST_S = 60.0
 
 
-def noted_faults(folder: Path) -> list[str]:
-    """Returns the faults that processes have noted in the run's ``folder``, a sentence each."""
-    return [json.loads(line) for file in sorted(folder.glob(FAULT_FILES)) for line in file.read_text().splitlines()]
+def noted_faults(folder: Path) -> list[tuple[FaultKind, str]]:
+    """Returns the faults that processes have noted in the run's ``folder``, each with its kind and a sentence."""
+    lines = [line for file in sorted(folder.glob(FAULT_FILES)) for line in file.read_text().splitlines()]
+    return [(FaultKind(kind), text) for kind, text in map(json.loads, lines)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class SharedTeardown:
         self._case_ids = case_ids
         self._is_worker = is_worker
         self._session: Any = None
-        self._faults: list[str] = []
+        self._faults: list[tuple[FaultKind, str]] = []
         self._item: pytest.Item | None = None  # the case that runs
         self._tear_down: Callable[[Any], None]
 
@@ -99,17 +102,20 @@ class SharedTeardown:
     @contextlib.contextmanager
     def _noted(self, what: str) -> Iterator[None]:
         """Inside, a failure is a fault of the run, and so is the end of this process."""
-        self._write([*self._faults, f"{what}: the process died"])
+        self._write([*self._faults, (FaultKind.OTHER_TEST, f"{what}: the process died")])
         try:
             with deadline(what, self._seconds):
                 yield
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # pytest's own outcomes are no Exception
-            self._faults.append(f"{what}: {'; '.join(map(text_of, _parts(error)))}")
+            parts = _parts(error)
+            fault = fault_of_error(parts[0])
+            kind = FaultKind(fault.kind) if fault and all(map(fault_of_error, parts)) else FaultKind.OTHER_TEST
+            self._faults.append((kind, f"{what}: {'; '.join(map(text_of, parts))}"))
         self._write(self._faults)
 
-    def _write(self, faults: list[str]) -> None:
+    def _write(self, faults: list[tuple[FaultKind, str]]) -> None:
         file = self._folder / FAULT_FILES.replace("*", self._name)
         try:
             file.write_text("".join(f"{json.dumps(fault)}\n" for fault in faults), encoding="utf-8")

@@ -128,7 +128,8 @@ class WorkerDeaths:
         elif self._early_death is not None:
             self._faults.add(FaultKind(self._early_death.kind), f"{text}; {self._early_death.text}")
         else:
-            self._faults.add(FaultKind.FAILED, text)
+            named = fault_of_text(text)
+            self._faults.add(FaultKind(named.kind) if named else FaultKind.FAILED, text)
         pytest.exit(text)
 
     @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,7 @@ The durations of each case in earlier runs, by which the rest is estimated, are 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -105,12 +106,14 @@ class ProgressDisplay:
         """Begins to show ``look``, instead of what was shown before."""
         self.hide()
         self._look = look
-        if self.redraws:
-            self._live = self._drawn(look)
-            self._live.start()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, args=(look, self._ended), name="progress", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._watch, args=(look, self._ended), name="progress", daemon=True)
+        with contextlib.suppress(RuntimeError):  # a limit of threads; progress is worth no failure
+            thread.start()
+            self._thread = thread
+            if self.redraws:
+                self._live = self._drawn(look)
+                self._live.start()
 
     def hide(self) -> None:
         """Removes the progress bar and ends its output. Safe to call twice."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.plugin.run_faults import INFRASTRUCTURE
 from conformance.records import read_records
 from tests.plugin.test_run_faults import SLOW, wait_until
 
@@ -272,10 +273,10 @@ def test_an_error_of_a_worker_itself_costs_one_case_only(project):
 
 def test_internal_errors_of_workers_that_collect_end_the_run_with_the_error(project):
     project.suite("good", "def test_good(recorder): recorder.verdict('x', True)\n")
-    (project.path / "conftest.py").write_text("def pytest_collection_modifyitems(): raise LookupError('planted')\n")
+    (project.path / "conftest.py").write_text("def pytest_collection_modifyitems(): raise OSError(28, 'planted')\n")
     result = project.run("-n", "2")
-    assert result.ret != pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["*an internal error ended the process: LookupError: planted*"])
+    assert result.ret == INFRASTRUCTURE
+    result.stdout.fnmatch_lines(["*an internal error ended the process: OSError: [[]Errno 28] planted*"])
 
 
 ENDS = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -361,6 +362,50 @@ def test_a_run_that_may_open_too_few_files_is_a_sentence(project, workers):
         f"Exit: a process may open 12 files at once (ulimit -n). A run {needed}: raise the limit, such as with "
         "'ulimit -n 1024'"
     ]
+
+
+def test_a_run_that_may_start_too_few_threads_is_a_sentence(project, workers):
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(
+        'import threading\ndef start(self): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = start\n"
+    )
+    result = project.run(*workers)
+    needed = "with 2 workers needs at least 15" if workers else "of the suites needs at least 3"
+    assert (result.ret, result.outlines, len(result.errlines)) == (INFRASTRUCTURE, [], 1)
+    assert re.match(f"Exit: the system refuses more than 0 further threads .* A run {needed}: ", result.errlines[0])
+
+
+#: Hooks in which an error of the machine ends the run, and the lines that the run prints at most.
+HOOKS = {
+    "pytest_configure(config)": 1,
+    "pytest_sessionstart(session)": 1,
+    "pytest_collect_file(file_path)": 70,  # the record of what could not be collected
+    "pytest_collection_finish(session)": 30,
+    "pytest_runtest_logstart(nodeid)": 30,
+    "pytest_sessionfinish(session)": 30,
+    "pytest_unconfigure(config)": 30,
+    "pytest_cmdline_main(config)": 1,
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_an_error_of_the_machine_in_a_hook_is_infrastructure_and_no_traceback(project, hook):
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(f"def {hook}: raise OSError(28, 'No space left on device', '/x')\n")
+    result = project.run()
+    assert result.ret == INFRASTRUCTURE
+    assert "No space left on device: '/x'" in "".join(result.errlines + result.outlines)
+    assert "Traceback" not in "".join(result.errlines + result.outlines)
+    assert len(result.errlines + result.outlines) <= HOOKS[hook]
+
+
+def test_an_error_of_the_machine_at_the_end_of_a_worker_is_infrastructure(project):
+    project.suite("good", GOOD)
+    body = "    if 'PYTEST_XDIST_WORKER' in os.environ: raise OSError(28, 'No space left on device', '/x')\n"
+    (project.path / "conftest.py").write_text(f"import os\ndef pytest_sessionfinish(session):\n{body}")
+    assert project.run("-n", "1").ret == INFRASTRUCTURE
+    assert {fault.kind for fault in project.info.faults} == {"disk-full"}
 
 
 VARIABLES = {
