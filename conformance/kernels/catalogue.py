@@ -88,6 +88,7 @@ ORDER = (
     "rows",
     "elementwise",
     "row_functions",
+    "quantisation",
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from conformance.families.rows import cross_entropy, norm_gradients, reductions, rotary
 from conformance.heuristics.configs import AnyConfig, RowConfig
 from conformance.kernels.device import cross_entropy as losses
@@ -16,7 +18,7 @@ CONFIGS: tuple[AnyConfig, ...] = (
     RowConfig(1, 256, 2, 4),
     RowConfig(16, 64, 3, 4),
 )
-PLAIN = {"SMOOTHING": 0.0, "IGNORED": cross_entropy.IGNORED}
+PLAIN: dict[str, Any] = {"SMOOTHING": 0.0, "IGNORED": cross_entropy.IGNORED}
 SMOOTHED = {**PLAIN, "SMOOTHING": cross_entropy.SMOOTHING}
 
 KERNELS = (

@@ -142,8 +142,8 @@ class Computed:
         return rounded(total.value / count, total.low / count, total.high / count, ULPS["mean"])
 
     def moved(self, change: Callable[[Tensor], Tensor]) -> Computed:
-        """Returns the quantity whose elements ``change`` selects or puts elsewhere, such as ``lambda x: x[:, ::2]``. It
-        must not compute: no kernel rounds it."""
+        """Returns the quantity whose elements ``change`` selects or puts elsewhere, such as ``lambda x: x[:, ::2]``. Of
+        arithmetic only a rising function without an error will do, such as ``torch.round``: nothing is rounded."""
         return Computed(change(self.value), change(self.low), change(self.high))
 
     def where(self, mask: Tensor, other: Computed | float) -> Computed:

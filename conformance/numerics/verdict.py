@@ -259,7 +259,9 @@ def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor |
     compared = torch.float64 if contract.out_dtype == "fp64" else torch.float32
     ends = []
     for end, outward, inward in ((value - error, -form.largest, math.inf), (value + error, form.largest, -math.inf)):
-        rounded = round_to(end, contract.out_dtype, overflow=contract.overflow).to(compared)
+        # the ends of a bound may lie past the integers that there are
+        stored = end if form.lowest is None else end.clamp(form.lowest, form.largest)
+        rounded = round_to(stored, contract.out_dtype, overflow=contract.overflow).to(compared)
         # Overflow may give NaN. Then an end beyond its own side stops at the largest finite value. Beyond the other
         # side it leaves no finite value at all.
         beyond = torch.where((end > 0) == (outward > 0), torch.full_like(end, outward), inward).to(compared)

@@ -36,7 +36,17 @@ LAYOUTS: dict[str, dict[str, Layout]] = {
     columns=list(COLUMNS),
     rotate={"rows": list(ROWS), "static": [False, True]},
     configs=2,
-    quick=named("softmax", "layer_norm", "add_rms_norm", "swiglu", "cross_entropy", "row_max", "layer_norm_backward"),
+    quick=named(
+        "softmax",
+        "layer_norm",
+        "add_rms_norm",
+        "swiglu",
+        "cross_entropy",
+        "row_max",
+        "layer_norm_backward",
+        "quantize_e4m3",
+        "quantize_mxfp4",
+    ),
 )
 def test_sizes(conform, kernel, target, dtype, config, columns, rows, static):
     """The last block of columns is ragged or whole, and so is the last block of rows."""
@@ -44,7 +54,12 @@ def test_sizes(conform, kernel, target, dtype, config, columns, rows, static):
     conform(kernel, kernel.problem(dtype, *sizes), config=config, target=target, static=static)
 
 
-@scenario(where(family="rows"), empty=["rows", "columns"], configs=1, quick=named("log_softmax", "rms_norm_backward"))
+@scenario(
+    where(family="rows"),
+    empty=["rows", "columns"],
+    configs=1,
+    quick=named("log_softmax", "rms_norm_backward", "quantize_int8"),
+)
 def test_nothing(conform, kernel, target, dtype, config, empty):
     """Without a row nothing is launched; without a column each program runs, and stores what nothing gives."""
     sizes = (0, 5) if empty == "rows" else (5, 0)
@@ -55,7 +70,7 @@ def test_nothing(conform, kernel, target, dtype, config, empty):
     where(family="rows"),
     layouts=list(LAYOUTS),
     configs=1,
-    quick=named("log_softmax", "rms_norm", "geglu", "rotary", "cross_entropy_smoothed_backward"),
+    quick=named("log_softmax", "rms_norm", "geglu", "rotary", "cross_entropy_smoothed_backward", "dequantize_codebook"),
 )
 def test_layouts(conform, kernel, target, dtype, config, layouts):
     """Rows and columns with any strides, of the operands and of the outputs."""
@@ -87,7 +102,7 @@ def far_matrices(kernel: Any) -> list[str]:
     far=far_matrices,
     dtypes=("bf16",),
     configs=1,
-    quick=named("l2_norm", "gelu", "rotary_neighbours", "cross_entropy_smoothed"),
+    quick=named("l2_norm", "gelu", "rotary_neighbours", "cross_entropy_smoothed", "quantize_int8_static"),
 )
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
     """The last row or column lies that far behind the first. Below the full tier one fill shows what was read and

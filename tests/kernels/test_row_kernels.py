@@ -12,8 +12,10 @@ from conformance.families.gemm.problem import mm
 from conformance.families.rows import functions
 from conformance.families.rows.cross_entropy import IGNORED, LOSSES, SMOOTHING
 from conformance.families.rows.elementwise import ELEMENTWISE
+from conformance.families.rows.narrow import NARROW
 from conformance.families.rows.norm_gradients import NORM_GRADIENTS
 from conformance.families.rows.problem import RowProblem
+from conformance.families.rows.quantisation import QUANTISATIONS
 from conformance.families.rows.reductions import REDUCTIONS, ROW_MAX
 from conformance.families.rows.reference import evaluated
 from conformance.families.rows.rotary import ROTATIONS
@@ -29,7 +31,8 @@ from conformance.records import ReasonCode
 
 HOPPER = targets.find("sm_90")
 CONFIG = RowConfig(4, 32, 1, 1)
-EVERY = (*functions.NORMALISATIONS, *ELEMENTWISE, *ROTATIONS, *LOSSES, *REDUCTIONS, *NORM_GRADIENTS)
+WITH_TORCH = (*functions.NORMALISATIONS, *ELEMENTWISE, *ROTATIONS, *LOSSES, *REDUCTIONS, *NORM_GRADIENTS)
+EVERY = (*WITH_TORCH, *QUANTISATIONS, *NARROW)
 ROWS = [kernel for kernel in catalogue.own_kernels().values() if kernel.family == "rows"]
 
 
@@ -138,7 +141,7 @@ TORCH = {
 }
 
 
-@pytest.mark.parametrize("function", EVERY, ids=lambda function: function.name)
+@pytest.mark.parametrize("function", WITH_TORCH, ids=lambda function: function.name)
 def test_the_value_is_what_torch_computes_in_fp64(function):
     problem = RowProblem(function, 7, 41, "fp32")
     for fill in fills(problem, Contract(problem.output_dtype, FMA), 3):

@@ -27,6 +27,7 @@ from tests.planted.microscaled_batch_faults import MICROSCALED_BATCH
 from tests.planted.microscaled_batch_tiles_faults import MICROSCALED_BATCH_TILES
 from tests.planted.microscaled_faults import MICROSCALED, MICROSCALED_TMA
 from tests.planted.microscaled_grouped_faults import MICROSCALED_GROUPED
+from tests.planted.quantised_faults import CODES
 from tests.planted.row_faults import ROWS
 from tests.planted.row_function_faults import FUNCTIONS
 from tests.planted.specialised_faults import SPECIALISED
@@ -69,6 +70,7 @@ _PLANTED: tuple[Fault, ...] = (
     *ROWS,
     *ELEMENTS,
     *FUNCTIONS,
+    *CODES,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

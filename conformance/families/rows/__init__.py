@@ -1,4 +1,4 @@
-"""Functions of the rows and elements of a matrix: softmax, norms, activations and gates, losses, sums, rotations."""
+"""Functions of the rows and elements of a matrix: softmax, norms, activations and gates, losses, sums, codes."""
 
 from conformance.families.family import Family, register_family
 from conformance.families.rows import alterations, examples, fills, problem, reference, refusals

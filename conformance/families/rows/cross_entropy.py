@@ -134,7 +134,7 @@ def _loss(name: str, compute: Callable[[RowProblem, Quantities], Quantities], sm
     return RowFunction(
         name, (X, TARGET), (LOSS, LSE), compute, exact, _with_targets(shifted_rows),
         steps=("lse",) if smoothed else True, usual=_with_targets(normal_values), infinity=np.nan,
-        of_nothing={"lse": -np.inf},
+        of_nothing=lambda problem: {"lse": -math.inf},
         faults=(in_base_two(compute), ("the logit of the target is not subtracted", _no_target), other),
     )  # fmt: skip
 

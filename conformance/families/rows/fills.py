@@ -44,7 +44,7 @@ def applicable(problem: RowProblem, contract: Contract) -> tuple[str, ...]:
     """All of them; without an element the first alone, and without three rows no "special"."""
     if not problem.operands[0].numel:
         return (EXACT.name,)
-    return FILLS.names if problem.rows >= LEAST_ROWS else FILLS.names[:3]
+    return FILLS.names if problem.rows >= LEAST_ROWS and problem.function.special else FILLS.names[:3]
 
 
 def build(request: FillRequest[RowProblem]) -> Fill:
@@ -67,16 +67,24 @@ def build(request: FillRequest[RowProblem]) -> Fill:
 
 def _of_output(request: FillRequest[RowProblem], inputs: dict[str, Tensor], name: str, part: Computed) -> Fill:
     """Returns the fill of one output: bit by bit if every value in its interval rounds alike."""
-    if request.name == SPECIAL.name:
-        return request.fill("special", inputs, part.value, part.error())
     dtype = request.problem.operand(name).dtype
+    if request.name == SPECIAL.name:
+        return request.fill("special", inputs, part.value, error_of(part, dtype))
     if request.name == EXACT.name and (request.problem.function.exact_steps(name) or rounds_alike(part, dtype)):
         return request.fill("exact", inputs, part.value, None)
-    return request.bounded_fill("bounded", inputs, part.value, part.error())
+    return request.bounded_fill("bounded", inputs, part.value, error_of(part, dtype))
+
+
+def error_of(part: Computed, dtype: str) -> Tensor:
+    """Returns the bound of ``part``, which is an integer if ``dtype`` is one."""
+    error = part.error()
+    return error if FORMATS[dtype].lowest is None else error.round()
 
 
 def rounds_alike(part: Computed, dtype: str) -> bool:
     """True if all values that a kernel may compute for ``part`` are the same number in ``dtype``."""
+    if FORMATS[dtype].lowest is not None:
+        return not bool(error_of(part, dtype).any())
     if FORMATS[dtype].significand >= FORMATS["fp32"].significand:
         return False
     low, high = (round_to(part.value + side * part.error(), dtype) for side in (-1, 1))

@@ -17,7 +17,7 @@ from conformance.families.examples import FLOATS
 from conformance.families.family import Tiles
 from conformance.inputs.fills import Draws, Floats
 from conformance.numerics.error_bounds import Computed
-from conformance.problems import Layout, Operand, Problem, check_choice
+from conformance.problems import DTYPES, Layout, Operand, Problem, check_choice
 
 #: Added to the squares of norms. A power of two, which every format holds.
 EPS = 2.0**-20
@@ -68,8 +68,8 @@ class RowFunction:
     the problem's dtype holds. ``steps``: these results are exact in every step, whatever the dtype; True, or the names
     of the outputs of which this holds. ``spread(problem, draws)`` returns rows of sizes far apart, and ``usual`` plain
     ones. ``infinity``: the value in the second row of the fill "special", NaN if an ignored first row hides its own.
-    ``of_nothing``: the outputs of a problem without an element that are not 0. ``faults``: other computations, by the
-    cause that they stand for. ``axes``: further axes by their letters.
+    ``special``: False if operands must be finite. ``of_nothing``: the outputs that are not 0 of a problem without an
+    element. ``faults``: other computations, by the cause that they stand for. ``axes``: further axes by their letters.
     """
 
     name: str
@@ -82,7 +82,8 @@ class RowFunction:
     faults: tuple[tuple[str, Callable[[RowProblem, Mapping[str, Computed]], Mapping[str, Computed]]], ...] = ()
     usual: Callable[[RowProblem, Draws], Arrays] = normal_values
     infinity: float = math.inf
-    of_nothing: Mapping[str, float] = field(default_factory=dict)
+    special: bool = True
+    of_nothing: Callable[[RowProblem], Mapping[str, float]] = lambda problem: {}
     axes: Mapping[str, Axis] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -171,6 +172,12 @@ class RowProblem(Problem):
     def outputs(self) -> tuple[Operand, ...]:
         """The outputs of the function."""
         return self._tensors(self.function.outputs, self.layout_out)
+
+    @property
+    def narrow_dtypes(self) -> tuple[str, ...]:
+        """Returns the floating-point dtypes of operands and outputs but fp32, which some targets lack."""
+        names = dict.fromkeys(tensor.dtype for tensor in self.tensors if DTYPES[tensor.dtype].is_floating_point)
+        return tuple(name for name in names if name != "fp32")
 
     @functools.cached_property
     def id(self) -> str:

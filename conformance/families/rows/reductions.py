@@ -90,7 +90,8 @@ ROW_SUM = RowFunction(
     faults=(("the row is averaged, not summed", _average),),
 )  # fmt: skip
 ROW_MAX = RowFunction(
-    "row_max", (X,), (LARGEST, INDEX), row_max, _ties, _negative, steps=True, of_nothing={"out": -math.inf},
+    "row_max", (X,), (LARGEST, INDEX), row_max, _ties, _negative, steps=True,
+    of_nothing=lambda problem: {"out": -math.inf},
     faults=(
         ("the last of equal maxima is taken", _last_of_equals),
         ("the smallest element is taken", _smallest),

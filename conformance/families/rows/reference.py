@@ -24,13 +24,12 @@ def evaluated(
     KeyError or ValueError for inputs that are missing or of another shape."""
     check_inputs(problem, inputs)
     if not problem.operands[0].numel:
-        constants = {
-            part.name: torch.full(
-                part.shape, problem.function.of_nothing.get(part.name, 0.0), dtype=torch.float64, device=device
-            )
+        values = problem.function.of_nothing(problem)
+        full = {
+            part.name: torch.full(part.shape, values.get(part.name, 0.0), dtype=torch.float64, device=device)
             for part in problem.outputs
         }
-        return {name: Computed(constant, constant, constant) for name, constant in constants.items()}
+        return {name: Computed(constant, constant, constant) for name, constant in full.items()}
     quantities = {part.name: operand(inputs[part.name], device) for part in problem.operands}
     outputs = (compute or problem.function.compute)(problem, quantities)
     shapes = {part.name: part.shape for part in problem.outputs}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -10,15 +11,25 @@ from conformance.families.limits import KernelLimits, Rule, capabilities, lacks,
 from conformance.records import ReasonCode
 
 
+@dataclass(frozen=True)
+class RowLimits(KernelLimits):
+    """The limits of a kernel of functions of rows."""
+
+    #: fields of Variant: see :class:`KernelLimits`
+    variant: frozenset[str] = frozenset({"static"})
+    #: the fewest columns of a block
+    least_columns: int = 1
+
+
 def dtypes(plan: Any, limits: KernelLimits) -> Iterator[str]:
-    """Yields the dtype of a matrix if the target lacks it."""
-    if plan.problem.dtype != "fp32" and lacks(plan.target, plan.problem.dtype):
-        yield plan.problem.dtype
+    """Yields the dtypes of operands and outputs that the target lacks."""
+    yield from (name for name in plan.problem.narrow_dtypes if lacks(plan.target, name))
 
 
 def block_size(plan: Any, limits: KernelLimits) -> Iterator[str]:
-    """Yields "block size" for blocks that are no powers of two."""
-    if any(size < 1 or size & (size - 1) for size in plan.config.tile):
+    """Yields "block size" for blocks that are no powers of two, or have too few columns."""
+    least = limits.least_columns if isinstance(limits, RowLimits) else 1
+    if any(size < 1 or size & (size - 1) for size in plan.config.tile) or plan.config.block_n < least:
         yield "block size"
 
 

@@ -13,6 +13,7 @@ from conformance.families.draw import Draw
 from conformance.families.examples import FLOATS
 from conformance.families.limits import KernelLimits
 from conformance.families.rows.problem import RowFunction, RowProblem
+from conformance.families.rows.refusals import RowLimits
 from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors, lacking
 from conformance.kernels.launch import Launch, size_arguments, spans_wide
 from conformance.numerics.contract import FMA, Contract
@@ -44,10 +45,14 @@ class RowFamily(Kernel):
         """See :class:`Kernel`: operation, variant, dtype and blocks in this order."""
         if reason := self.foreign(plan) or self.other_variant(plan):
             return reason
-        if plan.problem.dtype != "fp32" and (reason := lacking(plan, plan.problem.dtype, code=ReasonCode.DTYPE)):
+        if reason := lacking(plan, *plan.problem.narrow_dtypes, code=ReasonCode.DTYPE):
             return reason
         if any(block < 1 or block & (block - 1) for block in plan.config.tile):
             detail = f"{plan.config.id}: blocks must be powers of two. Use such a config"
+            return Reason(ReasonCode.CONFIG, "block size", detail)
+        least = self.limits.least_columns if isinstance(self.limits, RowLimits) else 1
+        if plan.config.block_n < least:
+            detail = f"{plan.config.id}: a block needs {least} columns at least. Use such a config"
             return Reason(ReasonCode.CONFIG, "block size", detail)
         return None
 
@@ -78,13 +83,20 @@ class PlainRowKernel(RowFamily):
     ``constants``. The strides are those of the first operand, and of the first output if it is a matrix.
 
     ``after``: the code of a second launch, with a program for each block of columns, that takes the same.
+    ``least_columns``: the fewest columns of a block.
     """
 
-    limits = KernelLimits(variant=frozenset({"static"}))
-
     def __init__(
-        self, function: RowFunction, code: Any, configs: tuple[Any, ...], after: Any = None, **constants: Any
+        self,
+        function: RowFunction,
+        code: Any,
+        configs: tuple[Any, ...],
+        after: Any = None,
+        *,
+        least_columns: int = 1,
+        **constants: Any,
     ) -> None:
+        self.limits = RowLimits(least_columns=least_columns)
         self.name, self.function = function.name, function
         self.operations = frozenset({function.name})
         self.configs, self._code, self._after, self._constants = configs, code, after, constants
