@@ -89,6 +89,7 @@ ORDER = (
     "elementwise",
     "row_functions",
     "quantisation",
+    "indexed_rows",
 )
 
 

@@ -46,6 +46,7 @@ LAYOUTS: dict[str, dict[str, Layout]] = {
         "layer_norm_backward",
         "quantize_e4m3",
         "quantize_mxfp4",
+        "sort",
     ),
 )
 def test_sizes(conform, kernel, target, dtype, config, columns, rows, static):
@@ -58,7 +59,7 @@ def test_sizes(conform, kernel, target, dtype, config, columns, rows, static):
     where(family="rows"),
     empty=["rows", "columns"],
     configs=1,
-    quick=named("log_softmax", "rms_norm_backward", "quantize_int8"),
+    quick=named("log_softmax", "rms_norm_backward", "quantize_int8", "scatter_add"),
 )
 def test_nothing(conform, kernel, target, dtype, config, empty):
     """Without a row nothing is launched; without a column each program runs, and stores what nothing gives."""
@@ -70,7 +71,16 @@ def test_nothing(conform, kernel, target, dtype, config, empty):
     where(family="rows"),
     layouts=list(LAYOUTS),
     configs=1,
-    quick=named("log_softmax", "rms_norm", "geglu", "rotary", "cross_entropy_smoothed_backward", "dequantize_codebook"),
+    quick=named(
+        "log_softmax",
+        "rms_norm",
+        "geglu",
+        "rotary",
+        "cross_entropy_smoothed_backward",
+        "dequantize_codebook",
+        "dropout",
+        "top_k",
+    ),
 )
 def test_layouts(conform, kernel, target, dtype, config, layouts):
     """Rows and columns with any strides, of the operands and of the outputs."""
@@ -102,7 +112,7 @@ def far_matrices(kernel: Any) -> list[str]:
     far=far_matrices,
     dtypes=("bf16",),
     configs=1,
-    quick=named("l2_norm", "gelu", "rotary_neighbours", "cross_entropy_smoothed", "quantize_int8_static"),
+    quick=named("l2_norm", "gelu", "rotary_neighbours", "cross_entropy_smoothed", "quantize_int8_static", "gather"),
 )
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
     """The last row or column lies that far behind the first. Below the full tier one fill shows what was read and

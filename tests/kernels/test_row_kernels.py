@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,9 +12,12 @@ from conformance.families.family import family_of
 from conformance.families.gemm.problem import mm
 from conformance.families.rows import functions
 from conformance.families.rows.cross_entropy import IGNORED, LOSSES, SMOOTHING
+from conformance.families.rows.dropout import DROPOUT, uniform
 from conformance.families.rows.elementwise import ELEMENTWISE
+from conformance.families.rows.indexing import INDEXED
 from conformance.families.rows.narrow import NARROW
 from conformance.families.rows.norm_gradients import NORM_GRADIENTS
+from conformance.families.rows.ordering import ORDERS
 from conformance.families.rows.problem import RowProblem
 from conformance.families.rows.quantisation import QUANTISATIONS
 from conformance.families.rows.reductions import REDUCTIONS, ROW_MAX
@@ -31,7 +35,10 @@ from conformance.records import ReasonCode
 
 HOPPER = targets.find("sm_90")
 CONFIG = RowConfig(4, 32, 1, 1)
-WITH_TORCH = (*functions.NORMALISATIONS, *ELEMENTWISE, *ROTATIONS, *LOSSES, *REDUCTIONS, *NORM_GRADIENTS)
+WITH_TORCH = (
+    *(*functions.NORMALISATIONS, *ELEMENTWISE, *ROTATIONS, *LOSSES, *REDUCTIONS, *NORM_GRADIENTS),
+    *(*INDEXED, *ORDERS, DROPOUT),
+)
 EVERY = (*WITH_TORCH, *QUANTISATIONS, *NARROW)
 ROWS = [kernel for kernel in catalogue.own_kernels().values() if kernel.family == "rows"]
 
@@ -109,7 +116,19 @@ def norm_gradient(x):
     return (g - y * (y * g).mean(1, keepdim=True) - even) * rstd
 
 
+def dropped(x):
+    """Returns x with the elements that Triton's random numbers drop."""
+    numbers = uniform(int(x["seed"]), np.arange(x["x"].numel(), dtype=np.uint64))
+    keep = torch.from_numpy(numbers).reshape(x["x"].shape) >= x["p"].float()
+    return torch.where(keep, x["x"] / (1 - x["p"]), 0.0)
+
+
 TORCH = {
+    "gather": lambda x: x["table"][x["index"].long()],
+    "scatter_add": lambda x: torch.zeros(10, 41, dtype=torch.float64).index_add(0, x["index"].long(), x["x"]),
+    "sort": lambda x: torch.sort(x["x"], 1).values,
+    "top_k": lambda x: torch.topk(x["x"], 4, 1).values,
+    "dropout": dropped,
     "rotary": lambda x: rotated(x, False),
     "rotary_neighbours": lambda x: rotated(x, True),
     "cross_entropy": lambda x: loss(x, 0.0),
@@ -237,3 +256,34 @@ def test_of_equal_maxima_the_first_counts_and_nan_is_the_largest():
     outputs = evaluated(RowProblem(ROW_MAX, 3, 3, "fp32"), {"x": x})
     assert outputs["index"].value.tolist() == [1, 1, 0]
     assert outputs["out"].value.isnan().tolist() == [False, True, False]
+
+
+def test_equal_elements_stay_in_order_and_nan_is_the_largest():
+    x = torch.tensor([[2.0, float("nan"), -0.0, 2.0, 0.0, -float("inf"), float("nan")]])
+    for function, expected in zip(ORDERS, ([5, 2, 4, 0, 3, 1, 6], [1, 6, 0, 3]), strict=True):
+        outputs = evaluated(RowProblem(function, 1, 7, "fp32"), {"x": x})
+        assert outputs["index"].value.tolist() == [expected]
+
+
+def test_dropout_keeps_all_none_or_its_share():
+    problem = RowProblem(DROPOUT, 40, 97, "fp32")
+    for p in (0.0, 0.25, 1.0):
+        inputs = {"x": torch.ones(40, 97), "seed": torch.tensor([2**31 - 5]), "p": torch.tensor([p])}
+        kept = evaluated(problem, inputs)["out"].value != 0
+        assert abs(float(kept.double().mean()) - (1 - p)) <= 0.03 * (0 < p < 1)
+
+
+def test_rows_of_one_entry_are_added():
+    inputs = {"x": torch.arange(6.0).reshape(3, 2), "index": torch.tensor([1, 3, 1])}
+    outputs = evaluated(RowProblem(INDEXED[1], 3, 2, "fp32"), inputs)["out"]
+    assert outputs.value.tolist() == [[0, 0], [4, 6], [0, 0], [2, 3]]
+    assert outputs.error()[1].min() > outputs.error()[3].max() > 0
+
+
+def test_what_rows_by_number_need():
+    gather, scatter = (RowProblem(function, 4, 2) for function in INDEXED)
+    inputs = {"index": torch.tensor([5, 0, 5, 2])}
+    needed = family_of(gather).needed(gather, inputs, "out", (torch.tensor([1, 0, 0, 1]).bool(), torch.ones(2).bool()))
+    assert needed["table"][0].nonzero()[:, 0].tolist() == [2, 5]
+    needed = family_of(scatter).needed(scatter, inputs, "out", (torch.arange(6) == 5, torch.ones(2).bool()))
+    assert needed["x"][0].tolist() == [True, False, True, False]

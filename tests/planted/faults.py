@@ -19,6 +19,7 @@ from tests.planted.elementwise_faults import ELEMENTS
 from tests.planted.family_faults import FAMILY
 from tests.planted.fnuz_faults import FNUZ_FORMATS
 from tests.planted.grouped_faults import GROUPED
+from tests.planted.indexed_row_faults import INDEXED_ROWS
 from tests.planted.int4_faults import FOUR_BITS
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.linear_attention_faults import LINEAR_ATTENTION
@@ -71,6 +72,7 @@ _PLANTED: tuple[Fault, ...] = (
     *ELEMENTS,
     *FUNCTIONS,
     *CODES,
+    *INDEXED_ROWS,
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

@@ -1,4 +1,4 @@
-"""Functions of the rows and elements of a matrix: softmax, norms, activations and gates, losses, sums, codes."""
+"""Functions of the rows and elements of a matrix: softmax, norms, activations, losses, sums, codes, order, dropout."""
 
 from conformance.families.family import Family, register_family
 from conformance.families.rows import alterations, examples, fills, problem, reference, refusals

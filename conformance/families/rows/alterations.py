@@ -55,6 +55,8 @@ def needed(problem: RowProblem, inputs: Mapping[str, Tensor], output: str, store
     columns for an output without rows."""
     (part,) = (part for part in problem.function.outputs if part.name == output)
     along = dict(zip(part.axes, stored, strict=True))
+    if problem.function.needs is not None:
+        return problem.function.needs(problem, inputs, along)
     result: Needed = {}
     for other in problem.function.operands:
         whole_rows = "r" in along and "r" in other.axes

@@ -54,15 +54,16 @@ def build(request: FillRequest[RowProblem]) -> Fill:
     arrays = draw(problem, draws)
     if request.name == SPECIAL.name:
         places = draws.below(problem.columns, (2,))
-        arrays["x"][0, places[0]], arrays["x"][1, places[1]] = np.nan, function.infinity
+        first = arrays[function.operands[0].name]
+        first[0, places[0]], first[1, places[1]] = np.nan, function.infinity
     inputs = {
         part.name: round_to(torch.from_numpy(np.ascontiguousarray(arrays[part.name], np.float64)), part.dtype)
         for part in problem.operands
     }
     outputs = evaluated(problem, inputs, device=request.device or "cpu")
     fills = {name: _of_output(request, inputs, name, part) for name, part in outputs.items()}
-    first = fills.pop(problem.output.name)
-    return dataclasses.replace(first, parts=fills)
+    main = fills.pop(problem.output.name)
+    return dataclasses.replace(main, parts=fills)
 
 
 def _of_output(request: FillRequest[RowProblem], inputs: dict[str, Tensor], name: str, part: Computed) -> Fill:

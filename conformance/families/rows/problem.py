@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from conformance.families.examples import FLOATS
-from conformance.families.family import Tiles
+from conformance.families.family import Needed, Tiles
 from conformance.inputs.fills import Draws, Floats
 from conformance.numerics.error_bounds import Computed
 from conformance.problems import DTYPES, Layout, Operand, Problem, check_choice
@@ -70,6 +72,8 @@ class RowFunction:
     ones. ``infinity``: the value in the second row of the fill "special", NaN if an ignored first row hides its own.
     ``special``: False if operands must be finite. ``of_nothing``: the outputs that are not 0 of a problem without an
     element. ``faults``: other computations, by the cause that they stand for. ``axes``: further axes by their letters.
+    ``needs(problem, inputs, along)`` returns what the stored elements need of each operand, from the stored indices by
+    the letters of their axes. None: whole rows, and columns of operands without rows.
     """
 
     name: str
@@ -85,6 +89,7 @@ class RowFunction:
     special: bool = True
     of_nothing: Callable[[RowProblem], Mapping[str, float]] = lambda problem: {}
     axes: Mapping[str, Axis] = field(default_factory=dict)
+    needs: Callable[[RowProblem, Mapping[str, Tensor], Mapping[str, Tensor]], Needed] | None = None
 
     def __post_init__(self) -> None:
         FUNCTIONS[self.name] = self
