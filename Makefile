@@ -27,9 +27,10 @@ conformance-releases: $(VENV)/installed
 	$(BIN)/python -m tests.releases --tritons $(TRITONS) $(addprefix --release ,$(RELEASES)) $(ARGS)
 
 # A hundred faults derived from the kernels' source. Each must fail a case of the quick tier, or be explained in
-# conformance/data/known_survivors.txt.
+# conformance/data/known_survivors.txt. So must each statement have a case that runs it: the faults' runs say so.
 mutants: $(VENV)/installed
 	$(BIN)/conformance mutants --no-gpu --count 100 --seed 0 $(ARGS)
+	$(BIN)/conformance mutants --no-gpu --unreached
 
 # Commands of the guides that compare two Tritons upgrade from this earlier one. Files whose tests are marked long begin
 # first, and each file is run by one worker. `make durations` lists the slowest files and tests of the last run.

@@ -1,6 +1,7 @@
 """Fixtures of every test: signals are as a shell in the foreground leaves them. A test must leave as it was the
 registries of the package, which other tests list."""
 
+import gc
 import signal
 import sys
 
@@ -15,6 +16,8 @@ def pytest_configure(config):
     """A shell has its background jobs ignore SIGINT, and so would the runs that tests interrupt."""
     if not hasattr(config, "workerinput") and getattr(config, "cache", None) is not None:
         config.pluginmanager.register(durations.Durations(config.cache), "durations-of-tests")
+    gc.disable()  # until all is collected: nothing of that is garbage
+    config.add_cleanup(gc.unfreeze)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -28,6 +31,12 @@ def pytest_xdist_auto_num_workers():
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     durations.longest_first(items)
+
+
+def pytest_collection_finish():
+    """A search for garbage leaves out what lives as long as the process: 2 of 13 processor seconds of a worker."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", dest="only_list", help="print the mutants, and judge none")
     parser.add_argument(
-        "--unreached", action="store_true", help="print the statements that no case reaches, and judge no mutant"
+        "--unreached",
+        action="store_true",
+        help="print the statements that no case reaches and the list lacks; judge no mutant",
     )
     parser.add_argument(
         "--workers", type=positive, default=core_count(), metavar="N", help="processes (default: one a core)"
@@ -74,8 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
             compiles=not arguments.no_compile,
         )
     if arguments.unreached:
-        statements = session.unreached()
-        print(*statements, sep="\n", end="\n" if statements else "")
+        statements = {name: line for name, line in session.unreached().items() if name not in expected}
+        for name, line in statements.items():
+            print(f"{name}  {line}")
         return 1 if statements else 0
     mutants = _chosen(arguments, session)
     if arguments.only_list:

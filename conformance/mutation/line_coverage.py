@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.mutants import replace
+from conformance.mutation.tree_walk import places
 
 #: The name of what is called, among the globals of the functions.
 CALLED = "_conformance_reached"
@@ -35,23 +36,19 @@ class LineCoverage:
         return {name: sorted(lines) for name, lines in self._reached.items()}
 
 
-def unreached(functions: Iterable[DeviceFunction], reached: Iterable[Mapping[str, list[int]]]) -> list[str]:
-    """Returns the statements of ``functions`` in none of ``reached``, as :meth:`LineCoverage.lines` gives them: a line
-    of text each, which names the function."""
+def unreached(functions: Iterable[DeviceFunction], reached: Iterable[Mapping[str, list[int]]]) -> dict[str, str]:
+    """Returns the statements of ``functions`` in none of ``reached``, as :meth:`LineCoverage.lines` gives them: the
+    first line of each by an id such as ``tiles.swizzle:body5:unreached:1``."""
     lines: dict[str, set[int]] = {}
     for some in reached:
         for name, numbers in some.items():
             lines.setdefault(name, set()).update(numbers)
-    texts = []
-    for function in functions:
-        source = function.source.split("\n")
-        for node in ast.walk(function.tree):
-            docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            if not isinstance(node, ast.stmt) or node is function.tree or docstring:
-                continue
-            if node.lineno not in lines.get(function.name, ()):
-                texts.append(f"{function.name}: {source[node.lineno - 1].strip()}")
-    return texts
+    return {
+        f"{function.name}:{place.path}:unreached:1": function.source.split("\n")[place.node.lineno - 1].strip()
+        for function in functions
+        for place in places(function.tree)
+        if isinstance(place.node, ast.stmt) and place.node.lineno not in lines.get(function.name, ())
+    }
 
 
 def instrumented(function: DeviceFunction) -> str:

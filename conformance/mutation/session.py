@@ -94,10 +94,11 @@ class Session:
         kept = {line.pop("key"): line for line in map(json.loads, file)}
         return {name: Baseline(**kept[key]) for name, key in keys.items() if key in kept}
 
-    def unreached(self) -> list[str]:
-        """The statements of device functions that no plan reaches; nothing on a device, which does not tell."""
+    def unreached(self) -> dict[str, str]:
+        """Returns the statements of device functions that no plan reaches, by their id; none on a device, which does
+        not tell."""
         lines = [each.lines for each in self.baselines().values() if each.lines is not None]
-        return unreached(self.functions, lines) if self.executor is ExecutorName.INTERPRETER else []
+        return unreached(self.functions, lines) if self.executor is ExecutorName.INTERPRETER else {}
 
     def results(self, mutants: Sequence[Mutant], say: Callable[[Result], None]) -> list[Result]:
         """The result of every mutant, from the folder or by judging it; ``say`` is told of each that was judged, in the

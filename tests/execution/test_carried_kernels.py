@@ -90,7 +90,7 @@ def signed(folder: Path, **changed: bytes) -> None:
     stored(folder, "UPDATE kernels SET digest = ?", digest)
 
 
-ZEROS = zlib.compress(bytes(carried_kernels.KERNEL_LIMIT + 1))
+ZEROS = zlib.compress(bytes(carried_kernels.KERNEL_LIMIT + 1), 1)
 HOSTILE = {
     "a path": ("UPDATE files SET name = '/tmp/' || name", (), "letters, digits"),
     "a folder above": ("UPDATE files SET name = '../' || name", (), "letters, digits"),

@@ -70,3 +70,19 @@ def test_mutants_are_listed_and_wrong_names_refused(tmp_path):
         refused = mutants(tmp_path, wrong)
         assert refused.returncode == 2
         assert message in refused.stderr
+
+
+def test_a_statement_that_no_case_runs_fails_the_command_unless_it_is_known(first, tmp_path):
+    """The kept baselines say that no case runs the function that orders tiles."""
+    baselines = [json.loads(line) for line in (first[0] / "baselines.jsonl").read_text().splitlines()]
+    assert all(baseline["lines"].pop("tiles.swizzle") for baseline in baselines)
+    (tmp_path / "baselines.jsonl").write_text("".join(f"{json.dumps(baseline)}\n" for baseline in baselines))
+    listed = tmp_path / "known.txt"
+    listed.write_text("tiles.swizzle:body1:unreached:1 a reason\n")
+    ran = mutants(tmp_path, "--unreached", f"--known={listed}")
+    statements = [line.partition(" ")[0] for line in ran.stdout.splitlines()]
+    assert ran.returncode == 1, ran.stderr
+    assert "tiles.swizzle:body2:unreached:1" in statements
+    assert "tiles.swizzle:body1:unreached:1" not in statements
+    listed.write_text("".join(f"{name} a reason\n" for name in [*statements, "tiles.swizzle:body1:unreached:1"]))
+    assert mutants(tmp_path, "--unreached", f"--known={listed}").returncode == 0

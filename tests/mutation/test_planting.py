@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
+import conformance.kernels
 from conformance.mutation.forked import told
 from conformance.mutation.functions import device_function, reachable
 from conformance.mutation.line_coverage import LineCoverage, unreached
@@ -115,9 +118,17 @@ def test_lines_that_ran_are_told(device):
     small, large = told(runs, 10.0)
     assert small == {"device_code.twice": [3], "device_code.capped": [3, 4, 5, 7]}
     functions = reachable([device.twice])
-    assert unreached(functions, [small]) == ["device_code.capped: y = 10"]
-    assert unreached(functions, [small, large]) == []
+    assert unreached(functions, [small]) == {"device_code.capped:body2.body0:unreached:1": "y = 10"}
+    assert unreached(functions, [small, large]) == {}
     assert large == {"device_code.twice": [3], "device_code.capped": [3, 4, 5, 6, 7]}
+
+
+def test_every_device_function_has_a_caller():
+    """``conformance mutants --unreached`` names the statements of those that a kernel reaches."""
+    kernels = "\n".join(path.read_text() for path in Path(conformance.kernels.__path__[0]).rglob("*.py"))
+    names = re.findall(r"^@triton\.jit\ndef (\w+)\(", kernels, re.MULTILINE)
+    assert len(names) > 80
+    assert [name for name in names if len(re.findall(rf"\b{name}\b", kernels)) == 1] == []
 
 
 def test_a_caller_that_was_hashed_is_another_kernel_with_the_fault():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from dataclasses import dataclass
 
 import pytest
@@ -30,6 +31,7 @@ class Unmasked:
         return f"{self.file}: {' '.join(self.old.split())}"
 
 
+@functools.cache
 def masked_loads() -> list[Unmasked]:
     """Every ``tl.load`` with a mask in the device code; those of one text in one file are one."""
     from tests.planted.planted_kernels import SOURCE
