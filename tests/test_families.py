@@ -35,7 +35,7 @@ LACKING = {
     "needed": {"LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
     "grid": {"GroupedGemm", "MicroscaledGroupedGemm"},
     "products": {"Attention", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
-    "alterations": {"LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
+    "alterations": {"MicroscaledGemm", "MicroscaledGroupedGemm"},
     "unit": {"Attention", "Int4Gemm", "LinearAttention", "MicroscaledGemm", "MicroscaledGroupedGemm"},
 }
 

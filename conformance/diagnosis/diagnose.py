@@ -30,6 +30,7 @@ from conformance.diagnosis.tile_search import (
 from conformance.diagnosis.wrapped_numbers import overflow_cause
 from conformance.families.family import Indices, Needed, family_of, merged
 from conformance.families.products import Product
+from conformance.families.usual_faults import usual_faults
 from conformance.numerics.alterations import Alteration, Tiling, WorkBudget, WrongOutput, explaining
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill, Seen
@@ -151,6 +152,10 @@ class _Case:
             return TileSearch()
         evidence, scope = self._of_wrong_passes(evidence)
         names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
+        if len(names) > 1 and exact:  # fills that are judged in another way may tell them apart
+            some = [each for each in self._alterations(False) if any(name.startswith(each.cause) for name in names)]
+            everything, _ = self._of_wrong_passes(self._evidence(seen, None))
+            names = explaining(some, self.problem, self.contract, everything, work) or names
         names = [f"{name}{scope}" for name in names]
         if sum(1 + name.count(", or ") for name in names) > ALTERNATIVES:
             varied = any(tells_causes_apart(entry.out[entry.bad].double()) for entry in evidence)
@@ -173,7 +178,7 @@ class _Case:
         for entry in seen:
             for name, out in entry.outputs.items():
                 part = entry.fill.of(name)
-                if part.method == method or (method is None and part.method != "special"):
+                if out.numel() and (part.method == method or (method is None and part.method != "special")):
                     dtype = self.problem.operand(name).dtype
                     bad = _difference(replace(self.contract, out_dtype=dtype), part, out).bad
                     evidence.append(WrongOutput(entry.fill, name, dtype, out, bad))
@@ -181,8 +186,10 @@ class _Case:
         return sorted(evidence, key=lambda entry: id(entry.fill) not in wrong)
 
     def _alterations(self, exact: bool) -> Iterator[Alteration]:
-        alterations = family_of(self.problem).alterations
-        return iter(()) if alterations is None else alterations(self.problem, self.contract, self.tiling, exact)
+        family = family_of(self.problem)
+        if family.alterations is None:
+            return usual_faults(self.problem, self.tiling, family.axes)
+        return family.alterations(self.problem, self.contract, self.tiling, exact)
 
     def _about_counts(
         self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: WorkBudget

@@ -20,6 +20,7 @@ from torch import Tensor
 from conformance.diagnosis import rounding_faults
 from conformance.diagnosis.fault_model import FaultModel, Hypothesis, Image, Predict, grown, poison_values
 from conformance.diagnosis.wrapped_numbers import WIDTHS, overflow_words, wrapped
+from conformance.families.gemm.alterations import other_factors
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.problems import DTYPES
 
@@ -48,10 +49,11 @@ def about_epilogue(model: FaultModel) -> Iterator[Hypothesis]:
     elif problem.K and problem.alpha == 0:
         cause = "the product contributes although alpha is 0 (0 * NaN is NaN)"
         yield Hypothesis(cause, functools.partial(_constant, torch.nan), special=True)
-    if model.k and problem.alpha != 1.0:
-        yield changed("alpha is not applied", alpha=lambda r, c: 1.0)
-        yield changed("alpha is applied twice", alpha=lambda r, c: model.alpha**2)
-        yield changed("alpha and beta are exchanged", alpha=lambda r, c: model.beta, beta=lambda r, c: model.alpha)
+    if model.k:
+        for cause, alpha, beta in other_factors(model.alpha, model.beta):
+            if beta != model.beta and not problem.reads_bias:
+                continue
+            yield changed(cause, alpha=functools.partial(_factor, alpha), beta=functools.partial(_factor, beta))
     if model.scaled:
         yield changed(
             "no scale is applied", scale_a=lambda r, c: torch.ones(len(r)), scale_b=lambda r, c: torch.ones(len(c))
@@ -70,6 +72,10 @@ def about_epilogue(model: FaultModel) -> Iterator[Hypothesis]:
             yield changed("scale_a and scale_b are exchanged", scale_a=_along(b, 0), scale_b=_along(a, 1))
     if model.bias is not None:
         yield from _about_bias(model, model.bias)
+
+
+def _factor(value: float, rows: Tensor, cols: Tensor) -> float:
+    return value
 
 
 def _constant(value: float, rows: Tensor, cols: Tensor) -> Tensor:
@@ -112,11 +118,6 @@ def _about_bias(model: FaultModel, bias: Tensor) -> Iterator[Hypothesis]:
         return
     yield changed("the bias is absent", beta=lambda r, c: 0.0)
     yield changed("the bias is added twice", beta=lambda r, c: 2 * model.beta)
-    if not model.scaled:
-        yield changed("beta is not applied", beta=lambda r, c: 1.0)
-        yield changed("beta is applied twice", beta=lambda r, c: model.beta**2)
-        yield changed("the bias is scaled by alpha too", beta=lambda r, c: model.alpha * model.beta)
-        yield changed("the bias is scaled by alpha instead of beta", beta=lambda r, c: model.alpha)
     if model.scaled:
         a, b = model.scale_a[:, None], model.scale_b[None, :]
         yield changed("the bias is scaled by scale_a and scale_b", bias=lambda r, c: at(r, c) * a[r] * b[:, c])
@@ -393,6 +394,40 @@ def about_other_tiles(model: FaultModel, i: int, j: int) -> Iterator[Hypothesis]
         yield model.from_raw(f"{here} holds the product of {there}", moved)
         if model.scaled or model.problem.bias is not None:
             yield Hypothesis(f"{here} holds the result of {there}", functools.partial(_result_of, model, shift))
+    yield from _of_earlier_tiles(model, i, j)
+
+
+#: More tiles than this are not solved for.
+SOLVED_TILES = 64
+
+
+def _of_earlier_tiles(model: FaultModel, i: int, j: int) -> Iterator[Hypothesis]:
+    """Tile (i, j) also holds the sums of several others, as in a loop over tiles that never resets the accumulator.
+    Which ones is the solution of linear equations, one for each element, if they have only one."""
+    tiles_m, tiles_n = model.tiles
+    places = [place for place in itertools.product(range(tiles_m), range(tiles_n)) if place != (i, j)]
+    rows, cols = model.tile(i, j)
+    if not 1 < len(places) <= SOLVED_TILES or model.problem.fusion is not None:
+        return
+    residual = model.output[rows][:, cols] - model.finish(model.product(rows, cols), rows, cols)
+    usable = residual.isfinite() & ~model.unwritten[rows][:, cols]
+    if int(usable.sum()) < 2 * len(places) or not model.work.take(usable.numel() * len(places) ** 2):
+        return
+    raw = grown(model.raw, tiles_m * model.block_m, tiles_n * model.block_n)
+    factor = model.alpha * model.scale_a[rows][:, None] * model.scale_b[cols][None, :]
+    shifts = [((m - i) * model.block_m, (n - j) * model.block_n) for m, n in places]
+    terms = torch.stack([(_moved(raw, shift, rows, cols) * factor)[usable] for shift in shifts], 1)
+    solved = torch.linalg.lstsq(terms, residual[usable][:, None], driver="gelsd").solution[:, 0].round()
+    chosen = [place for place, times in zip(shifts, solved.tolist(), strict=True) if times == 1]
+    if len(chosen) < 2 or set(solved.tolist()) - {0.0, 1.0}:
+        return
+    names = ", ".join(f"({m},{n})" for (m, n), times in zip(places, solved.tolist(), strict=True) if times == 1)
+
+    def predicted(r: Tensor, c: Tensor) -> Tensor:
+        return model.product(r, c) + torch.stack([_moved(raw, shift, r, c) for shift in chosen]).sum(0)
+
+    cause = f"tile ({i},{j}) also holds the sums of tiles {names}: the accumulator was not reset"
+    yield model.from_raw(cause, predicted)
 
 
 def _moved(raw: Tensor, shift: tuple[int, int], rows: Tensor, cols: Tensor) -> Tensor:

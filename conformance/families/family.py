@@ -139,7 +139,8 @@ class Family:
     ``products(problem, fill, out, bad, tiling)`` returns the matrix products with an element that ``bad`` marks.
 
     ``alterations(problem, contract, tiling, exact)`` returns faulty computations that may explain a wrong output of
-    fills; ``exact`` says whether the fills are judged bit by bit.
+    fills; ``exact`` says whether the fills are judged bit by bit. Without it the usual faults are tried, which
+    :mod:`~conformance.families.usual_faults` derives from the reference and the operands.
 
     ``refusals`` has a rule for each refusal code of its kernels; see :mod:`~conformance.families.limits`.
 

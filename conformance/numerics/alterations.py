@@ -9,6 +9,7 @@ The budget of a search, and the tiles of a kernel's product, are here too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,18 +51,24 @@ FAR = 4.0
 #: would.
 CLOSER = 32.0
 
-#: fp64 outputs by name, each with its error bound; None for one that is exact.
+#: fp64 outputs by name, each with its error bound; None for one that is exact. An output that is left out is one of
+#: which the alteration says nothing.
 Outputs = Mapping[str, tuple[Tensor, Tensor | None]]
+#: Stands for the bound of an altered computation that has none of its own. It is this many times that of the right one,
+#: row by row, and grows with the results.
+LOOSE, LIKE_THE_RIGHT_ONE = 4.0, torch.full((), torch.nan, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Alteration:
     """``compute`` maps a fill's inputs to the outputs if ``cause`` is what happened; it raises ValueError if it cannot
-    say. ``special``: it is about NaN or infinity, so that these are evidence too."""
+    say. ``special``: it is about NaN or infinity, so that these are evidence too. ``general``: it is one of those that
+    every family has; where another one explains all, it is not tried."""
 
     cause: str
     compute: Callable[[Mapping[str, Tensor]], Outputs]
     special: bool = False
+    general: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +90,29 @@ def explaining(
     work: WorkBudget,
 ) -> list[str]:
     """The causes that explain every element of ``evidence``, in the order in which they come; no more are tried
-    than ``work`` allows."""
+    than ``work`` allows. Of general alterations that give the same numbers the first is named, and the others counted.
+    """
     causes: list[str] = []
+    specific, predicted, alike = False, list[list[Outputs]](), Counter[int]()
     by_fill = [(fill, entries, sum(entry.out.numel() for entry in entries) * _depth(problem))
                for fill, entries in _by_fill(evidence)]  # fmt: skip
     for alteration in alterations:
-        if alteration.cause not in causes and _explains(alteration, contract, by_fill, work):
-            causes.append(alteration.cause)
+        if alteration.general and specific:
+            break
+        outputs = None if alteration.cause in causes else _explained(alteration, contract, by_fill, work)
         if work.ended:
             break
-    return causes
+        if outputs is None:
+            continue
+        same = next((place for place, each in enumerate(predicted) if _same(outputs, each)), None)
+        if alteration.general and same is not None:
+            alike[same] += 1
+            continue
+        causes.append(alteration.cause)
+        specific |= not alteration.general
+        predicted.append(outputs)
+    return [f"{cause} ({alike[place]} more would give the same numbers)" if alike[place] else cause
+            for place, cause in enumerate(causes)]  # fmt: skip
 
 
 def _depth(problem: Problem) -> int:
@@ -102,28 +122,39 @@ def _depth(problem: Problem) -> int:
     return max(1, depth * int(getattr(problem, "taps", 1)))
 
 
-def _explains(
+def _explained(
     alteration: Alteration,
     contract: Contract,
     evidence: Sequence[tuple[Fill, list[WrongOutput], int]],
     work: WorkBudget,
-) -> bool:
-    """True if ``alteration`` explains the evidence of each fill, at these costs."""
-    shown = 0
+) -> list[Outputs] | None:
+    """Returns the outputs for each fill if ``alteration`` explains the evidence of all, at these costs; else None."""
+    shown, predicted = 0, []
     for fill, entries, steps in evidence:
         if not work.take(steps):
-            return False
+            return None
         try:
             outputs = alteration.compute(fill.inputs)
         except ValueError:
-            return False
+            return None
+        predicted.append(outputs)
         for entry in entries:
+            if entry.name not in outputs:
+                continue
             value, error = outputs[entry.name]
             counted = _agreement(contract, entry, value.cpu(), None if error is None else error.cpu(), alteration)
             if counted is None:
-                return False
+                return None
             shown += counted
-    return shown >= ENOUGH
+    return predicted if shown >= ENOUGH else None
+
+
+def _same(first: Sequence[Outputs], second: Sequence[Outputs]) -> bool:
+    """True if two alterations predict the same values."""
+    return all(
+        one.keys() == two.keys() and all(torch.equal(one[name][0], two[name][0]) for name in one)
+        for one, two in zip(first, second, strict=True)
+    )
 
 
 def _by_fill(evidence: Sequence[WrongOutput]) -> Iterator[tuple[Fill, list[WrongOutput]]]:
@@ -144,6 +175,8 @@ def _agreement(
     """Returns the number of wrong elements that ``value`` explains; None if it contradicts an element."""
     out = entry.out.double()
     part = entry.fill.of(entry.name)
+    if error is LIKE_THE_RIGHT_ONE:
+        error = None if part.error is None else _enlarged(part.error.cpu(), part.expected.cpu(), value)
     if error is None:
         predicted = as_stored(value, entry.dtype, contract.overflow)
         same = (predicted == out) | (predicted.isnan() & out.isnan())
@@ -164,6 +197,17 @@ def _agreement(
     if 2 * int(closer.sum()) >= int(entry.bad.sum()):
         far |= closer
     return int((entry.bad & torch.where(finite, far, alteration.special)).sum())
+
+
+def _enlarged(error: Tensor, expected: Tensor, value: Tensor) -> Tensor:
+    """Returns the largest ``error`` of each row, LOOSE times, and as many times more as ``value`` is larger there."""
+
+    def largest(numbers: Tensor) -> Tensor:
+        finite = torch.where(numbers.isfinite(), numbers.abs(), 0.0)
+        return finite.amax(-1, keepdim=True) if finite.dim() and finite.shape[-1] else finite
+
+    growth = largest(value) / largest(expected).clamp(min=torch.finfo(torch.float64).tiny)
+    return (LOOSE * largest(error) * growth.clamp(min=1.0)).expand(value.shape)
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,13 @@ So no bound depends on the machine. It costs a factor of two where one machine i
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +62,42 @@ ULPS: Mapping[str, float] = MappingProxyType(
 LOG_NEAR_ONE, TANH = 2.0**-21.41, 18 * U
 #: Where fp32 exponentials of lower arguments are zero, and of higher ones infinite.
 EXP_REACH = 200.0
+
+
+#: What stands for a step in its place: it gets the step, and what the step gets.
+Change = Callable[..., "Computed"]
+#: The changes in use, by the name of the step.
+_CHANGES: dict[str, Change] = {}
+
+
+@contextlib.contextmanager
+def changed_steps(**changes: Change) -> Iterator[None]:
+    """Inside, a step of these names is what its change returns: ``change(step, *arguments)``. It replays a computation
+    as a faulty kernel would do it. The steps are ``max``, ``sum``, ``mean``, ``square`` and the functions of this
+    module.
+
+    >>> with changed_steps(square=lambda square, x: x):
+    ...     float(operand(torch.tensor([3.0])).square().value)
+    3.0
+    """
+    before = dict(_CHANGES)
+    _CHANGES.update(changes)
+    try:
+        yield
+    finally:
+        _CHANGES.clear()
+        _CHANGES.update(before)
+
+
+def _step(compute: Callable[..., Computed]) -> Callable[..., Computed]:
+    """Lets :func:`changed_steps` change ``compute``."""
+
+    @functools.wraps(compute)
+    def changeable(*arguments: Any, **named: Any) -> Computed:
+        change = _CHANGES.get(compute.__name__)
+        return compute(*arguments, **named) if change is None else change(compute, *arguments, **named)
+
+    return changeable
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,16 +152,19 @@ class Computed:
         """Returns ``other / self``; see :meth:`__truediv__`."""
         return _quantity(other, self) / self
 
+    @_step
     def square(self) -> Computed:
         """Returns the square, rounded: never below 0, unlike a product of two quantities."""
         product = self * self
         crosses = (self.low <= 0) & (self.high >= 0)
         return Computed(product.value, torch.where(crosses, 0.0, product.low.clamp(min=0.0)), product.high)
 
+    @_step
     def max(self, dim: int) -> Computed:
         """Returns the largest along ``dim``, which stays with extent 1. No kernel rounds it."""
         return Computed(*(part.amax(dim, keepdim=True) for part in (self.value, self.low, self.high)))
 
+    @_step
     def sum(self, dim: int, roundings: float = 0.0) -> Computed:
         """Returns the sum along ``dim``, which stays with extent 1: n terms in any order, by n - 1 rounded additions.
 
@@ -136,6 +178,7 @@ class Computed:
         low, high = (end.sum(dim, keepdim=True) for end in (self.low, self.high))
         return _in_range(self.value.sum(dim, keepdim=True), low - size, high + size)
 
+    @_step
     def mean(self, dim: int, roundings: float = 0.0) -> Computed:
         """Returns the sum divided by the number of terms, or multiplied by the rounded reciprocal of it."""
         total, count = self.sum(dim, roundings), self.value.shape[dim]
@@ -238,6 +281,7 @@ def function(
     return rounded(evaluate(x.value), evaluate(low), evaluate(high), ulps, absolute)
 
 
+@_step
 def exp(x: Computed) -> Computed:
     """Returns e**x. The base may be changed to 2 first: log2(e) and its product with x are rounded, which errs by 2 U
     |x| in the exponent. Never below 0."""
@@ -250,26 +294,31 @@ def exp(x: Computed) -> Computed:
     return _in_range(torch.exp(x.value), low, high + high * slack(x.high) + TINY)
 
 
+@_step
 def log(x: Computed) -> Computed:
     """Returns the natural logarithm."""
     return function(x, torch.log, ULPS["log"], LOG_NEAR_ONE)
 
 
+@_step
 def sqrt(x: Computed) -> Computed:
     """Returns the square root."""
     return function(x, torch.sqrt, ULPS["sqrt"])
 
 
+@_step
 def rsqrt(x: Computed) -> Computed:
     """Returns 1 / sqrt(x), by one function or by a root and a division."""
     return function(x, torch.rsqrt, ULPS["rsqrt"], rising=False)
 
 
+@_step
 def erf(x: Computed) -> Computed:
     """Returns the error function."""
     return function(x, torch.erf, ULPS["erf"])
 
 
+@_step
 def tanh(x: Computed) -> Computed:
     """Returns tanh(x), by a function or by an exponential: ``q - 1`` with ``q = 2 / (1 + e)`` and ``e = exp(-2 x)``.
 
@@ -279,6 +328,7 @@ def tanh(x: Computed) -> Computed:
     return function(x, torch.tanh, ulps=0.0, absolute=TANH)
 
 
+@_step
 def sigmoid(x: Computed) -> Computed:
     """Returns ``1 / (1 + exp(-x))``."""
     return 1.0 / (exp(-x) + 1.0)

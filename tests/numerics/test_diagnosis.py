@@ -16,6 +16,7 @@ from conformance.diagnosis import fault_model, wrapped_numbers
 from conformance.diagnosis.diagnose import diagnose
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm import reference as gemm
+from conformance.families.gemm.alterations import other_factors
 from conformance.families.gemm.problem import Bias, addmm, bmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.inputs import guarded_memory
 from conformance.inputs.fills import applicable_fills, fills
@@ -102,6 +103,12 @@ def not_reset(a, b):
     return product
 
 
+def never_reset(a, b):
+    product = a @ b
+    product[32:64, 32:64] += (a @ b)[:32, :32] + (a @ b)[:32, 32:64]
+    return product
+
+
 def element_of_a(a, b):
     a = a.clone()
     a[41, 30] *= 2
@@ -128,6 +135,11 @@ FAULTS = {
     "last k": (MM, from_product(lambda a, b: a[:, :-1] @ b[:-1]), "the last k is dropped"),
     "tail of ones": (MM, from_product(lambda a, b: a @ b + 8), "the K tail is filled with ones"),
     "not reset": (MM, from_product(not_reset), "tile (1,1) also holds the sums of tile (1,0): the accumulator was"),
+    "never reset": (
+        MM,
+        from_product(never_reset),
+        "tile (1,1) also holds the sums of tiles (0,0), (0,1): the accumulator was not reset",
+    ),
     "some k twice": (MM, from_product(lambda a, b: a @ b + a[:, 21:35] @ b[21:35]), "k 21..34 are counted twice"),
     "every k three times": (WIDE, from_product(lambda a, b: 3 * (a @ b)), "every k is counted 3 times"),
     "k twice and not at all": (
@@ -200,6 +212,16 @@ def test_an_epilogue_that_each_part_applies_is_counted(cause):
     out = rounded(case, PARTS[cause](parts, bias))
     assert diagnose(*case, fill, out, block=BLOCK, splits=3).causes == (cause,)
     assert diagnose(*case, fill, out, block=BLOCK).causes == ()
+
+
+@pytest.mark.parametrize("cause", [cause for cause, *_ in other_factors(4.0, -0.5)])
+def test_factors_that_are_applied_wrongly_are_told_apart(cause):
+    """By the factors that a product with a bias has unless it is given others."""
+    (factors,) = [other for name, *other in other_factors(4.0, -0.5) if name == cause]
+    problem = addmm(M, N, K)
+    case, fill = (problem, Contract("fp16", FMA)), fill_of((problem, Contract("fp16", FMA)))
+    other = replace(problem, alpha=factors[0], beta=factors[1])
+    assert diagnosis_of(case, fill, rounded(case, reference.value(other, fill.inputs))).causes == (cause,)
 
 
 def test_an_integer_that_overflowed_is_named():

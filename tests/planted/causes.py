@@ -40,6 +40,9 @@ CAUSES = {
     "group_empty_is_skipped": "not written",
     "grid_not_as_planned": "1 programs more",
     "ws_last_row_not_stored": "not written: 56 elements, rows 71..71",
+    # sums that are added to memory
+    "atomic_not_zeroed": "out is not set before atomic operations change it at ",
+    "reduce_not_zeroed": "out is not set before atomic operations change it at ",
     # indices, operands and steps
     "input_overwritten": "2 bytes changed inside 'a'",
     "empty_k_reads": "memory that is no operand's is read",

@@ -36,7 +36,14 @@ _STATE = "state = tl.dot(tl.trans(k), v, state)"
 
 LINEAR_ATTENTION = grouped(
     "linear attention",
-    fault("linear_no_mask", CHUNKS, SOURCE, _MASK, "(rows[:, None] >= 0) & (rows[None, :] >= 0)"),
+    fault(
+        "linear_no_mask",
+        CHUNKS,
+        SOURCE,
+        _MASK,
+        "(rows[:, None] >= 0) & (rows[None, :] >= 0)",
+        cause="scores of later positions are not masked (blocks of 16 positions)",
+    ),
     fault("linear_decay_of_other_head", CHUNKS, SOURCE, "matrix * chunks", "(matrix ^ 1) * chunks"),
     fault(
         "linear_decay_after_use",
@@ -44,6 +51,7 @@ LINEAR_ATTENTION = grouped(
         SOURCE,
         f"        {_DECAY}\n        out = tl.dot(q, state.to(v.dtype))",
         f"        out = tl.dot(q, state.to(v.dtype))\n        {_DECAY}",
+        cause="the state decays after it is used",
     ),
     fault(
         "linear_state_kept_narrow",

@@ -122,7 +122,8 @@ class Footprint:
 
 class Footprints:
     """The footprints of all programs that run over the ``operands``, which include the outputs. ``unwritten`` has what
-    was read of a workspace before any program had stored it, by workspace."""
+    was read of a workspace before any program had stored it, by workspace. ``added`` has the operands that an atomic
+    operation changes before any program has stored to them, each with the line of the first one."""
 
     def __init__(self, operands: Mapping[str, Tensor]) -> None:
         self._regions = [TensorRegion(name, tensor) for name, tensor in operands.items() if tensor.numel()]
@@ -130,6 +131,8 @@ class Footprints:
         self._by_program: dict[tuple[int, tuple[int, ...]], Footprint] = {}
         self._workspaces: list[tuple[TensorRegion, np.ndarray]] = []  # and which elements have been stored
         self.unwritten: dict[str, str] = {}
+        self.added: dict[str, str] = {}
+        self._stored: set[str] = set()
 
     @property
     def footprints(self) -> list[Footprint]:
@@ -166,6 +169,10 @@ class Footprints:
             footprint = self._by_program.setdefault((self._launch, program), Footprint(self._launch, program))
             by_operand = getattr(footprint, what)
             footprint.changed |= {region.name} if atomic else set()
+            if atomic and region.name not in self._stored:
+                self.added.setdefault(region.name, line)
+            elif what == "stores":
+                self._stored.add(region.name)
             if region.name not in by_operand:
                 by_operand[region.name] = tuple(torch.zeros(extent, dtype=torch.bool) for extent in region.shape)
             for axis, index in zip(by_operand[region.name], region.coordinates(inside), strict=True):

@@ -42,6 +42,10 @@ _PLACE = re.compile(
     r"\d+ elements outside the operands, one of them (?P<far>\d+) "
     r"(?P<side>before the first|behind the last|behind the first) element of '(?P<operand>\w+)'"
 )
+#: The cause of results that hold the bits of memory that was not written.
+NOT_WRITTEN = re.compile("not written: ")
+#: What is wrong with a result that is added to, and that nothing has set before.
+NOT_SET = "what its memory held before is in the result"
 _AGAIN = re.compile(
     r"program (?P<program>\(.*?\)) stores \d+ elements of '(?P<operand>\w+)' again: program (?P<before>\(.*?\))"
 )
@@ -78,9 +82,13 @@ def explain(
         fill = wrong[0][0].fill if wrong else seen[0].fill
         sentences, failed_trace = _traced(overflows, fill, "an overflow")
         facts, notes = sentences + facts, notes + failed_trace
-    twice = numbers is not None and any("twice" in cause for cause in numbers.causes)
-    doubtful = twice or numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
-    missing = list(unread()[:2]) if not facts and doubtful else []
+    causes = () if numbers is None else numbers.causes
+    left = any(NOT_WRITTEN.match(cause) for cause in causes)
+    doubtful = not causes or any("twice" in cause or ", or " in cause for cause in causes)
+    missing = list(unread()[:2]) if not facts and (doubtful or left) else []
+    never_set = [text for text in missing if NOT_SET in text]
+    if left and not doubtful:
+        missing = never_set
     # an operand's own NaN is wrong where another element should have been read
     hidden = [OUTSIDE] * strayed + [HELD] * bool(missing)
     facts += missing + [text for text in origins if not any(each in text for each in hidden)]
@@ -88,6 +96,8 @@ def explain(
         head = f"FAIL {failed[0]}"
         return " | ".join([head, *(f"CAUSE {fact}" for fact in facts)]) if facts else ""
     first, *rest = (_without_guesses(numbers.text) if origins else numbers.text).split("\n")
+    if never_set:  # what looks as if it were not written was added to
+        first = " | ".join(part for part in first.split(" | ") if not NOT_WRITTEN.match(part.removeprefix("CAUSE ")))
     return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in facts)]), *rest, *notes])
 
 

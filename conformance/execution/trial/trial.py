@@ -18,7 +18,7 @@ from conformance.execution.interpreter.accesses import Footprints, Lanes
 from conformance.execution.interpreter.lane_words import lane_words
 from conformance.execution.interpreter.missing_reads import missing_reads
 from conformance.execution.interpreter.repeated_reads import lost_stores, repeated_reads
-from conformance.execution.trial.explained_failures import explain, wrong_nan, wrong_tiles
+from conformance.execution.trial.explained_failures import NOT_SET, explain, wrong_nan, wrong_tiles
 from conformance.execution.trial.fill_groups import (
     FillGroup,
     Judgement,
@@ -250,8 +250,13 @@ def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Seq
         if accesses is None:
             return []
         with workspaces_from(footprints.workspace):
+            before = {output.name: bits(views[output.name]).clone() for output in problem.outputs}
             launch = launcher(views)
+        kept = [name for name, held in before.items() if torch.equal(held, bits(views[name]))]
         starter(executor)(launch, observe=False)
+    if never_set := [name for name in kept if name in footprints.added]:
+        return [f"{name} is not set before atomic operations change it at {footprints.added[name]}: {NOT_SET}"
+                for name in never_set]  # fmt: skip
     again = lost_stores(problem, footprints) or repeated_reads(problem, footprints)
     return again or missing_reads(problem, fills[0].inputs, footprints)
 

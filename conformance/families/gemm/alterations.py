@@ -431,20 +431,30 @@ def _about_bias(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alte
 
 def _about_factors(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alteration]:
     """alpha and beta of a batch; those of one product belong to the tile's search."""
-    alpha, beta = problem.alpha, problem.beta
+    for cause, alpha, beta in other_factors(problem.alpha, problem.beta):
+        yield make(cause, dataclasses.replace(problem, alpha=alpha, beta=beta), lambda inputs: inputs)
+
+
+def other_factors(alpha: float, beta: float) -> Iterator[tuple[str, float, float]]:
+    """Yields other factors of a product and of its bias with the cause for which they stand; each pair once."""
     others = {
         "alpha is not applied": (1.0, beta),
         "beta is not applied": (alpha, 1.0),
+        "neither alpha nor beta is applied": (1.0, 1.0),
         "alpha and beta are exchanged": (beta, alpha),
         "the product is scaled by beta instead of alpha": (beta, beta),
         "the bias is scaled by alpha instead of beta": (alpha, alpha),
+        "the product is scaled by beta too": (alpha * beta, beta),
+        "the bias is scaled by alpha too": (alpha, alpha * beta),
         "alpha is applied twice": (alpha * alpha, beta),
         "beta is applied twice": (alpha, beta * beta),
+        "alpha and beta are applied twice": (alpha * alpha, beta * beta),
     }
+    seen = {(alpha, beta)}
     for cause, factors in others.items():
-        if factors != (alpha, beta):
-            changed = dataclasses.replace(problem, alpha=factors[0], beta=factors[1])
-            yield make(cause, changed, lambda inputs: inputs)
+        if factors not in seen:
+            seen.add(factors)
+            yield (cause, *factors)
 
 
 def _about_splits(problem: Gemm, contract: Contract, splits: int) -> Iterator[Alteration]:

@@ -316,8 +316,9 @@ def mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
 
 
 def addmm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
-    """``beta * bias + alpha * (A @ B)``; alpha is 2 and beta 0.5 unless given, so that no factor hides behind a 1."""
-    return Gemm("addmm", M, N, K, dtype, **{"bias": Bias(), "alpha": 2.0, "beta": 0.5, **fields})  # type: ignore[arg-type]
+    """``beta * bias + alpha * (A @ B)``; alpha is 4 and beta -0.5 unless given. No product of the two, no power of one
+    and no sum of two is the same as another, so that no fault hides."""
+    return Gemm("addmm", M, N, K, dtype, **{"bias": Bias(), "alpha": 4.0, "beta": -0.5, **fields})  # type: ignore[arg-type]
 
 
 def scaled_mm(M: int, N: int, K: int, dtype: str = "e4m3", **fields: object) -> Gemm:
@@ -337,7 +338,7 @@ def bmm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
 
 def baddbmm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
     """``beta * bias + alpha * (A @ B)`` for each of a batch; defaults as those of :func:`addmm` and :func:`bmm`."""
-    plain = {"batch": 3, "bias": Bias("b1n"), "alpha": 2.0, "beta": 0.5}
+    plain = {"batch": 3, "bias": Bias("b1n"), "alpha": 4.0, "beta": -0.5}
     return Gemm("baddbmm", M, N, K, dtype, **{**plain, **fields})  # type: ignore[arg-type]
 
 

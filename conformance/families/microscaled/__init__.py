@@ -9,7 +9,7 @@ NO_READS = "which packed elements and scales an output needs is not stated yet"
 LACKS = {
     "unit": "the order in which a unit with scales sums is not measured",
     "products": "a product of decoded operands has no search of its tiles yet",
-    "alterations": "no faulty computation of this family is stated yet",
+    "alterations": "the usual faults of all families are tried, and no others are stated yet",
     "axes": NO_READS,
     "needed": NO_READS,
 }

@@ -15,6 +15,7 @@ from conformance.families.family import Indices, Needed, every
 from conformance.families.gemm.alterations import lines, other_indices
 from conformance.families.rows.problem import RowProblem
 from conformance.families.rows.reference import evaluated
+from conformance.families.usual_faults import usual_faults
 from conformance.numerics.alterations import Alteration, Outputs, Tiling
 from conformance.numerics.contract import Contract
 
@@ -33,6 +34,11 @@ def alterations(problem: RowProblem, contract: Contract, tiling: Tiling, exact: 
                 changes = {part.name: lines(index, dim) for part in group}
                 cause = f"{names} of another {problem.function.axis(axis).name}: {what}"
                 yield Alteration(cause, functools.partial(make, None, changes))
+    yield from usual_faults(problem, tiling, axes, functools.partial(_evaluated, exact))
+
+
+def _evaluated(exact: bool, problem: RowProblem, inputs: Mapping[str, Tensor]) -> Outputs:
+    return _computed(problem, exact, None, {}, inputs)
 
 
 def _computed(
@@ -51,8 +57,8 @@ def axes(problem: RowProblem, name: str) -> tuple[str, ...]:
 
 
 def needed(problem: RowProblem, inputs: Mapping[str, Tensor], output: str, stored: Indices) -> Needed:
-    """Returns the whole rows of the elements ``stored``; their columns of operands without rows, and all rows of these
-    columns for an output without rows."""
+    """Returns what the function says that it needs. Else that is the whole rows of the elements ``stored``; their
+    columns of operands without rows, and all rows of these columns for an output without rows."""
     (part,) = (part for part in problem.function.outputs if part.name == output)
     along = dict(zip(part.axes, stored, strict=True))
     if problem.function.needs is not None:

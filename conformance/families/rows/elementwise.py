@@ -7,10 +7,12 @@ and values so far from 0 that a sum of 1 and an exponential is 1 or the exponent
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from torch import Tensor
 
+from conformance.families.family import Needed
 from conformance.families.rows.functions import OUT, Compute, Quantities, X
 from conformance.families.rows.problem import Arrays, Part, RowFunction, RowProblem
 from conformance.inputs.fills import Draws, Floats
@@ -85,6 +87,11 @@ def _far(problem: RowProblem, draws: Draws) -> Arrays:
     return {"x": np.where(draws.chance(0.5, shape), near, far), "gate": draws.normal(shape)}
 
 
+def _own_elements(problem: RowProblem, inputs: Mapping[str, Tensor], along: Mapping[str, Tensor]) -> Needed:
+    """Returns the elements of every operand at the stored places: nothing else of their rows is needed."""
+    return {part.name: (along["r"], along["c"]) for part in problem.function.operands}
+
+
 def _function(
     name: str,
     activation: Activation,
@@ -101,10 +108,19 @@ def _function(
         faults += [
             ("the gate is left out", _of_x(activation)),
             ("x and the gate are exchanged", _exchanged(activation)),
+            ("the gate is added, not multiplied", lambda problem, q: {"out": activation(q["x"]) + q["gate"]}),
         ]
     operands = (X, GATE) if gate else (X,)
     return RowFunction(
-        name, operands, (OUT,), compute(activation), _among(points), _far, steps=steps, faults=tuple(faults)
+        name,
+        operands,
+        (OUT,),
+        compute(activation),
+        _among(points),
+        _far,
+        steps=steps,
+        faults=tuple(faults),
+        needs=_own_elements,
     )
 
 
