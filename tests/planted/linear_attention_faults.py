@@ -67,6 +67,7 @@ LINEAR_ATTENTION = grouped(
         SOURCE,
         "state = tl.load(initial_ptr + place",
         "state = 0.0 * tl.load(initial_ptr + place",
+        cause="initial is left out: it is read as 0",
     ),
     fault(
         "linear_last_state_not_stored",

@@ -44,14 +44,15 @@ _SOFTMAX: tuple[Texts, ...] = (
 _ROOT = "scale = tl.rsqrt(total / columns + eps)"
 _TO_BF16 = ".to(tl.bfloat16).to(tl.float32)"
 _SQUARES = "total += tl.sum(x * x, 1)"
+_LAST_BLOCK = "columns 32..40 of 41 alone enter the sums"
 _RMS: tuple[Texts, ...] = (
     ("eps_left_out", _ROOT, "scale = tl.rsqrt(total / columns)"),
-    ("eps_outside", _ROOT, "scale = 1 / (tl.sqrt(total / columns) + eps)"),
+    ("eps_outside", _ROOT, "scale = 1 / (tl.sqrt(total / columns) + eps)", "eps is added after the root"),
     ("summed", _ROOT, "scale = tl.rsqrt(total + eps)", "the squares are summed, not averaged"),
     ("padding_averaged", _ROOT, "scale = tl.rsqrt(total / (tl.cdiv(columns, BLOCK_N) * BLOCK_N) + eps)"),
     ("weight_left_out", "* weight[None, :]", "", "the weight is left out"),
-    ("sum_of_last_block", _SQUARES, _SQUARES.replace("+=", "=")),
-    ("not_squared", _SQUARES, "total += tl.sum(tl.abs(x), 1)"),
+    ("sum_of_last_block", _SQUARES, _SQUARES.replace("+=", "="), _LAST_BLOCK),
+    ("not_squared", _SQUARES, "total += tl.sum(tl.abs(x), 1)", "absolute values are taken, not squares"),
     ("root_in_bf16", _ROOT, f"{_ROOT}{_TO_BF16}"),
 )
 
@@ -89,12 +90,22 @@ OWN: dict[RowFunction, tuple[str, tuple[Texts, ...]]] = {
         (
             ("no_mean", "mean = total / columns", "mean = total * 0.0"),
             ("padding_in_mean", "total / columns", "total / (tl.cdiv(columns, BLOCK_N) * BLOCK_N)"),
-            ("padding_in_variance", "arange(0, BLOCK_N) < columns)", "arange(0, BLOCK_N) >= 0)"),
-            ("one_less", "squares / columns", "squares / (columns - 1)"),
+            (
+                "padding_in_variance",
+                "arange(0, BLOCK_N) < columns)",
+                "arange(0, BLOCK_N) >= 0)",
+                "columns 41..63 are not masked",
+            ),
+            (
+                "one_less",
+                "squares / columns",
+                "squares / (columns - 1)",
+                "means of squares are divided by 40, not by 41",
+            ),
             ("eps_left_out", "squares / columns + eps", "squares / columns"),
             ("bias_left_out", " + bias[None, :]", "", "the bias is left out"),
             ("weight_left_out", "* weight[None, :]", "", "the weight is left out"),
-            ("bias_for_weight", "load_columns(weight_ptr", "load_columns(bias_ptr"),
+            ("bias_for_weight", "load_columns(weight_ptr", "load_columns(bias_ptr", "weight is read as bias"),
         ),
     ),
     functions.L2_NORM: (
@@ -103,8 +114,8 @@ OWN: dict[RowFunction, tuple[str, tuple[Texts, ...]]] = {
             ("eps_left_out", "tl.rsqrt(total + eps)", "tl.rsqrt(total)"),
             ("eps_outside", "tl.rsqrt(total + eps)", "1 / (tl.sqrt(total) + eps)"),
             ("averaged", "total + eps", "total / columns + eps", "the squares are averaged, not summed"),
-            ("not_a_root", "tl.rsqrt(total + eps)", "1 / (total + eps)"),
-            ("sum_of_last_block", _SQUARES, _SQUARES.replace("+=", "=")),
+            ("not_a_root", "tl.rsqrt(total + eps)", "1 / (total + eps)", "no root is taken"),
+            ("sum_of_last_block", _SQUARES, _SQUARES.replace("+=", "="), _LAST_BLOCK),
         ),
     ),
 }
