@@ -1,7 +1,7 @@
 """Faults that kernels of every family may have: altered operands, numbers of the problem, sums and results.
 
-They need only the reference of a family, the shapes and strides of the operands, and the names of the axes if the
-family has them. So the author of a family writes none of them.
+They need only the reference of a family and the shapes and strides of its operands. Names of axes make them plainer.
+So the author of a family writes none of them.
 """
 
 from __future__ import annotations
