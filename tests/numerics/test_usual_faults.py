@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.diagnosis.diagnose import diagnose
-from conformance.families.rows import functions
+from conformance.diagnosis.diagnose import diagnose, needed
+from conformance.families.rows import elementwise, functions
 from conformance.families.rows.problem import RowProblem
 from conformance.families.usual_faults import usual_faults
 from conformance.inputs.fills import fills
@@ -165,3 +165,13 @@ def test_a_general_fault_is_not_tried_where_another_one_explains_all():
     assert explaining(usual, PROBLEM, CONTRACT, evidence, WorkBudget()) == [
         "weight is added twice (1 more would give the same numbers)"
     ]
+
+
+def test_a_function_of_single_elements_needs_no_other_column():
+    """A program of such a kernel may store a part of a row."""
+    stored = torch.arange(5) == 2, torch.arange(41) > 9
+    for function, is_whole in ((elementwise.ELEMENTWISE[-1], False), (functions.SOFTMAX, True)):
+        problem = RowProblem(function, 5, 41)
+        rows, columns = needed(problem, {}, "out", stored)["x"]
+        assert rows.equal(stored[0])
+        assert columns.equal(torch.ones(41, dtype=torch.bool) if is_whole else stored[1])
