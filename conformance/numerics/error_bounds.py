@@ -19,17 +19,21 @@ least normal fp32 number, may become zero. A result past the largest finite numb
 and an addition may be fused, which rounds once less and stays inside. The ends themselves are computed in fp64, whose
 roundings are 2**-26 of those of fp32 or less; :data:`UP` covers them.
 
-**Functions.** :data:`ULPS` has the largest error of each function in fp32 on all machines that run kernels:
+**Functions.** :data:`ULPS` has the largest error of each function in fp32 on all machines that run kernels. Vendors
+state how far a result is from the correctly rounded one, so half an ulp is added.
 
-* NVIDIA: "Mathematical Functions" of the CUDA C programming guide states 2 ulp for ``expf``, ``tanhf``, ``erff`` and
-  ``rsqrtf``, and 1 for ``logf``. Without IEEE rounding a quotient has 2, ``sqrtf`` 3. Triton's ``exp`` is
-  ``ex2.approx`` of a product (PTX ISA: 2**-22), which the guide's ``__expf`` is, too: 2 + 1.173 * |x| ulp. Its ``log``
-  may be ``lg2.approx``, with an absolute error of 2**-21.41 near 1, as ``__logf``.
-* AMD: the HIP math API reference states 1 ulp for ``expf`` and ``rsqrtf``, 2 for ``logf`` and ``tanhf``, 4 for
-  ``erff``.
+* NVIDIA: "Mathematical Functions" of the CUDA C++ programming guide states 2 ulp for ``expf``, ``exp2f``, ``tanhf``,
+  ``erff`` and ``rsqrtf``, and 1 for ``logf`` and ``log2f``. Without IEEE rounding a quotient has 2, and ``sqrtf`` 1, or
+  3 on old devices. ``__expf`` has 2 + 1.173 * |x| ulp, and ``__logf`` an absolute error of 2**-21.41 near 1.
+* PTX: section 9.7.3 of the PTX ISA 9.1 states 2 ulp for ``ex2.approx``, ``div.full`` and ``div.approx``. The relative
+  error of ``sqrt.approx`` is 2**-23, that of ``rsqrt.approx`` 2**-22.9. ``lg2.approx`` has 2**-22, absolute from 0.5
+  to 2 and relative elsewhere. Triton's ``exp`` is ``ex2.approx`` of a product, its ``log`` may be ``lg2.approx``.
+* AMD: the HIP math API reference states 1 ulp for ``expf``, ``exp2f``, ``log2f``, ``sqrtf`` and ``rsqrtf``, 2 for
+  ``logf`` and ``tanhf``, 4 for ``erff``. These are differences from functions of the host, which err by 1.
 * The interpreter: NumPy's vectorised fp32 loops state 2.52 ulp for ``exp``, 3.83 for ``log`` and less than 4 for
   others. ``1 / sqrt(x)`` rounds twice.
 
+Sine and cosine are missing: ``sin.approx`` errs by 2**-20.5 absolutely up to 2 pi, and no figure holds beyond 100 pi.
 So no bound depends on the machine. It costs a factor of two where one machine is better than another.
 """
 
@@ -56,10 +60,10 @@ LARGEST = (2.0 - 2.0**-23) * 2.0**127
 UP = 1 + 2.0**-20
 #: The largest error of each function in ulps; see above. "rsqrt" may also be a root and a division.
 ULPS: Mapping[str, float] = MappingProxyType(
-    {"divide": 2, "exp": 4, "log": 4, "sqrt": 3, "rsqrt": 6, "erf": 4, "mean": 2}
+    {"divide": 2.5, "exp": 4, "exp2": 4, "log": 4, "log2": 4, "sqrt": 3.5, "rsqrt": 6, "erf": 5, "mean": 2.5}
 )
-#: Absolute error of a logarithm near 1, and of a tanh that is computed by an exponential.
-LOG_NEAR_ONE, TANH = 2.0**-21.41, 18 * U
+#: Absolute errors of logarithms near 1, and of a tanh that is computed by an exponential.
+LOG_NEAR_ONE, LOG2_NEAR_ONE, TANH = 2.0**-21.41, 2.0**-22, 20 * U
 #: Where fp32 exponentials of lower arguments are zero, and of higher ones infinite.
 EXP_REACH = 200.0
 
@@ -140,7 +144,7 @@ class Computed:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Computed | float) -> Computed:
-        """Returns the quotient, which errs by two ulps at most. NaN where the divisor may be zero."""
+        """Returns the quotient, which errs by 2.5 ulps at most. NaN where the divisor may be zero."""
         other = _quantity(other, self)
         ends = [a / b for a in (self.low, self.high) for b in (other.low, other.high)]
         low, high = _outermost(ends)
@@ -301,6 +305,18 @@ def log(x: Computed) -> Computed:
 
 
 @_step
+def exp2(x: Computed) -> Computed:
+    """Returns 2**x. Never below 0."""
+    return function(x, torch.exp2, ULPS["exp2"])
+
+
+@_step
+def log2(x: Computed) -> Computed:
+    """Returns the logarithm to base 2."""
+    return function(x, torch.log2, ULPS["log2"], LOG2_NEAR_ONE)
+
+
+@_step
 def sqrt(x: Computed) -> Computed:
     """Returns the square root."""
     return function(x, torch.sqrt, ULPS["sqrt"])
@@ -322,9 +338,9 @@ def erf(x: Computed) -> Computed:
 def tanh(x: Computed) -> Computed:
     """Returns tanh(x), by a function or by an exponential: ``q - 1`` with ``q = 2 / (1 + e)`` and ``e = exp(-2 x)``.
 
-    The form errs by 18 U absolutely. An error d of e moves q by ``q * e / (1 + e) * d``, which is d / 2 at most. So the
+    The form errs by 20 U absolutely. An error d of e moves q by ``q * e / (1 + e) * d``, which is d / 2 at most. So the
     8 U of the exponential become 4 U, and the 4 U |x| of its argument 2 U. The sum adds 2 U, the quotient, which is
-    below 2, 8 U, and the difference U."""
+    below 2, 10 U, and the difference U."""
     return function(x, torch.tanh, ulps=0.0, absolute=TANH)
 
 

@@ -17,6 +17,8 @@ mpmath.mp.prec = 200
 UNARY = [
     ("exp", eb.exp, mpmath.exp, eb.ULPS["exp"], 0),
     ("log", eb.log, mpmath.log, eb.ULPS["log"], eb.LOG_NEAR_ONE),
+    ("exp2", eb.exp2, lambda x: mpmath.mpf(2) ** x, eb.ULPS["exp2"], 0),
+    ("log2", eb.log2, lambda x: mpmath.log(x, 2), eb.ULPS["log2"], eb.LOG2_NEAR_ONE),
     ("sqrt", eb.sqrt, mpmath.sqrt, eb.ULPS["sqrt"], 0),
     ("rsqrt", eb.rsqrt, lambda x: 1 / mpmath.sqrt(x), eb.ULPS["rsqrt"], 0),
     ("erf", eb.erf, mpmath.erf, eb.ULPS["erf"], 0),
@@ -29,7 +31,7 @@ BINARY = [
     ("*", lambda a, b: a * b, 0.5),
     ("/", lambda a, b: a / b, eb.ULPS["divide"]),
 ]
-POSITIVE = ("log", "sqrt", "rsqrt")
+POSITIVE = ("log", "log2", "sqrt", "rsqrt")
 
 
 def wrong(exact, ulps, absolute, source):
@@ -46,7 +48,7 @@ def grown(source):
         quantity, exact, computed = source.choice(parts)
         if source.random() < 0.5:
             name, step, function, ulps, absolute = source.choice(UNARY)
-            if (name in POSITIVE and float(quantity.low) <= 1e-6) or (name == "exp" and abs(exact) > 20):
+            if (name in POSITIVE and float(quantity.low) <= 1e-6) or (name in ("exp", "exp2") and abs(exact) > 20):
                 continue
             parts.append((step(quantity), function(exact), wrong(function(computed), ulps, absolute, source)))
         else:
@@ -96,6 +98,8 @@ def test_a_sum_in_any_order(order):
     [
         ("exp", np.exp, eb.exp, -100, 88),
         ("log", np.log, eb.log, 1e-6, 1e6),
+        ("exp2", np.exp2, eb.exp2, -120, 120),
+        ("log2", np.log2, eb.log2, 1e-6, 1e6),
         ("sqrt", np.sqrt, eb.sqrt, 0, 1e6),
         ("rsqrt", lambda x: 1 / np.sqrt(x), eb.rsqrt, 1e-6, 1e6),
         ("tanh", np.tanh, eb.tanh, -20, 20),
