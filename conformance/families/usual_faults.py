@@ -339,6 +339,16 @@ def _with_zeros(
                    _cut(error, shapes[name])) for name, (value, error) in outputs.items()}  # fmt: skip
 
 
+def _differences(dim: int) -> Callable[[Tensor], Tensor]:
+    """Returns what is left of sums along ``dim`` if each loses those before it."""
+
+    def change(values: Tensor) -> Tensor:
+        first = values.narrow(dim, 0, 1)
+        return torch.cat([first, values.diff(dim=dim)], dim)
+
+    return change
+
+
 def _cut(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor[tuple(slice(extent) for extent in shape)]
 
@@ -352,7 +362,9 @@ def _of_outputs(problem: Any, evaluate: Evaluate, axes: Axes | None, blocks: lis
     def stored(change: Callable[[Tensor], Tensor], name: str = "") -> Callable[[Inputs], Outputs]:
         def compute(inputs: Inputs) -> Outputs:
             outputs = dict(evaluate(problem, inputs))
-            for output in [name] if name in outputs else [*outputs]:
+            if name and name not in outputs:
+                raise ValueError(f"the reference has no {name}")
+            for output in [name] if name else [*outputs]:
                 value, error = outputs[output]
                 outputs[output] = change(value), None if error is None else LIKE_THE_RIGHT_ONE
             return outputs
@@ -372,6 +384,13 @@ def _of_outputs(problem: Any, evaluate: Evaluate, axes: Axes | None, blocks: lis
                     f"{output.name} holds the result of another {axis}: {what}",
                     stored(lines(index, dim), output.name),
                 )
+            if extent > 1:
+                summed = functools.partial(torch.cumsum, dim=dim)
+                for cause, change in (
+                    (f"holds the sum of the results of each {axis} up to its own", summed),
+                    (f"holds the difference of its result and that of the {axis} before", _differences(dim)),
+                ):
+                    yield f"{output.name} {cause}", stored(change, output.name)
             for block in blocks:
                 if 1 < block < extent:
                     exchanged = torch.arange(extent)

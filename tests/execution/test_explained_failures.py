@@ -88,6 +88,17 @@ def test_what_was_not_read_is_a_cause_where_nothing_else_is():
     assert "1 programs more" in other
 
 
+def test_tiles_that_are_stored_twice_and_others_never():
+    (text,) = [text for text in TEXTS if "again" in text]
+    (fill,) = fills(PROBLEM, CONTRACT, 1, ("transparent",))
+    out = round_to(fill.expected, "fp16")
+    assert "by none" not in explained([text], seen=[Seen(fill, {"out": out})])
+    out.view(torch.uint8)[32:, 64:] = 0xFE  # the last tile was never stored
+    told = explained([text], seen=[Seen(fill, {"out": out})])
+    assert "CAUSE not written: tile (1,1) | " in told
+    assert "by program (1, 0, 0), and others by none: the order of tiles is wrong" in told
+
+
 def test_text_of_another_kind_is_no_cause():
     assert explained(["something else"]) == ""
 

@@ -165,7 +165,18 @@ def _maximum_from_sums(problem, fill):
 
 
 #: problem, what was computed, the cause, or its beginning
+def halves_alike(packed):
+    """Bytes whose upper half is the lower one."""
+    low = packed.view(torch.uint8) & 15
+    return (low | low << 4).view(packed.dtype)
+
+
 FAULTS = {
+    "lower halves twice": (
+        CODES,
+        lambda problem, fill: {"out": reference.value(problem, {**fill.inputs, "b": halves_alike(fill.inputs["b"])})},
+        "the lower half of each byte stands for both",
+    ),
     "first matrix": (BMM, of_inputs(a=lambda t: t[:1].expand_as(t)), "A of another matrix: the first one is used for"),
     "next matrix": (BMM, of_inputs(b=lambda t: t[[1, 2, 0]]), "B of another matrix: the next one is used, cyclically"),
     "bias of the batch": (BADDBMM, of_inputs(bias=lambda t: t[[0, 0, 0]]), "the bias of another matrix: the first one"),

@@ -92,6 +92,12 @@ FAULTS = {
     "factor is applied twice": lambda i: reference.value(PROBLEM, i) * 4,
     "weight is added twice (1 more would give the same numbers)": lambda i: reference.value(PROBLEM, i) * 2,
     "the result passes through bf16": lambda i: reference.value(PROBLEM, i).bfloat16(),
+    "out holds the sum of the results of each index of dimension 0 up to its own": (
+        lambda i: reference.value(PROBLEM, i).cumsum(0)
+    ),
+    "out holds the difference of its result and that of the index of dimension 0 before": (
+        lambda i: reference.value(PROBLEM, i).diff(dim=0, prepend=torch.zeros(1, COLUMNS).double())
+    ),
     "out is stored transposed": lambda i: reference.value(PROBLEM, i).T,
     "out: blocks of 8 (index of dimension 1) are exchanged with their neighbours": (
         lambda i: reference.value(PROBLEM, i)[:, [*range(8, 16), *range(8), *range(16, 21)]]

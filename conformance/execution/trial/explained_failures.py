@@ -44,6 +44,9 @@ _PLACE = re.compile(
 )
 #: The cause of results that hold the bits of memory that was not written.
 NOT_WRITTEN = re.compile("not written: ")
+#: What two programs did, and what it means if other elements were stored by none.
+STORED_TWICE = "are stored"
+NONE_STORED = ", and others by none: the order of tiles is wrong, or an address of a store"
 #: What is wrong with a result that is added to, and that nothing has set before.
 NOT_SET = "what its memory held before is in the result"
 _AGAIN = re.compile(
@@ -89,6 +92,8 @@ def explain(
     never_set = [text for text in missing if NOT_SET in text]
     if left and not doubtful:
         missing = never_set
+    if left:  # some elements are stored twice and others never
+        facts = [text + NONE_STORED if STORED_TWICE in text else text for text in facts]
     # an operand's own NaN is wrong where another element should have been read
     hidden = [OUTSIDE] * strayed + [HELD] * bool(missing)
     facts += missing + [text for text in origins if not any(each in text for each in hidden)]
@@ -205,7 +210,7 @@ def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
     for text, place in places:
         if again := _AGAIN.search(text):
             programs = f"by program {again['before']} and by program {again['program']}"
-            yield f"elements of {again['operand']} are stored {programs}"
+            yield f"elements of {again['operand']} {STORED_TWICE} {programs}"
         elif place:
             verb = {"loads": "read", "stores": "stored to", "changes": "changed"}[place["what"]]
             by = f"by program {place['program']} at {place['line']}"

@@ -44,8 +44,13 @@ def alterations(problem: Int4Gemm, contract: Contract, tiling: Tiling, exact: bo
         }
     for cause, decode in decodings.items():
         yield Alteration(cause, functools.partial(_computed, problem, decode))
-    exchanged = torch.arange(problem.K if problem.packed == "k" else problem.N) ^ 1
-    yield Alteration("the halves of each byte are exchanged", functools.partial(_recoded, problem, exchanged))
+    codes = torch.arange(problem.K if problem.packed == "k" else problem.N)
+    for cause, index in {
+        "the halves of each byte are exchanged": codes ^ 1,
+        "the lower half of each byte stands for both": codes & ~1,
+        "the upper half of each byte stands for both": codes | 1,
+    }.items():
+        yield Alteration(cause, functools.partial(_recoded, problem, index))
     yield from _of_other_groups(problem, tiling)
 
 
