@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import re
-import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +23,10 @@ OLD_NAMES = {"wanted", "known", "made", "taken"}
 PARAMETERS = {"test_inductor_templates.py": {"wanted"}, "test_microscaling.py": {"made"}}
 OLD_WORDS = re.compile(r"\b(anew|beside|nobody|in vain|from elsewhere)\b", re.IGNORECASE)
 CODE_IN_TEXT = re.compile(r"\(\?P<|\w\|\w|CREATE TABLE")
+#: A string of Python, or a comment. The module `tokenize` takes several times as long.
+STRING_OR_COMMENT = re.compile(
+    r"""(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?P<comment>#[^\n]*)""", re.DOTALL
+)
 FRAGMENT = re.compile(r"(What|Whether|Which|Where|How|Why|Who|Those|That)\b")
 #: Texts with an old word that stay: `gate/runs/known_defects.py` reads it in records of older versions.
 KEPT = {"nobody has waited"}
@@ -67,9 +69,16 @@ def too_long(texts: Iterable[str]) -> list[str]:
     return [one for one in every if len([word for word in one.split() if re.search(r"\w", word)]) > MOST_WORDS]
 
 
+@functools.lru_cache(maxsize=1)
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """Returns all nodes of ``tree``: several rules ask for those of one file."""
+    return list(ast.walk(tree))
+
+
+@functools.lru_cache(maxsize=1)
 def docstrings(tree: ast.AST) -> dict[ast.AST, str]:
     """Returns the docstring of each module, class and function of ``tree`` that has one, by the node that holds it."""
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    nodes = (node for node in nodes_of(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
     return {node.body[0].value: text for node in nodes if (text := ast.get_docstring(node))}  # type: ignore[attr-defined]
 
 
@@ -79,39 +88,37 @@ def documentation(source: str, tree: ast.AST | None = None) -> Iterator[str]:
         yield from paragraphs(re.sub(r"^ *>>> .*?(?=\n\s*\n|\Z)", "", docstring, flags=re.MULTILINE | re.DOTALL))
     block: list[str] = []
     row, column = 0, 0
-    for token in tokens(source):
-        if token.type == tokenize.COMMENT:
-            if token.start != (row + 1, column) or not token.line.lstrip().startswith("#"):
+    for match in STRING_OR_COMMENT.finditer(source):
+        if match["comment"]:
+            first = source.rfind("\n", 0, match.start()) + 1
+            place = source.count("\n", 0, first) + 1, match.start() - first
+            if place != (row + 1, column) or source[first : match.start()].strip():
                 yield " ".join(block)
                 block = []
-            block.append(token.string.strip("#: "))
-            row, column = token.start
+            block.append(match["comment"].strip("#: "))
+            row, column = place
     yield " ".join(block)
 
 
 def messages(tree: ast.AST) -> Iterator[str]:
     """Yields the lines of the strings of ``tree`` that are neither docstrings nor code, such as patterns."""
-    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    formatted = [node for node in nodes_of(tree) if isinstance(node, ast.JoinedStr)]
     inside = {part for node in formatted for part in ast.walk(node) if part is not node} | docstrings(tree).keys()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         text = ""
         if node not in inside and isinstance(node, ast.JoinedStr):
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
         elif node not in inside and isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
-        if not CODE_IN_TEXT.search(text):
+        if text and not CODE_IN_TEXT.search(text):
             yield from text.split("\n")
 
 
 def old_names(tree: ast.AST) -> set[str]:
     """Returns those of :data:`OLD_NAMES` that are variables or parameters in ``tree``."""
-    nodes = list(ast.walk(tree))
+    nodes = nodes_of(tree)
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return OLD_NAMES & {*stored, *(node.arg for node in nodes if isinstance(node, ast.arg))}
-
-
-def tokens(source: str) -> Iterator[tokenize.TokenInfo]:
-    return tokenize.generate_tokens(io.StringIO(source).readline)
 
 
 def old_words(texts: list[str]) -> list[str]:
