@@ -87,15 +87,16 @@ def environment_restored() -> Iterator[None]:
     """Takes back what the block changes in the environment. There Inductor names an assembler for Triton. Later
     compilations would take it, but launches of this process would not, because its Triton has already looked up its own
     assembler's version."""
-    before = dict(os.environ)
+    variables = os.environ._data  # type: ignore[attr-defined]  # as bytes: decoding takes longer than a short case
+    before = dict(variables)
     try:
         yield
     finally:
-        for name in [*before, *os.environ]:
+        for name in {**before, **variables} if variables != before else ():
             if name not in before:
-                os.environ.pop(name, None)
-            elif os.environ.get(name) != before[name]:
-                os.environ[name] = before[name]
+                os.environ.pop(os.fsdecode(name), None)
+            elif variables.get(name) != before[name]:
+                os.environ[os.fsdecode(name)] = os.fsdecode(before[name])
 
 
 #: Name under which a record lists what its case had changed of its process.

@@ -113,23 +113,28 @@ RECORD_CHECK = "record"
 
 def objection(record: CaseRecord) -> str:
     """Returns the reason why readers would refuse the line of ``record``; empty if they take it."""
+    return _line_and_objection(record)[1]
+
+
+def _line_and_objection(record: CaseRecord) -> tuple[bytes, str]:
+    line = b""
     try:
         line = record.to_line().encode()
         if len(line) > records.LINE_LIMIT:
             length = f"the record has {len(line)} bytes, and {records.LINE_LIMIT} is the limit"
-            return f"{length}: what was observed was left out; give less to recorder.set and recorder.verdict"
+            return line, f"{length}: what was observed was left out; give less to recorder.set and recorder.verdict"
         records.from_line(line)
     except Exception as error:  # a case may have put anything into its recorder
-        return f"the record cannot be read back ({text_of(error)}): what was observed was left out"
-    return ""
+        return line, f"the record cannot be read back ({text_of(error)}): what was observed was left out"
+    return line, ""
 
 
 def readable_line(record: CaseRecord) -> bytes:
     """Returns a line for ``record`` that readers take. If they would refuse its own, the case has failed: the check
     :data:`RECORD_CHECK` says why, and the line has less of the record."""
-    why = objection(record)
+    line, why = _line_and_objection(record)
     if not why:
-        return record.to_line().encode()
+        return line
     status = record.status if record.status in FAILING else Status.FAIL
     diagnosis = "\n".join((str(jsonable(record.diagnosis)), why)).strip()
     failed = Verdict(RECORD_CHECK, False, why)

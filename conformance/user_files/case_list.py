@@ -32,6 +32,15 @@ def any_matches(patterns: Iterable[str], text: str) -> bool:
     return any(matches(pattern, text) for pattern in patterns)
 
 
+def longest_text(pattern: str) -> str:
+    """Returns the longest text without wildcards that everything contains which ``pattern`` matches.
+
+    >>> longest_text("test_tma.py::*[mm-*]")
+    'test_tma.py::'
+    """
+    return max(re.split(r"[*?]", pattern), key=len)
+
+
 class Ids:
     """Ids of many cases. Those that a pattern matches are found without trying each: the text before the pattern's
     first wildcard leaves a range of the sorted ids."""

@@ -46,7 +46,7 @@ from msgspec import Meta
 
 from conformance.records import CaseRecord, Check, CheckKind, Reason, ReasonCode, Status, Verdict
 from conformance.user_files import toml_entries
-from conformance.user_files.case_list import any_matches, matches
+from conformance.user_files.case_list import any_matches, longest_text, matches
 from conformance.user_files.toml_entries import (
     Day,
     EntryError,
@@ -199,7 +199,13 @@ class ExpectedFailures:
         return self.applied(record) if failed and set(failed) == {CheckKind.CODEGEN} else record
 
     def _concerning(self, record: CaseRecord) -> list[ExpectedFailure]:
-        return [entry for entry in self.entries if entry.concerns(record)]
+        likely = [entry for text, entry in self._by_text if text in record.case]
+        return [entry for entry in likely if entry.concerns(record)]
+
+    @functools.cached_property
+    def _by_text(self) -> list[tuple[str, ExpectedFailure]]:
+        """The entries, each with text that all ids have which it names: to look for that takes no time."""
+        return [(longest_text(entry.cases), entry) for entry in self.entries]
 
 
 def status_without_entry(record: CaseRecord) -> Status:

@@ -155,9 +155,22 @@ CHANGES = {
     "path": ("sys.path.clear()", "the search path of modules"),
     "errors": ("numpy.seterr(all='raise')", "NumPy's handling of errors"),
     "fixture": ("request.getfixturevalue('slight')", "resource limits"),
+    "hash": ("enum.Enum.__hash__ = lambda self: 1 // 0", "functions"),
+    "methods": (
+        "del contextlib.ExitStack.__enter__; json.JSONEncoder.__eq__ = 3; re.compile = None",
+        "functions of Python",
+    ),
+    "detached": ("sys.stdout.detach(); sys.stderr.buffer.close()", "standard streams"),
+    "encoding": ("sys.stdout.reconfigure(encoding='ascii', errors='strict'); sys.stderr.write = 3", "standard streams"),
+    "module": ("sys.modules['json'] = None", "imported modules"),
+    "rounding": ("ctypes.CDLL(None).fesetround(UPWARD)", "floating-point arithmetic"),
+    "profile": ("sys.setprofile(lambda *arguments: None)", "functions that trace"),
+    "generations": ("gc.set_threshold(1)", "the garbage collector"),
 }
 STATE = """
-import builtins, decimal, gc, locale, logging, numpy, resource, signal, sys
+import builtins, contextlib, ctypes, decimal, enum, gc, json, locale, logging, numpy, platform, re, resource
+import signal, sys
+UPWARD = 0x800 if platform.machine() == "x86_64" else 0x400000
 NOFILE = resource.RLIMIT_NOFILE
 @pytest.fixture
 def slight():
@@ -186,7 +199,7 @@ if "pytest" in sys.modules: os.fork()
 def test_state_that_a_case_leaves_is_restored_or_costs_its_process(project, workers):
     cases = [
         f"def test_{name}(recorder, request):\n    recorder.verdict('x', True)\n    {body}\n"
-        f"def test_after_{name}(recorder): recorder.verdict('x', True)\n"
+        f"def test_after_{name}(recorder): recorder.verdict('x', 1 + 2**-60 == 1); print('\\xe9')\n"
         for name, (body, _) in CHANGES.items()
     ]
     project.suite("state", STATE.replace("def test_kept", "".join(cases) + "def test_kept"))
