@@ -203,11 +203,11 @@ _ONE, _HALF_A_UNIT, _LEAST = 1.0, 2.0**-53, sys.float_info.min
 _DEFAULT_FLOATS = -1
 
 
-def _floats() -> tuple[float, ...]:
-    return _ONE + _HALF_A_UNIT, -_ONE - _HALF_A_UNIT, _LEAST / 2
+def _floats() -> tuple[bool, ...]:
+    return _ONE + _HALF_A_UNIT == _ONE, -_ONE - _HALF_A_UNIT == -_ONE, _LEAST / 2 > 0
 
 
-def _write_floats(before: tuple[float, ...]) -> None:
+def _write_floats(before: tuple[bool, ...]) -> None:
     ctypes.CDLL(None).fesetenv(ctypes.c_void_p(_DEFAULT_FLOATS))
 
 

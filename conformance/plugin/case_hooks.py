@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO, cast
 
@@ -257,6 +258,21 @@ class ItemRecording:
         if self._spoiled:
             raise RuntimeError(self._spoiled)
         return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        """Has what a fixture of a suite or a conftest changes of its process restored when the fixture has ended."""
+        of_tools = str(getattr(fixturedef.func, "__module__", "")).startswith(("_pytest.", "conformance.plugin."))
+        if not of_tools and self._recorder(request._pyfuncitem) is not None:
+            fixturedef.addfinalizer(partial(self._give_back, ProcessState()))
+        return (yield)
+
+    def _give_back(self, state: ProcessState) -> None:
+        self._restore(state)
+        if self._spoiled:
+            raise RuntimeError(self._spoiled)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self) -> Generator[None, Any, Any]:

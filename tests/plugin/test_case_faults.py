@@ -215,6 +215,33 @@ def test_state_that_a_case_leaves_is_restored_or_costs_its_process(project, work
     assert project.info.problems == ()
 
 
+FIXTURES = """
+import decimal, gc
+@pytest.fixture(scope="module")
+def imprecise(): decimal.getcontext().prec = 3; os.environ["TZ"] = "Asia/Kolkata"; time.tzset()
+@pytest.fixture
+def uncollected():
+    gc.disable()
+    yield
+    gc.set_threshold(3)
+def test_first(recorder, imprecise, uncollected): recorder.verdict("x", decimal.getcontext().prec == 3)
+def test_second(recorder, imprecise): recorder.verdict("x", decimal.getcontext().prec == 3 and gc.isenabled())
+"""
+FOLLOWS = """
+import decimal, gc
+def test_follows(recorder):
+    recorder.verdict("x", decimal.getcontext().prec == 28 and gc.get_threshold()[0] > 3)
+    recorder.verdict("zone", "Kolkata" not in os.environ.get("TZ", "") and time.timezone != -19800)
+"""
+
+
+def test_what_a_fixture_changes_of_the_process_ends_with_the_fixture(project):
+    project.suite("a", FIXTURES)
+    project.suite("b", FOLLOWS)
+    assert project.run("-n", "0").ret == pytest.ExitCode.OK
+    assert set(project.statuses.values()) == {"pass"}
+
+
 def runs(pid: int) -> bool:
     """Returns True if the process has not ended; its exit status may not have been collected yet."""
     try:
