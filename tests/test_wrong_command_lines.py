@@ -26,7 +26,6 @@ WRONG = [
     ("targest", "did you mean targets?"),
     ("watch", "'nothing' stands behind '--': a command of pytest is required"),
     ("watch -- make test", "'make test' stands behind '--': a command of pytest is required"),
-    ("watch --target sm_9 -- pytest", "target 'sm_9' is not available"),
     ("watch --run-dir words.txt -- pytest", "--run-dir words.txt: exists and is not an empty folder; give a new one"),
     (("gate", "--candidate", "current", "--watch", "make test"), "'make test' stands behind '--watch'"),
     (
@@ -194,6 +193,7 @@ WRONG = [
 ]
 #: Commands that need torch before they can answer.
 SLOW = [
+    ("watch --target sm_9 -- pytest", "target 'sm_9' is not available"),
     ("judge nowhere.py", "nowhere.py cannot be read: No such file or directory"),
     ("judge words.txt", "words.txt is not a file of Python"),
     (("judge", "words.txt", "--call", "f(a, b)"), "--operation and --call belong together: give both, or neither"),

@@ -170,7 +170,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     try:
         return (yield)
     except Exception as error:
-        fault = fault_of_error(error)
+        fault = None if isinstance(error, pytest.UsageError) else fault_of_error(error)
         if fault is None:
             raise
         print(f"conformance: {MACHINE_ENDED}: {fault.text}", file=sys.__stderr__)
