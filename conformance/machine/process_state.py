@@ -270,15 +270,18 @@ class _Functions:
         self._attributes: list[tuple[str, ...]] = []  # the names in each
 
     def add(self, owner: Any, names: Iterable[str]) -> None:
-        """Adds functions of a module or a class by their names, one or more."""
-        first, *rest = names
-        self._named.append((owner, (first, first, *rest), operator.itemgetter(first, first, *rest)))  # it gives a tuple
+        """Adds functions of a module or a class by their names."""
+        names = tuple(names)
+        if names:
+            names += names[:1]  # of a single name the getter would give no tuple
+            self._named.append((owner, names, operator.itemgetter(*names)))
 
     def add_module(self, name: str) -> None:
         """Adds the functions and classes of a module, and all attributes of its classes that can be changed."""
         module = importlib.import_module(name)
         self.add(module, [key for key, value in vars(module).items() if callable(value)])
-        classes = [value for value in vars(module).values() if _is_changeable(value)]
+        roots = sys.stdlib_module_names if name.split(".")[0] in sys.stdlib_module_names else _TOOLS
+        classes = [value for value in vars(module).values() if _is_changeable(value, roots)]
         self._classes += [one for one in classes if all(one is not other for other in self._classes)]
         self._views = [vars(one).values() for one in self._classes]
 
@@ -324,10 +327,10 @@ def _write_attributes(owner: Any, attributes: dict[str, Any]) -> None:
 _IMMUTABLE = 1 << 8
 
 
-def _is_changeable(value: Any) -> bool:
-    """True for a class of the standard library that is written in Python, and does not change its own attributes."""
-    is_own = isinstance(value, type) and value.__module__.split(".")[0] in sys.stdlib_module_names
-    return is_own and not value.__flags__ & _IMMUTABLE and value is not weakref.finalize
+def _is_changeable(value: Any, roots: Iterable[str]) -> bool:
+    """True for a class of packages ``roots`` that is written in Python, and does not change its own attributes."""
+    is_theirs = isinstance(value, type) and str(value.__module__).split(".")[0] in roots
+    return is_theirs and not value.__flags__ & _IMMUTABLE and value is not weakref.finalize
 
 
 #: Those that the harness calls while a case runs or ends. :func:`also_called` adds functions of its own.
@@ -353,6 +356,17 @@ _OFTEN_USED = (
 def _used() -> _Functions:
     functions = _Functions()
     for name in _OFTEN_USED.split():
+        functions.add_module(name)
+    return functions
+
+
+#: Packages that run the cases and write their records.
+_TOOLS = ("_pytest", "pluggy", "xdist", "execnet", "msgspec")
+
+
+def _of_tools() -> _Functions:
+    functions = _Functions()
+    for name in [name for name in sys.modules if name.split(".")[0] in _TOOLS]:
         functions.add_module(name)
     return functions
 
@@ -475,6 +489,15 @@ class ProcessState:
     def __init__(self, needed: bool = False) -> None:
         self._parts = _NEEDED if needed else _PARTS
         self._before = [part.read() for part in self._parts]
+
+    @classmethod
+    def of_tools(cls) -> ProcessState:
+        """Returns the state of pytest itself and of what it uses. To read it takes as long as all else."""
+        state = cls.__new__(cls)
+        functions = _of_tools()
+        state._parts = (_Part("functions of pytest", functions.read, functions.write, look=functions.look),)
+        state._before = [functions.read()]
+        return state
 
     def restore(self) -> tuple[list[str], list[str]]:
         """Restores what has changed since. Returns names of what was restored, and of what could not be."""

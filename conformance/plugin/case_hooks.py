@@ -153,6 +153,7 @@ class ItemRecording:
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
+        self._tools = ProcessState.of_tools()
         process = self.process
         stacks = stacks_file(process.folder, process.name)
         try:
@@ -232,6 +233,8 @@ class ItemRecording:
                 recorder.fault = fault_of_text(fault)
                 self._watchdog.finish(recorder, Status.CRASH, _with_fault(recorder.diagnosis, fault))
             self._restore(self._state)
+            if recorder.status in FAILING:  # a case may have changed pytest, which fails at once then
+                self._restore(self._tools)
             if names := left_threads.left(threads, item.path.parent):
                 self._spoil(f"left threads running, which could disturb later cases: {', '.join(names)}")
                 self.process.signals.suspect = f"; it may come from a thread that {case} has left"

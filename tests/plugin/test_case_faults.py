@@ -279,6 +279,7 @@ INTERNAL = {
     "replaced": ("sys.modules = {}", "", "pass"),
     "interrupt": ("os.kill(os.getpid(), signal.SIGINT)", "", "pass"),
     "thread": ("import _thread\n    _thread.interrupt_main()", "", "pass"),
+    "capture": ("_pytest.capture.FDCapture.snap = lambda self: 1 / 0", "", "fail"),
 }
 IN_LOOP = """
 LOOP = []
@@ -295,7 +296,8 @@ def test_an_error_of_a_worker_itself_costs_one_case_only(project):
         for name, (body, _, _) in INTERNAL.items()
     ]
     project.suite(
-        "internal", "import _pytest.reports, pluggy, signal, sys\nfrom conftest import LOOP\n" + "".join(cases)
+        "internal",
+        "import _pytest.capture, _pytest.reports, pluggy, signal, sys\nfrom conftest import LOOP\n" + "".join(cases),
     )
     (project.path / "conftest.py").write_text(IN_LOOP)
     result = project.run("-n", "2")
