@@ -1,4 +1,4 @@
-"""What code changes of its process is restored, as far as it can be."""
+"""The state of a process that code has changed is restored, as far as it can be."""
 
 from __future__ import annotations
 
