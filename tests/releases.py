@@ -17,25 +17,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from conformance.case_status import FAILING, ReasonCode, Status
+from conformance.case_status import FAILING, Status
 from conformance.records import RecordError, read_records, read_run
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Each release lies here in a folder of its name, as the Makefile lays them out, too.
 TRITONS = Path(os.environ.get("TRITONS") or ROOT / ".venv" / "tritons")
-#: What an older interpreter needs to count a loop.
-OLD_NUMPY = "numpy<2.4"
-#: The releases that README.md and docs/run.md promise, each with what its interpreter needs in addition.
-RELEASES: dict[str, tuple[str, ...]] = {
-    "3.2.0": (OLD_NUMPY,),
-    "3.3.1": (OLD_NUMPY,),
-    "3.4.0": (OLD_NUMPY,),
-    "3.5.0": (OLD_NUMPY,),
-    "3.6.0": (OLD_NUMPY,),
-    "3.7.1": (),
-    "3.8.0": (),
-    "3.9.0": (),
-}
+#: The releases that README.md and docs/run.md promise.
+RELEASES = ("3.2.0", "3.3.1", "3.4.0", "3.5.0", "3.6.0", "3.7.1", "3.8.0", "3.9.0")
 #: The folder of the one from which the guides upgrade to the pinned one. `make test` installs it.
 EARLIER = TRITONS / "3.7.1"
 
@@ -55,20 +44,14 @@ class Result:
         return self.exit_status == 0 and not self.failing and not self.problem
 
 
-def folder_of(tritons: Path, requirement: str) -> Path:
-    """The folder below ``tritons`` that holds a requirement: "triton==3.9.0" is in 3.9.0, "numpy<2.4" in
-    numpy-before-2.4."""
-    return tritons / requirement.replace("triton==", "").replace("<", "-before-")
-
-
-def install(tritons: Path, requirement: str) -> Path:
-    """Installs a requirement, without what it depends on, into its folder unless that is there. Returns the folder.
-    Raises subprocess.CalledProcessError if pip fails."""
-    folder = folder_of(tritons, requirement)
+def install(tritons: Path, release: str) -> Path:
+    """Installs a release of Triton, without what it depends on, into its folder unless that is there. Returns the
+    folder. Raises subprocess.CalledProcessError if pip fails."""
+    folder = tritons / release
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.part{os.getpid()}")
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(part), requirement]
-        subprocess.run(pip, check=True)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(part)]
+        subprocess.run([*pip, f"triton=={release}"], check=True)
         part.rename(folder)
     return folder
 
@@ -76,7 +59,7 @@ def install(tritons: Path, requirement: str) -> Path:
 def run(release: str, tritons: Path, output: Path, words: Sequence[str]) -> Result:
     """Runs the quick tier with ``release``. ``words`` are further options of pytest."""
     try:
-        folders = [install(tritons, each) for each in (f"triton=={release}", *RELEASES[release])]
+        folder = install(tritons, release)
     except subprocess.CalledProcessError as error:
         return Result(release, problem=f"pip ended with status {error.returncode}: {' '.join(error.cmd[-2:])}")
     run_dir = output / release
@@ -92,7 +75,7 @@ def run(release: str, tritons: Path, output: Path, words: Sequence[str]) -> Resu
         f"--run-dir={run_dir}",
         *words,
     ]
-    paths = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, check=False)
     return result_of(release, run_dir, ended.returncode)
 
@@ -105,12 +88,9 @@ def result_of(release: str, run_dir: Path, exit_status: int) -> Result:
         return Result(release, exit_status, problem=f"its records cannot be read: {error}")
     statuses = Counter(record.status for record in records)
     failing = tuple(record.case for record in records if record.status in FAILING)
-    without = [record for record in records if record.reason and record.reason.code is ReasonCode.NO_INTERPRETER]
     problem = ""
     if stack.get("triton") != release:
         problem = f"it ran with Triton {stack.get('triton')}"
-    elif numpy := next((record.reason.detail for record in without if record.reason.subject == "numpy"), ""):
-        problem = numpy
     elif not statuses[Status.PASS]:
         problem = "no case passed"
     return Result(release, exit_status, statuses, failing, problem)

@@ -86,7 +86,8 @@ def corrections(interpreter: Any) -> Replacements:
 
 def _prepared(original: Callable[..., Any], numbers: TensorNumbers) -> Callable[..., Any]:
     """Returns a replacement for the function by which Triton prepares its language before a launch. Up to Triton 3.7 it
-    leaves types out that the builder has. The indices of ``tl.range`` are numbers there."""
+    leaves types out that the builder has. The indices of ``tl.range`` are numbers there, and NumPy warns of each
+    tensor that is an index."""
 
     def patch(lang: Any, *more: Any) -> None:
         original(lang, *more)
@@ -95,8 +96,9 @@ def _prepared(original: Callable[..., Any], numbers: TensorNumbers) -> Callable[
         def to_ir(self: Any, builder: Any) -> Any:
             return getattr(builder, f"get_{self.name}_ty")() if self.name in WITHIN_RANGE else of_others(self, builder)
 
-        lang.dtype.to_ir = to_ir  # which goes when Triton puts its own back, and so does the next
+        lang.dtype.to_ir = to_ir  # which goes when Triton puts its own back, and so do the next two
         lang.range = numbers.indices
+        lang.tensor.__index__ = lambda self: self.handle.data.item()
 
     return patch
 

@@ -80,7 +80,6 @@ class InterpreterExecutor:
         (_, self._methods), *self._reductions = corrections(interpreter)
         self._accesses: Accesses | None = None
         self._refuse(faults_of_methods(interpreter, self._methods))
-        self._count_a_loop()
         self._refuse(faults_of_kernels(self.run))
 
     def _refuse(self, faults: Faults) -> None:
@@ -117,23 +116,6 @@ class InterpreterExecutor:
         tracing = OverflowTracing(operands, outputs)
         with self.watching(operands, lanes=lanes, tracing=tracing):
             yield tracing
-
-    def _count_a_loop(self) -> None:
-        """Every GEMM counts its k-blocks in a loop, which the interpreters of older Tritons cannot do under NumPy 2.4
-        and later: raises InterpreterUnsupported there."""
-        from conformance.execution.interpreter.probe import count_blocks
-
-        out = torch.zeros(1, dtype=torch.int32)
-        try:
-            self.run(Launch(count_blocks, (1,), {"out": out, "size": 40, "BLOCK": 16}))
-        except (self._interpreter.InterpreterError, InterpreterUnsupported) as error:
-            detail = (
-                f"this Triton's interpreter cannot count a loop with NumPy {np.__version__} ({error}): "
-                "install numpy<2.4, or Triton 3.7 or later"
-            )
-            raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, "numpy", detail)) from error
-        if out.item() != 3:
-            raise RuntimeError(f"the interpreter counts 40 in blocks of 16 as {out.item()}, 3 is right")
 
     def run(self, launch: Launch, programs: Programs | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch`` and the steps before and after it. What is observed is the launch itself, always:

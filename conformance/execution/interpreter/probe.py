@@ -7,15 +7,6 @@ import triton.language as tl
 
 
 @triton.jit
-def count_blocks(out, size, BLOCK: tl.constexpr):
-    """Stores cdiv(size, BLOCK) in ``out``, counted by a loop."""
-    total = 0
-    for _ in range(tl.cdiv(size, BLOCK)):
-        total += 1
-    tl.store(out, total)
-
-
-@triton.jit
 def constants(x, y, out, SIZE: tl.constexpr):
     """x * 2.5 + full(0.2), each step in the format of the operands."""
     at = tl.arange(0, SIZE)
