@@ -10,6 +10,7 @@ A program that stores an output must have read them, whatever its order of work:
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,8 @@ ANALYSED_PRODUCTS = 4
 ALTERNATIVES = 3
 #: Text about NaN that no operand holds, before it was traced.
 FROM_NO_OPERAND = ": no operand holds NaN, so it was read elsewhere or arose in the computation"
+#: Causes that explain all but NaN are searched for if at most one wrong element of so many is NaN.
+FEW_NAN = 4
 #: Largest heat map, in tiles.
 MAP_ROWS, MAP_COLUMNS = 24, 64
 
@@ -151,11 +154,16 @@ class _Case:
         if method == "special" or not evidence:
             return TileSearch()
         evidence, scope = self._of_wrong_passes(evidence)
-        names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
+        find = functools.partial(explaining, problem=self.problem, contract=self.contract, work=work)
+        names = find(self._alterations(exact and method == "exact"), evidence=evidence)
+        nan = bad & out.double().isnan()
+        if not names and bool(nan.any()) and FEW_NAN * int(nan.sum()) <= int(bad.sum()):
+            names = find(self._alterations(exact and method == "exact"), evidence=evidence, but_nan=True)
+            scope += ", which explains all but NaN"
         if len(names) > 1 and exact:  # fills that are judged in another way may tell them apart
             some = [each for each in self._alterations(False) if any(name.startswith(each.cause) for name in names)]
             everything, _ = self._of_wrong_passes(self._evidence(seen, None))
-            names = explaining(some, self.problem, self.contract, everything, work) or names
+            names = find(some, evidence=everything) or names
         names = [f"{name}{scope}" for name in names]
         if sum(1 + name.count(", or ") for name in names) > ALTERNATIVES:
             varied = any(tells_causes_apart(entry.out[entry.bad].double()) for entry in evidence)

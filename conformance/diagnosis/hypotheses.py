@@ -292,6 +292,9 @@ def _transposed_blocks(model: FaultModel, name: str, rows: Tensor, cols: Tensor)
 def about_k_blocks(model: FaultModel) -> Iterator[Hypothesis]:
     """Faults of one step of the K loop; the first and last steps, which loops most often get wrong, come first."""
     count, size = model.k_blocks, model.block_k
+    for which, t in (("last", count - 1), ("first", 0)) if count > 2 else ():
+        alone = functools.partial(model.part, of_a=t, of_b=t)
+        yield model.from_raw(f"the {which} k-block alone is kept: the sum of the others is lost", alone)
     for t in sorted(range(count), key=lambda t: min(t, count - 1 - t)):
         for factor, what in ((-1, "is skipped"), (1, "is used twice"), (-2, "is negated")):
             again = functools.partial(_plus, model, [(factor, t, t)])

@@ -88,9 +88,12 @@ def explaining(
     contract: Contract,
     evidence: Sequence[WrongOutput],
     work: WorkBudget,
+    *,
+    but_nan: bool = False,
 ) -> list[str]:
     """The causes that explain every element of ``evidence``, in the order in which they come; no more are tried
-    than ``work`` allows. Of general alterations that give the same numbers the first is named, and the others counted.
+    than ``work`` allows. With ``but_nan`` they need not explain elements that are NaN. Of general alterations that give
+    the same numbers the first is named, and the others counted.
     """
     causes: list[str] = []
     specific, predicted, alike = False, list[list[Outputs]](), Counter[int]()
@@ -99,7 +102,7 @@ def explaining(
     for alteration in alterations:
         if alteration.general and specific:
             break
-        outputs = None if alteration.cause in causes else _explained(alteration, contract, by_fill, work)
+        outputs = None if alteration.cause in causes else _explained(alteration, contract, by_fill, work, but_nan)
         if work.ended:
             break
         if outputs is None:
@@ -127,6 +130,7 @@ def _explained(
     contract: Contract,
     evidence: Sequence[tuple[Fill, list[WrongOutput], int]],
     work: WorkBudget,
+    but_nan: bool,
 ) -> list[Outputs] | None:
     """Returns the outputs for each fill if ``alteration`` explains the evidence of all, at these costs; else None."""
     shown, predicted = 0, []
@@ -142,6 +146,8 @@ def _explained(
             if entry.name not in outputs:
                 continue
             value, error = outputs[entry.name]
+            if but_nan:
+                value = torch.where(entry.out.double().isnan(), torch.nan, value.cpu())
             counted = _agreement(contract, entry, value.cpu(), None if error is None else error.cpu(), alteration)
             if counted is None:
                 return None

@@ -129,6 +129,11 @@ def plus_block(factor, t):
 #: name -> what was computed wrongly -> the cause, or its beginning
 FAULTS = {
     "k-block skipped": (MM, from_product(plus_block(-1, 3)), "k-block 3 of 5 (BLOCK_K=16) is skipped"),
+    "last k-block": (
+        MM,
+        from_product(lambda a, b: a[:, k_block(4)] @ b[k_block(4)]),
+        "the last k-block alone is kept: the sum of the others is lost",
+    ),
     "k-block twice": (MM, from_product(plus_block(1, 1)), "k-block 1 of 5 (BLOCK_K=16) is used twice"),
     "negated": (MM, from_product(in_one_tile(plus_block(-2, 4))), "k-block 4 of 5 (BLOCK_K=16) is negated"),
     "stale B": (MM, from_product(stale_b), "B of k-block 1 is used with A of k-block 2 (BLOCK_K=16): stale buffer"),

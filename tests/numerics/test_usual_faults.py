@@ -112,6 +112,17 @@ def test_a_usual_fault_is_named(cause):
     assert diagnose(PROBLEM, CONTRACT, fill, out, block=BLOCK).causes == (cause,)
 
 
+def test_a_few_nan_hide_no_cause():
+    fill = weighted_fill()
+    cause = "weight is not applied: it is read as 1"
+    out = FAULTS[cause](fill.inputs).float()
+    out[:2] = torch.nan
+    causes = diagnose(PROBLEM, CONTRACT, fill, out, block=BLOCK).causes
+    assert causes == (f"{cause}, which explains all but NaN",)
+    out[2:8] = torch.nan
+    assert diagnose(PROBLEM, CONTRACT, fill, out, block=BLOCK).causes == ()
+
+
 def test_noise_has_no_cause():
     fill = weighted_fill()
     noise = torch.randint(-3, 4, fill.expected.shape, generator=torch.Generator().manual_seed(2))
