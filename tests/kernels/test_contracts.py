@@ -30,8 +30,9 @@ def spoilt(tensor):
     """Yields tensors that differ from ``tensor``, each with the code and the words of its refusal."""
     yield tensor.to(torch.complex64), ReasonCode.DTYPE, "is torch.complex64"
     yield tensor[:-1], ReasonCode.LAYOUT, "has shape"
-    other = tensor.new_empty_strided(tensor.shape, [stride + 1 for stride in tensor.stride()])
-    yield other, ReasonCode.LAYOUT, "has strides"
+    if tensor.numel() > 1:  # no stride of a single element is used
+        other = tensor.new_empty_strided(tensor.shape, [stride + 1 for stride in tensor.stride()])
+        yield other, ReasonCode.LAYOUT, "has strides"
     yield None, ReasonCode.OPERATION, "is missing"
 
 
