@@ -188,7 +188,7 @@ class ItemRecording:
             output[BACKEND_HASHES] = backend_hashes()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
         case = self.case_ids(item.nodeid)
         if case is None:
             return (yield)
@@ -218,6 +218,12 @@ class ItemRecording:
             except pytest.exit.Exception as error:  # in a process without workers, where it ends the run
                 self._write(case, recorder, f"ended the run with pytest.exit: {words_of(error)}")
                 raise
+            except Exception as error:  # of pytest itself; a worker ends by that
+                if self.process.end_of_run is None or not self._restore(self._tools):
+                    raise
+                self._unreported = f"the case has changed functions of pytest, which then failed: {text_of(error)}"
+                self._session._setupstate.teardown_exact(nextitem)
+                result = True
             self._unreported = self._unreported or "".join(process_exit.REFUSED[:1])
             process_exit.REFUSED.clear()
             if self._kept_files is not None and self._kept_files.needed():

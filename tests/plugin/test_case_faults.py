@@ -313,6 +313,26 @@ def test_an_error_of_a_worker_itself_costs_one_case_only(project):
     assert not [*project.folder.glob("died-*")]
 
 
+BREAKS = """
+import _pytest.runner
+@pytest.fixture
+def ended():
+    yield
+    os.mkdir("ended")
+def test_breaks(recorder, ended):
+    recorder.verdict("x", True)
+    _pytest.runner.CallInfo.from_call = None
+def test_after(recorder): recorder.verdict("x", os.path.exists("ended"))
+"""
+
+
+def test_a_case_that_breaks_pytest_in_its_own_process_fails_alone(project):
+    project.suite("breaks", BREAKS)
+    assert project.run("-n", "0").ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == {"test_breaks": "fail", "test_after": "pass"}
+    assert "the case has changed functions of pytest" in project.records["test_breaks"].diagnosis
+
+
 def test_internal_errors_of_workers_that_collect_end_the_run_with_the_error(project):
     project.suite("good", "def test_good(recorder): recorder.verdict('x', True)\n")
     (project.path / "conftest.py").write_text("def pytest_collection_modifyitems(): raise OSError(28, 'planted')\n")
