@@ -333,7 +333,8 @@ def _with_zeros(
     wider = dataclasses.replace(problem, **{names[0]: total})
     padded = {name: torch.nn.functional.pad(tensor.double(), (0, total - extent)) if tensor.shape[-1:] == (extent,)
               else tensor for name, tensor in inputs.items()}  # fmt: skip
-    outputs = _evaluated(evaluate, wider, changes, padded)
+    with changed_steps(**changes):  # which a reference without means does not have
+        outputs = evaluate(wider, padded)
     shapes = {output.name: output.shape for output in problem.outputs}
     return {name: (_cut(value, shapes[name]), error if error is None or error is LIKE_THE_RIGHT_ONE else
                    _cut(error, shapes[name])) for name, (value, error) in outputs.items()}  # fmt: skip

@@ -165,6 +165,17 @@ def test_a_faulty_step_of_a_function_of_rows_is_named(cause):
     assert causes == (cause,)
 
 
+def test_columns_that_are_not_masked_are_named():
+    """As zeros they enter the sum of exponentials, which has no mean."""
+    problem = RowProblem(functions.SOFTMAX, 5, 41)
+    contract, seen = Contract("bf16", FMA), []
+    for fill in fills(problem, contract, 3, names=["randn"]):
+        x = torch.nn.functional.pad(fill.inputs["x"].double(), (0, 23))
+        seen.append(Seen(fill, {"out": torch.softmax(x, -1)[:, :41].to(torch.bfloat16)}))
+    (cause,) = diagnose(problem, contract, seen[0].fill, seen[0].outputs["out"], block=BLOCK, seen=seen).causes
+    assert cause.startswith("columns 41..63 are not masked: as zeros they enter sums and maxima")
+
+
 def test_steps_are_changed_inside_alone():
     three = operand(torch.tensor([3.0]))
     with changed_steps(square=lambda square, x: square(square(x))), changed_steps(rsqrt=lambda _, x: x):
