@@ -83,6 +83,8 @@ SPLITS = {
 
 #: What a contract may say of the lanes that the mask of a load leaves without a value.
 UNDEFINED_LANES = ("error", "warn", "off", "zero")
+#: What a contract may say of NaN and infinity that meet a zero which stands for no element.
+HIDDEN_NAN = ("open", "skipped", "multiplied", "added")
 #: What attention may divide by the sum of a row's weights.
 DIVIDES = ("sums", "weights")
 
@@ -104,6 +106,8 @@ class Contract:
     agree bit by bit. ``hidden_nan``: what becomes of NaN or infinity that meets nothing but a zero that stands for no
     element. Such zeros are the padding of a convolution or the weight of a masked pair of attention. "skipped":
     nothing; "multiplied": NaN, which no fill demands of masked pairs, whose blocks may be skipped; "open": either.
+    "added" is of attention: the mask is added to the scores, so that NaN or infinity in one of a masked pair may reach
+    its row, too.
     ``zero_sign``: the sign of an output that is exactly zero: "any", or "ieee", IEEE 754's rule for sums that start
     from +0. By it the sum is +0, even where every term is -0, unless a factor of the epilogue is negative.
     ``undefined_lanes`` is about lanes that the mask of a load leaves without a value, and that reach a result. If the
@@ -127,7 +131,8 @@ class Contract:
     divides: str = "sums"
 
     def __post_init__(self) -> None:
-        for name, choices in (("undefined_lanes", UNDEFINED_LANES), ("divides", DIVIDES)):
+        words_of = {"hidden_nan": HIDDEN_NAN, "undefined_lanes": UNDEFINED_LANES, "divides": DIVIDES}
+        for name, choices in words_of.items():
             if getattr(self, name) not in choices:
                 words = ", ".join(map(repr, choices))
                 raise ValueError(f"{name} {getattr(self, name)!r} is unknown: use one of {words}")

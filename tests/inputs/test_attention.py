@@ -326,3 +326,8 @@ def test_special_values_lie_in_places_of_their_own():
     skipped = dataclasses.replace(contract_for(problem), hidden_nan="skipped")
     (strict,) = fills(problem, skipped, 0, ["special"])
     assert int(strict.or_nan.sum()) < int(fill.or_nan.sum())
+    (added,) = fills(problem, dataclasses.replace(contract_for(problem), hidden_nan="added"), 0, ["special"])
+    hidden = slice(0, max(below, 0))  # queries that do not see the key of NaN
+    assert hidden.stop
+    assert bool(added.or_nan[key[0], heads, hidden].all())
+    assert not bool(fill.or_nan[key[0], heads, hidden].all())

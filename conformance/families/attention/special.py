@@ -8,6 +8,7 @@ NaN, infinities, -0, subnormals and the largest value lie in rows and keys of th
 * A masked pair has no part in a result: its score is replaced, so that nothing of q and k reaches out or lse. But its
   weight of 0 may be multiplied with what a value holds, and 0 * NaN is NaN. There both are right, unless the contract
   says that masked pairs are skipped. The same holds of the gradient of a masked score, 0 * (dP - delta).
+* Where the contract says that a mask is added to the scores, a masked score may make its row NaN as well.
 * A weight that is nearly 0 may have become 0, so that it makes NaN of an infinity. Its key may also have been left out.
 
 Infinities in the backward pass are left out: what they give depends on which weights have become 0.
@@ -30,6 +31,7 @@ from conformance.families.attention.operands import format_of, one_fill, scales_
 from conformance.families.attention.problem import Attention
 from conformance.families.gemm.fills import plant
 from conformance.inputs.fills import Draws, FillError, FillRequest, Floats
+from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 
@@ -192,6 +194,11 @@ def _meets(pairs: Tensor, values: Tensor) -> Tensor:
     return pairs.double() @ values.double() > 0
 
 
+def _added(contract: Contract, seen: Tensor) -> Tensor:
+    """Returns a mask of the masked pairs whose scores may reach a result, because the mask is added to them."""
+    return ~seen if contract.hidden_nan == "added" else torch.zeros_like(seen)
+
+
 def _forward(request: FillRequest[Attention], inputs: Mapping[str, Tensor], places: _Places) -> Results:
     problem, contract = request.problem, request.contract
     given, calm = places.tensors(inputs)
@@ -220,9 +227,10 @@ def _forward(request: FillRequest[Attention], inputs: Mapping[str, Tensor], plac
     or_nan = _meets(seen & ~heavy, odd)
     if contract.hidden_nan != "skipped":
         or_nan = or_nan | _meets(~seen, odd)
+    leaks = (_added(contract, seen) & ~true.score.isfinite()).any(-1)
     out = torch.where((is_nan | is_up).unsqueeze(-1), math.nan, out)
     lse = torch.where(is_up, math.inf, torch.where(is_nan, math.nan, exact.lse))
-    open_rows = {"out": or_nan | is_void.unsqueeze(-1), "lse": is_up | is_void}
+    open_rows = {"out": or_nan | (is_void | leaks).unsqueeze(-1), "lse": is_up | is_void | leaks}
     return Results(given, {"out": out, "lse": lse}, (error, lse_error), open_rows)
 
 
@@ -248,7 +256,8 @@ def _backward(request: FillRequest[Attention], inputs: Mapping[str, Tensor], pla
     # and those that may be: a masked pair has P = 0, whatever its score is, and the cap's slope is that of the score
     hidden = torch.zeros_like(seen) if contract.hidden_nan == "skipped" else ~seen
     unsure = grad | score if problem.score.kind == "soft-cap" else grad
-    either = (seen & ~heavy & grad) | (hidden & unsure)
+    leaks = _added(contract, seen) & score
+    either = (seen & ~heavy & grad) | (hidden & unsure) | leaks
 
     def keys(pairs: Tensor, values: Tensor) -> Tensor:
         """Returns a mask of the places where a key meets a value of a query in a pair, over all queries that share the
@@ -266,7 +275,7 @@ def _backward(request: FillRequest[Attention], inputs: Mapping[str, Tensor], pla
     or_nan = {
         "grad_q": _meets(either, all_keys) | _meets(hidden, bad_k),
         "grad_k": keys(either, every) | keys(hidden, bad_q),
-        "grad_v": keys((seen & ~heavy) | hidden, bad_grad),
+        "grad_v": keys((seen & ~heavy) | hidden, bad_grad) | keys(leaks, every),
     }
     values = {name: torch.where(nan[name], math.nan, value) for name, value in exact.outputs.items()}
     return Results(given, values, errors, or_nan)

@@ -352,7 +352,7 @@ def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: F
     if method == "special" and not problem.bias:
         error = without_error_of_nothing(contract, error, magnitude(problem, inputs, device=request.device))
     fill = request.bounded_fill(method, inputs, expected, error)
-    if method != "special" or contract.hidden_nan != "open":
+    if method != "special" or contract.hidden_nan in ("skipped", "multiplied"):
         return fill
     return dataclasses.replace(fill, or_nan=value(problem, inputs, device=request.device).isnan())
 
