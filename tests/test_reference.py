@@ -71,11 +71,11 @@ def test_zero_factors_ignore_even_nan():
     without_bias = addmm(5, 4, 7, beta=0.0)
     assert torch.equal(
         reference.value(without_bias, {**inputs, "bias": nan["bias"]}),
-        2 * torch.tensor(slow(inputs["a"], inputs["b"])).double(),
+        4 * torch.tensor(slow(inputs["a"], inputs["b"])).double(),
     )
     without_product = addmm(5, 4, 7, alpha=0.0)
     result = reference.value(without_product, {**nan, "bias": inputs["bias"]})
-    assert torch.equal(result, 0.5 * inputs["bias"].double().expand(5, 4))
+    assert torch.equal(result, -0.5 * inputs["bias"].double().expand(5, 4))
     assert not reference.magnitude(without_product, {**nan, "bias": inputs["bias"]}).any()
 
 
@@ -87,7 +87,7 @@ def test_empty_problems(M, N, K):
     assert not result.any()
     biased = addmm(M, N, K)
     inputs = inputs_of(biased)
-    assert torch.equal(reference.value(biased, inputs), (0.5 * inputs["bias"].double()).expand(M, N))
+    assert torch.equal(reference.value(biased, inputs), (-0.5 * inputs["bias"].double()).expand(M, N))
 
 
 def of(inputs, *names):

@@ -153,7 +153,6 @@ class ItemRecording:
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
-        self._tools = ProcessState.of_tools()
         process = self.process
         stacks = stacks_file(process.folder, process.name)
         try:
@@ -175,6 +174,12 @@ class ItemRecording:
         """An import of a suite may hold the interpreter's lock as well as a case."""
         if self._watchdog is not None and self.process.guarded:
             self._watchdog.begin()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """Reads the functions of pytest before the first case: while cases are collected, pytest changes its classes,
+        and so may plugins."""
+        self._tools = ProcessState.of_tools()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
