@@ -106,8 +106,7 @@ class Contract:
     agree bit by bit. ``hidden_nan``: what becomes of NaN or infinity that meets nothing but a zero that stands for no
     element. Such zeros are the padding of a convolution or the weight of a masked pair of attention. "skipped":
     nothing; "multiplied": NaN, which no fill demands of masked pairs, whose blocks may be skipped; "open": either.
-    "added" is of attention: the mask is added to the scores, so that NaN or infinity in one of a masked pair may reach
-    its row, too.
+    "added" is of attention: the mask is added to the scores. NaN or infinity in a masked score may reach its row, too.
     ``zero_sign``: the sign of an output that is exactly zero: "any", or "ieee", IEEE 754's rule for sums that start
     from +0. By it the sum is +0, even where every term is -0, unless a factor of the epilogue is negative.
     ``undefined_lanes`` is about lanes that the mask of a load leaves without a value, and that reach a result. If the

@@ -176,7 +176,7 @@ class ItemRecording:
             self._watchdog.begin()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
+    def pytest_collection_finish(self) -> None:
         """Reads the functions of pytest before the first case: while cases are collected, pytest changes its classes,
         and so may plugins."""
         self._tools = ProcessState.of_tools()
