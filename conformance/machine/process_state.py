@@ -333,7 +333,7 @@ def _is_changeable(value: Any, roots: Iterable[str]) -> bool:
     return is_theirs and not value.__flags__ & _IMMUTABLE and value is not weakref.finalize
 
 
-#: Those that the harness calls while a case runs or ends. :func:`also_called` adds functions of its own.
+#: Functions that the harness calls while a case runs or ends. :func:`also_called` adds more.
 _CALLED = _Functions()
 for _owner, _names in (
     (builtins, "open len isinstance print type str int list dict tuple set getattr setattr hasattr __import__"),

@@ -54,8 +54,8 @@ CLOSER = 32.0
 #: fp64 outputs by name, each with its error bound; None for one that is exact. An output that is left out is one of
 #: which the alteration says nothing.
 Outputs = Mapping[str, tuple[Tensor, Tensor | None]]
-#: Stands for the bound of an altered computation that has none of its own. It is this many times that of the right one,
-#: row by row, and grows with the results.
+#: LIKE_THE_RIGHT_ONE takes the place of a bound where an altered computation has none. The diagnosis then uses LOOSE
+#: times the bound of the right result, row by row, which grows with the results. No verdict depends on it.
 LOOSE, LIKE_THE_RIGHT_ONE = 4.0, torch.full((), torch.nan, dtype=torch.float64)
 
 

@@ -1,4 +1,4 @@
-"""A family that states no faults of its own gets the usual ones: each is named where the data prove it."""
+"""A family without a list of faults gets the usual ones. A diagnosis names one of them if the data prove it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _on_circle(problem: RowProblem, draws: Draws) -> tuple[Floats, Floats]:
 
 
 def _angles(spread: bool) -> Callable[[RowProblem, Draws], Arrays]:
-    """Returns near-normal x and angles of all sizes; ``spread``: every row has a size of its own."""
+    """Returns near-normal x and random angles. With ``spread`` each row of x has a magnitude of its own."""
 
     def draw(problem: RowProblem, draws: Draws) -> Arrays:
         size = np.ldexp(1.0, draws.below(16, (problem.rows, 1)) - 8) if spread else 1.0
