@@ -331,3 +331,15 @@ def test_special_values_lie_in_places_of_their_own():
     assert hidden.stop
     assert bool(added.or_nan[key[0], heads, hidden].all())
     assert not bool(fill.or_nan[key[0], heads, hidden].all())
+
+
+def test_nan_in_a_masked_score_may_reach_the_gradients_only_of_attention_that_adds_its_mask():
+    problem = dataclasses.replace(BACK, mask=Mask("causal"))
+    contract = contract_for(problem)
+    (usual,) = fills(problem, contract, 0, ["special"])
+    (added,) = fills(problem, dataclasses.replace(contract, hidden_nan="added"), 0, ["special"])
+    for name in ("grad_q", "grad_v"):  # of grad_k the same elements are open in both
+        strict, open_ones = (one.of(name).or_nan for one in (usual, added))
+        right = usual.of(name).expected.isnan()  # there NaN is asked for anyway
+        assert bool((open_ones | ~strict).all())
+        assert int((open_ones & ~right).sum()) > int((strict & ~right).sum()), name
